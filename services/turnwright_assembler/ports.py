@@ -21,18 +21,6 @@ class ViewPart(Struct, frozen=True):
     """The registered schemes, only in the first part and only if the reader has another version."""
 
 
-class ViewPatch(Struct, frozen=True):
-    """What one write changed in a run's view between two moments, as returned to the writer."""
-
-    before: Cursor
-    part: ViewPart
-    """The changes; its cursor is the moment after the write."""
-    schemes_version: str
-    """Version of the registered schemes that was used."""
-    messages: bool = False
-    """Whether it is about what messages are made of, else what a packet shows."""
-
-
 class PastMoment(Struct, frozen=True):
     """An earlier moment of a run: a cursor, or else that of the packet of an ended turn, inherited ones included."""
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry
-from turnwright_core.runs import Loop, LoopEnd, Run, Turn, TurnRequest, TurnResult
+from turnwright_core.runs import CompressionStrength, Loop, LoopEnd, Run, Turn, TurnRequest, TurnResult
 
 
 class ReturnView(IntEnum):
@@ -135,7 +135,7 @@ class TurnEnded(Struct, frozen=True):
 
 
 class WriteEntriesCall(Struct, frozen=True):
-    """WriteEntriesRequest of an owner: without a request_id."""
+    """WriteEntriesRequest."""
 
     project: str
     run: str
@@ -145,6 +145,7 @@ class WriteEntriesCall(Struct, frozen=True):
     run_status: int = 0
     packet: TurnPacket | None = None
     return_view_change: ReturnView = ReturnView.NONE
+    request_id: str = ""
 
     @property
     def weight_bytes(self) -> int:
@@ -163,23 +164,76 @@ class EntriesWritten(Struct, frozen=True):
 
 
 class AssembleCall(Struct, frozen=True):
-    """AssembleRequest, and the same fields of CheckBudgetRequest."""
+    """AssembleRequest, and the same fields of CheckBudgetRequest: the packet to build."""
 
     project: str
     run: str
     turn: int
     loop: int
     context_length: int
-    at_least: Cursor | None
-    calibration: float
+    at_least: Cursor | None = None
+    calibration: float = 0.0
+    """Reported over estimated tokens of the previous turn; 0: unknown."""
     base_digest: str = ""
+    """Digest of the packet that the caller has; the answer may copy from it."""
     view_changes: Sequence[ViewChange] = ()
+    """What the caller has written since, in order."""
     transcript: bool = False
+    """Whether the messages of the run are wanted instead of a packet of sections."""
     output_reserve: int = 0
+    """Tokens of the window that a transcript leaves for the reply at least."""
     edits: Sequence[PromptEdit] = ()
     request: TurnRequest | None = None
+    """Settings of the turn, for plugins that edit its prompt; None: they are not called."""
     prefill: bool = False
+    """Whether the model continues a message of the assistant at the end."""
     compaction: bool = False
+    """Whether the transcript is for a turn that summarizes."""
+
+
+class PacketPieces(Struct, frozen=True):
+    """Pieces of one message of a packet; `shows` maps texts that show the body of an entry to its path."""
+
+    index: int
+    role: str
+    pieces: tuple[Copied | str, ...]
+    shows: Mapping[str, str] = field(default_factory=dict)
+
+
+class PacketReport(Struct, frozen=True):
+    """What is known of an assembled packet, with its last pieces."""
+
+    digest: str
+    tokens: int
+    ceiling: int
+    chars: int
+    cursor: Cursor
+    effects: tuple[EntryWrite, ...] = ()
+    overflow: bool = False
+    render_version: str = ""
+    plugins: tuple[str, ...] = ()
+    plan_tokens: int = 0
+    """The part of the packet's tokens that plans and their deltas take."""
+    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
+    """How far a transcript is compressed."""
+    unfit: tuple[tuple[str, int], ...] = ()
+    """What takes most room of a transcript that does not fit, with its tokens."""
+    edits: Sequence[PromptEdit] = ()
+    """Those of the prompt as they were applied."""
+    edit_tokens: int = 0
+    """The part of the packet's tokens that edits take."""
+    after_reply: tuple[EntryWrite, ...] = ()
+    """The writes by which the reply, a summary, replaces messages."""
+    checkpoint: str = ""
+    """What is noted with a transcript, so that the next one can begin with it."""
+    pieces: tuple[PacketPieces, ...] = ()
+
+
+class AssembledPart(Struct, frozen=True):
+    """AssembleResponse: pieces, or after them the report."""
+
+    pieces: PacketPieces | None = None
+    report: PacketReport | None = None
 
 
 class WatchChangesCall(Struct, frozen=True):
@@ -204,6 +258,8 @@ class RunChanges(Struct, frozen=True):
     turns: Sequence[Turn] = field(default_factory=list)
     abort_requested: bool = False
     """Whether an abort of the active loop was requested; valid together with `run`."""
+    send_ms: int = 0
+    """When it was sent, in milliseconds since 1970; 0: not said."""
 
 
 def writes_bytes(writes: Sequence[EntryWrite]) -> int:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from turnwright_assembler.app.assemble import Assembled, Assembler, PacketRequest, Rules
+from turnwright_assembler.app.assemble import Assembled, Assembler, Rules
 from turnwright_assembler.app.run_cache import RunCache
-from turnwright_assembler.ports import ViewPart, ViewPatch
+from turnwright_assembler.ports import ViewPart
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.limits import PLAN_DELTAS_MAX
+from turnwright_core.owner_calls import AssembleCall, ViewChange
 from turnwright_core.packet_digest import packet_digest
 from unit.assembler.entries import entry
 
@@ -51,14 +52,14 @@ class Warm:
         record = entry(
             f"log://turn_{self._turn}/set/x", "wrote", tool="set", turn=self._turn, position=9_000 + self._turn
         )
-        patch = ViewPatch(_at(self._turn - 1), ViewPart((record,), (), _at(self._turn)), "")
+        patch = ViewChange(_at(self._turn - 1), _at(self._turn), (record,), ())
         made = await self._assembler.assemble(
-            PacketRequest(
+            AssembleCall(
                 project="p", run="r", turn=1000, loop=1, context_length=10**6, at_least=_at(self._turn),
                 base_digest=self._digest, view_changes=(patch,) if self._turn else (),
             )
         )  # fmt: skip
-        self._digest = made.digest
+        self._digest = made.report.digest
         return made
 
 

@@ -21,7 +21,6 @@ from turnwright.types.v1 import command_record_pb2
 from contract.store.harness import Client, new_project, set_, start_store, working_run
 from turnwright_assembler.app.assemble import Assembler, Rules
 from turnwright_assembler.app.packet import compose
-from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript import fitting_transcript
@@ -34,6 +33,7 @@ from turnwright_core.chat.message import Role, text_message
 from turnwright_core.chat.prompt_edits import append, append_to, prepend
 from turnwright_core.chat.transcript import to_json_lines
 from turnwright_core.entries import Cursor, Entry, State, Tier
+from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.wire.packets import piece_to_pb
 from unit.assembler.entries import entry
@@ -88,7 +88,7 @@ class Run:
 
     def next(self, entries: Sequence[Entry]) -> None:
         self._rows.apply(ViewPart(tuple(entries), (), Cursor("i", 1, 0, 0)))
-        ask = PacketRequest(
+        ask = AssembleCall(
             "p", "r", 9, 1, 10**9, transcript=True, edits=self._edits, base_digest=self._digest, prefill=True
         )
         self._digest = fitting_transcript(self._rows, ask, 2, TokenBudget(10**9)).digest
@@ -112,7 +112,7 @@ class Stored:
         rows = TranscriptRows.resumed(self._checkpoint, self._sent)
         assert rows
         rows.apply(ViewPart(tuple(entries), (), Cursor("i", 2, 0, 0)))
-        fitting_transcript(rows, PacketRequest("p", "r", 9, 1, 10**9, transcript=True), 2, TokenBudget(10**9))
+        fitting_transcript(rows, AssembleCall("p", "r", 9, 1, 10**9, transcript=True), 2, TokenBudget(10**9))
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -171,7 +171,7 @@ async def test_what_the_first_turn_after_a_restart_costs(tmp_path, capsys) -> No
     run = await working_run(client, await new_project(client))
     reader, rules = StoreReader(client.peer), Rules(2, 1.0)
     assembler = Assembler(reader, RunCache(2**30), rules)
-    ask = PacketRequest(run.project, run.alias, 1, 1, 10**9, transcript=True)
+    ask = AssembleCall(run.project, run.alias, 1, 1, 10**9, transcript=True)
     digest = ""
     for number in range(1, 502):
         await run.begin()

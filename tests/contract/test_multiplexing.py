@@ -92,7 +92,9 @@ async def serving(tmp_path, codecs=OWNER_CALLS, address="", stream_s=600.0):
     def register(server):
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(ways, server)
 
-    service = Service("store", "turnwright.store.v1.StoreService", register, codecs=lambda: codecs)
+    service = Service(
+        "store", "turnwright.store.v1.StoreService", register, codecs=None if codecs is None else lambda: codecs
+    )
     server = RunningServer(service, f"unix:{tmp_path}/s.sock", SECRET, 5.0)
     await server.start()
     peer = Peer("store", address or server.address, SECRET, 10.0)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from turnwright_assembler.app.edited_packet import edited_packet, packet_message
 from turnwright_assembler.app.packet import ComposedPacket, PacketMessages, compose
 from turnwright_assembler.app.prompt_plugins import PromptPlugins
-from turnwright_assembler.app.reading import PacketRequest, RowsReader
+from turnwright_assembler.app.reading import RowsReader
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
@@ -25,7 +25,6 @@ from turnwright_assembler.app.transcript import Transcript, fitting_messages, fi
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.checkpoint import checkpoint_in
-from turnwright_assembler.domain.compression import Unfit
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
@@ -34,14 +33,14 @@ from turnwright_assembler.ports import RunReader
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
 from turnwright_core.chat.edited_conversation import added_chars_max
-from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage, apply_prompt_edits
+from turnwright_core.chat.prompt_edits import PromptMessage, apply_prompt_edits
 from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
+from turnwright_core.owner_calls import AssembleCall, PacketReport
 from turnwright_core.packet_digest import packet_digest
-from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
 
 _log = get_logger("transcripts")
@@ -59,31 +58,11 @@ class Rules(Struct, frozen=True):
 class Assembled(Struct, frozen=True):
     """A packet, the writes that must precede it, and whether it fits."""
 
-    digest: str
     messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
     """Roles, each with the pieces of its message; copied pieces are those of the packet that the caller has."""
     shows: Mapping[str, str]
     """Texts among the pieces that show the body of an entry, each with its path; for the store."""
-    effects: tuple[EntryWrite, ...]
-    overflow: bool
-    ceiling: int
-    cursor: Cursor
-    plan_tokens: int
-    """The part of the packet's tokens that plans and their deltas take."""
-    tokens: int
-    chars: int
-    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
-    """How far a transcript is compressed."""
-    unfit: tuple[Unfit, ...] = ()
-    """What takes most room of a transcript that does not fit."""
-    edits: tuple[PromptEdit, ...] = ()
-    """Those of the prompt as they were applied."""
-    edit_tokens: int = 0
-    """The part of the packet's tokens that edits take."""
-    after_reply: tuple[EntryWrite, ...] = ()
-    """The writes by which the reply, a summary, replaces messages."""
-    checkpoint: str = ""
-    """What is noted with a transcript, so that the next one can begin with it."""
+    report: PacketReport
 
 
 class Checked(Struct, frozen=True):
@@ -143,7 +122,7 @@ class Assembler:
         )
         self._reader = reader
 
-    async def assemble(self, ask: PacketRequest) -> Assembled:
+    async def assemble(self, ask: AssembleCall) -> Assembled:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
         if ask.transcript:
             self._check_unfiltered()
@@ -157,7 +136,7 @@ class Assembler:
             ask = await self._with_plugins(ask, self._message_of, rows)
             return await self.runner.run(self._assembled, ask, rows)
 
-    async def _on_messages(self, ask: PacketRequest, work: Callable[[TranscriptRows], Awaitable[R]]) -> R:
+    async def _on_messages(self, ask: AssembleCall, work: Callable[[TranscriptRows], Awaitable[R]]) -> R:
         """Work on the messages of a run, which are made of all entries if more than their text is needed."""
         async with self._cache.hold((ask.project, ask.run)) as held:
             try:
@@ -165,7 +144,7 @@ class Assembler:
             except TextOnlyError:
                 return await work(await self._transcripts.up_to_date(ask, held, anew=True))
 
-    async def _resumed(self, ask: PacketRequest) -> TranscriptRows | None:
+    async def _resumed(self, ask: AssembleCall) -> TranscriptRows | None:
         """The messages of the latest stored packet, if that is a transcript which the next one may begin with."""
         if ask.turn == 1:
             return None
@@ -184,8 +163,8 @@ class Assembler:
         return rows
 
     async def _with_plugins(
-        self, ask: PacketRequest, messages_of: Callable[[PacketRequest, R], list[PromptMessage]], rows: R
-    ) -> PacketRequest:
+        self, ask: AssembleCall, messages_of: Callable[[AssembleCall, R], list[PromptMessage]], rows: R
+    ) -> AssembleCall:
         """The request with the edits of plugins, which see the prompt with earlier edits applied."""
         if ask.request is None or not self._prompt_plugins.of(ask.request):
             return ask
@@ -193,36 +172,36 @@ class Assembler:
         context = PromptContext(ask.project, ask.run, ask.turn, ask.loop, ask.request)
         return replace(ask, edits=await self._prompt_plugins.edits(messages, ask.edits, context))
 
-    def _messages_of(self, ask: PacketRequest, rows: TranscriptRows) -> list[PromptMessage]:
+    def _messages_of(self, ask: AssembleCall, rows: TranscriptRows) -> list[PromptMessage]:
         return fitting_messages(rows, ask, self.rules.token_divisor, self.budget(ask))
 
-    def _message_of(self, ask: PacketRequest, rows: RunRows) -> list[PromptMessage]:
+    def _message_of(self, ask: AssembleCall, rows: RunRows) -> list[PromptMessage]:
         return [packet_message(self.fit(ask, rows).climbed.packet)]
 
-    def _transcript(self, ask: PacketRequest, rows: TranscriptRows) -> Assembled:
+    def _transcript(self, ask: AssembleCall, rows: TranscriptRows) -> Assembled:
         """The messages of a run, as far as they fit."""
         made = self.fit_transcript(ask, rows)
         assert rows.cursor is not None
         is_as_stored = not (made.effects or ask.edits or ask.compaction)
         version = self.packet_plugins.render_version
-        return Assembled(
+        report = PacketReport(
             digest=made.digest,
-            messages=made.messages,
-            shows={},
+            tokens=made.tokens + made.edit_tokens,
+            ceiling=self.ceiling(ask),
+            chars=made.chars,
+            cursor=rows.cursor,
             effects=made.effects,
             overflow=bool(made.unfit),
-            ceiling=self.ceiling(ask),
-            cursor=rows.cursor,
-            plan_tokens=0,
-            tokens=made.tokens + made.edit_tokens,
-            chars=made.chars,
+            render_version=version,
+            plugins=self.packet_plugins.plugins,
             compression=made.strength,
-            unfit=made.unfit,
+            unfit=tuple((one.path, one.tokens) for one in made.unfit),
             edits=ask.edits,
             edit_tokens=made.edit_tokens,
             after_reply=made.after_reply,
             checkpoint=rows.checkpoint(version, made.digest) if is_as_stored else "",
         )
+        return Assembled(made.messages, {}, report)
 
     def _check_unfiltered(self) -> None:
         """Raises PLUGIN_FAILED where plugins change packets: what they would hide must not appear."""
@@ -231,46 +210,46 @@ class Assembler:
             message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
 
-    def fit_transcript(self, ask: PacketRequest, rows: TranscriptRows) -> Transcript:
+    def fit_transcript(self, ask: AssembleCall, rows: TranscriptRows) -> Transcript:
         """The transcript of these rows, after eviction if it would not fit."""
         return fitting_transcript(rows, ask, self.rules.token_divisor, self.budget(ask))
 
-    async def check(self, ask: PacketRequest) -> Checked:
+    async def check(self, ask: AssembleCall) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
         if ask.transcript:
             return await self._on_messages(ask, partial(self._checked_messages, ask))
         async with self._cache.hold((ask.project, ask.run)) as held:
             return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
 
-    async def _checked_messages(self, ask: PacketRequest, rows: TranscriptRows) -> Checked:
+    async def _checked_messages(self, ask: AssembleCall, rows: TranscriptRows) -> Checked:
         divisor = self.rules.token_divisor
         summarize = needs_summary(rows, replace(ask, turn=ask.turn + 1), divisor, self.budget(ask))
         return Checked((), tokens_of(rows.chars, divisor) + self._edit_tokens(ask), self.ceiling(ask), summarize)
 
-    def ceiling(self, ask: PacketRequest) -> int:
+    def ceiling(self, ask: AssembleCall) -> int:
         """Maximum tokens of a packet; for a transcript at most the window without the reserve for the reply."""
         ceiling = ceiling_of(ask.context_length, self.rules.budget_ceiling)
         return min(ceiling, max(0, ask.context_length - ask.output_reserve)) if ask.transcript else ceiling
 
-    def budget(self, ask: PacketRequest) -> TokenBudget:
+    def budget(self, ask: AssembleCall) -> TokenBudget:
         """Maximum tokens of a packet without its edits."""
         whole = TokenBudget(self.ceiling(ask), ask.calibration)
         return replace(whole, ceiling=max(0, whole.ceiling - whole.expected(self._edit_tokens(ask))))
 
-    def _edit_tokens(self, ask: PacketRequest) -> int:
+    def _edit_tokens(self, ask: AssembleCall) -> int:
         """The most tokens that its edits can add."""
         return tokens_of(added_chars_max(ask.edits), self.rules.token_divisor)
 
-    def _folded(self, ask: PacketRequest, rows: RunRows) -> Folded:
+    def _folded(self, ask: AssembleCall, rows: RunRows) -> Folded:
         return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)
 
-    def _composed(self, ask: PacketRequest, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
+    def _composed(self, ask: AssembleCall, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
         ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
         additions = rows.additions(folded.gone, folded.marker)
         index = rows.index() if blocks is rows.ordered() else None
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index, rows.project)
 
-    def _checked(self, ask: PacketRequest, rows: RunRows) -> Checked:
+    def _checked(self, ask: AssembleCall, rows: RunRows) -> Checked:
         folded, budget = self._folded(ask, rows), self.budget(ask)
         packet = self._composed(ask, rows, folded, folded.blocks)
         prompt = packet.prompt.path if packet.prompt else None
@@ -280,7 +259,7 @@ class Assembler:
         )
         return Checked(effects, packet.tokens + self._edit_tokens(ask), self.ceiling(ask))
 
-    def fit(self, ask: PacketRequest, rows: RunRows) -> Fitted:
+    def fit(self, ask: AssembleCall, rows: RunRows) -> Fitted:
         """The packet of these rows, with events folded and entries demoted as far as necessary."""
         folded, budget = self._folded(ask, rows), self.budget(ask)
         composed = partial(self._composed, ask, rows, folded)
@@ -289,7 +268,7 @@ class Assembler:
         climbed = climb(whole, folded.blocks, ask.turn, prompt, budget, composed)
         return Fitted(folded, whole.prompt, climbed, budget.ceiling)
 
-    def _assembled(self, ask: PacketRequest, rows: RunRows) -> Assembled:
+    def _assembled(self, ask: AssembleCall, rows: RunRows) -> Assembled:
         folded, prompt, climbed, ceiling = self.fit(ask, rows)
         plans = rows.plan_costs()
         packet = climbed.packet
@@ -307,22 +286,23 @@ class Assembler:
         )
         assert rows.cursor is not None
         edit_tokens = tokens_of(added, self.rules.token_divisor)
-        return Assembled(
+        report = PacketReport(
             digest=digest,
-            messages=rows.as_delta(messages, digest, ask.base_digest),
-            shows=rows.shows(),
+            tokens=packet.tokens + edit_tokens,
+            ceiling=self.ceiling(ask),
+            chars=packet.chars + added,
+            cursor=rows.cursor,
             effects=(*folded.writes, *effects),
             overflow=climbed.overflow,
-            ceiling=self.ceiling(ask),
-            cursor=rows.cursor,
-            plan_tokens=sum(plan.tokens for plan in plans),
-            tokens=packet.tokens + edit_tokens,
-            chars=packet.chars + added,
+            render_version=self.packet_plugins.render_version,
+            plugins=self.packet_plugins.plugins,
+            plan_tokens=sum([plan.tokens for plan in plans]),
             edits=ask.edits,
             edit_tokens=edit_tokens,
         )
+        return Assembled(rows.as_delta(messages, digest, ask.base_digest), rows.shows(), report)
 
-    def sent(self, ask: PacketRequest, packet: ComposedPacket) -> tuple[PacketMessages, str, int]:
+    def sent(self, ask: AssembleCall, packet: ComposedPacket) -> tuple[PacketMessages, str, int]:
         """A packet as it is sent, with its edits: roles with their pieces, digest, and the code points of the edits."""
         messages, added = packet.messages, 0
         if ask.edits:

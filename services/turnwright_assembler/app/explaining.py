@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.packet_pieces import Reduction, packet_pieces, problems_in, reductions
-from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript_pieces import explained_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
@@ -40,6 +39,7 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH
 from turnwright_core.kit.threads import DaemonThreadPool
+from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import tokens_of
 
@@ -61,7 +61,7 @@ _NOT_AGAIN: Final = frozenset(
 class ExplainRequest(Struct, frozen=True):
     """The packet to explain: what was requested to assemble it, and the moment that it shows; None: now, or unknown."""
 
-    packet: PacketRequest
+    packet: AssembleCall
     at: PastMoment | None
     is_sent: bool
     """Whether it was sent, so that its stored bytes are explained."""
@@ -127,7 +127,7 @@ class Explainer:
                     gaps.append(f"The packet of turn {ask.before_turn} is not stored, so prefixes are not compared.")
             return await self._off_loop(self._explained, ask, sent, again, before, gaps)
 
-    async def _sent(self, packet: PacketRequest, turn: int) -> Messages | None:
+    async def _sent(self, packet: AssembleCall, turn: int) -> Messages | None:
         stored = await self._reader.read_packet(packet.project, packet.run, turn)
         return [(role, "".join(pieces)) for role, pieces in stored.messages] if stored else None
 
@@ -175,7 +175,7 @@ class Explainer:
             raise _ended_early()
         return await self._off_loop(self._fitted, ask.packet, rows, read)
 
-    def _fitted(self, packet: PacketRequest, rows: RunRows, read: _Read) -> Reassembled:
+    def _fitted(self, packet: AssembleCall, rows: RunRows, read: _Read) -> Reassembled:
         folded, _, climbed, _ = self._assembler.fit(packet, rows)
         ceiling = self._assembler.ceiling(packet)
         demoted = frozenset(climbed.demoted)
@@ -206,7 +206,7 @@ class Explainer:
             raise _ended_early()
         return await self._off_loop(self._fitted_transcript, ask.packet, rows)
 
-    def _fitted_transcript(self, packet: PacketRequest, rows: TranscriptRows) -> Reassembled:
+    def _fitted_transcript(self, packet: AssembleCall, rows: TranscriptRows) -> Reassembled:
         fitted = self._assembler.fit_transcript(packet, rows)
         pieces, steps = explained_transcript(
             packet.turn, fitted, rows, self._assembler.packet_plugins, self._assembler.rules.token_divisor

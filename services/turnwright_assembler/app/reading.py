@@ -6,52 +6,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
-from msgspec import Struct
-
 from turnwright_assembler.app.run_cache import BorrowedRows, CachedRows
 from turnwright_assembler.app.run_rows import OtherRulesError
 from turnwright_assembler.app.step_runner import StepRunner
-from turnwright_assembler.ports import ViewPart, ViewPatch
-from turnwright_core.chat.prompt_edits import PromptEdit
+from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
-from turnwright_core.runs import TurnRequest
-
-
-class PacketRequest(Struct, frozen=True):
-    """The packet to build. `calibration` is reported over estimated tokens of the previous turn; 0: unknown."""
-
-    project: str
-    run: str
-    turn: int
-    loop: int
-    context_length: int
-    at_least: Cursor | None = None
-    calibration: float = 0.0
-    base_digest: str = ""
-    """Digest of the packet that the caller has; the answer may copy from it."""
-    view_changes: tuple[ViewPatch, ...] = ()
-    """What the caller has written since, in order."""
-    transcript: bool = False
-    """Whether the messages of the run are wanted instead of a packet of sections."""
-    output_reserve: int = 0
-    """Tokens of the window that a transcript leaves for the reply at least."""
-    edits: tuple[PromptEdit, ...] = ()
-    request: TurnRequest | None = None
-    """Settings of the turn, for plugins that edit its prompt; None: they are not called."""
-    prefill: bool = False
-    """Whether the model continues a message of the assistant at the end."""
-    is_draft: bool = False
-    """Whether only the messages are wanted that edits can name, and nothing is sent."""
-    compaction: bool = False
-    """Whether the transcript is for a turn that summarizes."""
-
+from turnwright_core.owner_calls import AssembleCall, ViewChange
 
 R = TypeVar("R", bound=CachedRows)
 
 
-async def _never(_ask: PacketRequest) -> None:
+async def _never(_ask: AssembleCall) -> None:
     return None
 
 
@@ -62,10 +29,10 @@ class RowsReader(Generic[R]):
         self,
         kind: type[R],
         make: Callable[[], R],
-        read: Callable[[PacketRequest, R], AsyncGenerator[ViewPart, None]],
-        takes: Callable[[ViewPatch, R], bool],
+        read: Callable[[AssembleCall, R], AsyncGenerator[ViewPart, None]],
+        takes: Callable[[ViewChange, R], bool],
         runner: StepRunner,
-        resume: Callable[[PacketRequest], Awaitable[R | None]] = _never,
+        resume: Callable[[AssembleCall], Awaitable[R | None]] = _never,
     ) -> None:
         """`make` begins empty ones, `read` reads what changed since theirs, `takes` says which changes they take.
 
@@ -78,7 +45,7 @@ class RowsReader(Generic[R]):
         self._takes = takes
         self._runner = runner
 
-    async def up_to_date(self, ask: PacketRequest, held: BorrowedRows, *, anew: bool = False) -> R:
+    async def up_to_date(self, ask: AssembleCall, held: BorrowedRows, *, anew: bool = False) -> R:
         """The rows of a run as of now; `anew` makes them of all entries. Raises TurnwrightError."""
         rows = held.rows if isinstance(held.rows, self._kind) and not anew else None
         # Where updating them fails half way, they are not kept.
@@ -89,7 +56,8 @@ class RowsReader(Generic[R]):
         if rows and ask.at_least and self._lead_to(ask.at_least, ask.view_changes, rows):
             try:
                 for change in ask.view_changes:
-                    await self._runner.run(rows.apply, change.part)
+                    part = ViewPart(tuple(change.entries), tuple(change.removed_paths), change.after)
+                    await self._runner.run(rows.apply, part)
             except TextOnlyError:
                 rows, anew = None, True
             else:
@@ -104,7 +72,7 @@ class RowsReader(Generic[R]):
         held.rows = rows
         return rows
 
-    async def _refreshed(self, ask: PacketRequest, rows: R | None, *, anew: bool) -> R:
+    async def _refreshed(self, ask: AssembleCall, rows: R | None, *, anew: bool) -> R:
         """The rows, or those that a stored packet is, brought up to date; a snapshot if they are unusable."""
         try:
             if rows or (not anew and (rows := await self._resume(ask))):
@@ -113,7 +81,7 @@ class RowsReader(Generic[R]):
             pass
         return await self._read_into(ask, await self._runner.run(self._make))
 
-    async def _read_into(self, ask: PacketRequest, rows: R) -> R:
+    async def _read_into(self, ask: AssembleCall, rows: R) -> R:
         cursor = None
         async with aclosing(self._read(ask, rows)) as parts:
             async for part in parts:
@@ -123,13 +91,13 @@ class RowsReader(Generic[R]):
             raise _cut_short()
         return rows
 
-    def _lead_to(self, wanted: Cursor, changes: Sequence[ViewPatch], rows: R) -> bool:
+    def _lead_to(self, wanted: Cursor, changes: Sequence[ViewChange], rows: R) -> bool:
         """Whether changes lead without a gap from the moment of the rows to one that includes `wanted`."""
         at = rows.cursor
         for change in changes:
             if change.before != (at or change.before) or not self._takes(change, rows):
                 return False
-            at = change.part.cursor
+            at = change.after
         return bool(changes) and is_shown(at, wanted)
 
 

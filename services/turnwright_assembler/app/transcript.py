@@ -10,14 +10,14 @@ Source: architecture 4; rows RL02, RL05-RL09, RH05; decisions C40-C44.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import inf
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import (
     Unfit,
@@ -40,6 +40,7 @@ from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import PlacedMessage, Segment, to_json_lines
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Entry, EntryWrite, Visibility
+from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
 
@@ -78,64 +79,67 @@ class Transcript(Struct, frozen=True):
     """The writes by which the reply, a summary, replaces messages."""
 
 
-def fitting_transcript(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
+def fitting_transcript(
+    rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget, *, is_draft: bool = False
+) -> Transcript:
     """The transcript of a run, after eviction if it would not fit, with the writes that make that last.
 
-    Edits are applied to what is left; `budget` is the room beside them. Raises PROMPT_MESSAGE_UNKNOWN,
-    PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED, TextOnlyError.
+    Edits are applied to what is left; `budget` is the room beside them. A draft is not sent: its segments are all that
+    is wanted. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED, TextOnlyError.
     """
+    make = partial(_made, rows, ask, divisor, is_draft=is_draft)
     before = rows.condensed_by_packets()
     if not before:
-        return _fitting(rows, ask, divisor, budget)
+        return _fitting(rows, ask, divisor, budget, make)
     # A transcript evicts by itself, and no prefix is lost: the turn before was sent as a packet.
     rows.apply(ViewPart(tuple(replace(entry, visibility=Visibility.VISIBLE) for entry in before), (), None))
     try:
-        made = _fitting(rows, ask, divisor, budget)
+        transcript = _fitting(rows, ask, divisor, budget, make)
     finally:
         rows.apply(ViewPart(tuple(before), (), None))
-    if made.unfit:
-        return made
-    evicted = made.evicted.stage_of if made.evicted else {}
+    if transcript.unfit:
+        return transcript
+    evicted = transcript.evicted.stage_of if transcript.evicted else {}
     restored = tuple(entry.path for entry in before if entry.path not in evicted)
     return replace(
-        made,
-        effects=(*visibility_writes(dict.fromkeys(restored, Visibility.VISIBLE)), *made.effects),
+        transcript,
+        effects=(*visibility_writes(dict.fromkeys(restored, Visibility.VISIBLE)), *transcript.effects),
         restored=restored,
     )
 
 
-def _fitting(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
+def _fitting(
+    rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget, make: Callable[[], Transcript]
+) -> Transcript:
     if ask.compaction:
-        return _compaction(rows, ask, divisor, budget)
+        return _compaction(rows, ask, divisor, budget, make)
     room = _room(rows, ask, divisor, budget)
     before = tokens_of(rows.chars, divisor)
     if rows.conversation.chars <= room.chars - room.kept_free:
-        return _made(rows, ask, divisor)
+        return make()
     weighed = _all_weighed(rows)
     evicted = Evicted(0)
     for share in SHARES:
         evicted = evict(weighed, replace(room, chars=int(room.chars * share)))
         if not evicted.stage_of and not budget.excess(before):
-            return _made(rows, ask, divisor)
-        made = _after_eviction(rows, evicted, ask, divisor)
+            return make()
+        made = _after_eviction(rows, evicted, make)
         if not budget.excess(made.tokens):
             tokens = (budget.expected(before), budget.expected(made.tokens))
             report = report_write(evicted, ask.turn, ask.loop, *tokens, budget.ceiling)
             return replace(made, effects=(*visibility_writes(evicted.shown), report), evicted=evicted)
     unfit = tuple(_unfit(weighed, evicted, rows, divisor, budget))
     error = overflow_write(unfit, ask.turn, ask.loop, budget.expected(before), budget.ceiling, rows.entries)
-    return replace(_made(rows, ask, divisor), effects=(error,), unfit=unfit)
+    return replace(make(), effects=(error,), unfit=unfit)
 
 
-def fitting_messages(
-    rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget
-) -> list[PromptMessage]:
+def fitting_messages(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> list[PromptMessage]:
     """The messages of a transcript that edits can name."""
-    made = fitting_transcript(rows, replace(ask, is_draft=True), divisor, budget)
+    made = fitting_transcript(rows, ask, divisor, budget, is_draft=True)
     return prompt_messages(made.segments, rows.speaker)
 
 
-def needs_summary(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> bool:
+def needs_summary(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> bool:
     """Whether replies would be left out of the transcript, which a summary could replace."""
     room = _room(rows, ask, divisor, budget)
     if rows.conversation.chars <= room.chars:
@@ -144,7 +148,9 @@ def needs_summary(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget
     return any(rows.kinds[path] is MessageKind.REPLY for path in dropped)
 
 
-def _compaction(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Transcript:
+def _compaction(
+    rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget, make: Callable[[], Transcript]
+) -> Transcript:
     """The transcript with the request to summarize it at its end. The rows are left as they were."""
     room, weighed = _room(rows, ask, divisor, budget), _all_weighed(rows)
     replaced, short = replaced_by_summary(weighed, room)
@@ -153,14 +159,14 @@ def _compaction(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: 
     left = replace(room, chars=max(0, room.chars - 2 * len(_REQUEST)))
     try:
         shrunk = shrink(weighed, left)
-        made = _after_eviction(rows, shrunk, ask, divisor)
+        made = _after_eviction(rows, shrunk, make)
     finally:
         rows.conversation.put(_REQUEST_PATH, None)
     after = summary_writes(replaced[:SUMMARIZED_MAX], short, ask.turn, ask.loop)
     return replace(made, after_reply=after, evicted=shrunk)
 
 
-def _room(rows: TranscriptRows, ask: PacketRequest, divisor: int, budget: TokenBudget) -> Room:
+def _room(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> Room:
     rows.messages()
     fits = rows.chars * budget.ceiling // max(1, budget.expected(tokens_of(rows.chars, divisor)))
     return Room(max(0, fits - rows.fixed_chars), ask.turn, rows.broken_in)
@@ -170,23 +176,23 @@ def _all_weighed(rows: TranscriptRows) -> list[WeighedMessage]:
     return [one for segment in rows.conversation.segments() for one in _weighed(segment, rows)]
 
 
-def _after_eviction(rows: TranscriptRows, evicted: Evicted, ask: PacketRequest, divisor: int) -> Transcript:
+def _after_eviction(rows: TranscriptRows, evicted: Evicted, make: Callable[[], Transcript]) -> Transcript:
     """The transcript after this eviction. The rows are left as they were."""
     shown = evicted.shown
     before = tuple(rows.entries[path] for path in shown)
     rows.apply(ViewPart(tuple(replace(entry, visibility=shown[entry.path]) for entry in before), (), None))
     try:
-        made = _made(rows, ask, divisor)
+        made = make()
     finally:
         rows.apply(ViewPart(before, (), None))
     return replace(made, strength=max(made.strength, evicted.strength))
 
 
-def _made(rows: TranscriptRows, ask: PacketRequest, divisor: int) -> Transcript:
-    is_text = rows.conversation.begins_as_text and not ask.is_draft
+def _made(rows: TranscriptRows, ask: AssembleCall, divisor: int, *, is_draft: bool) -> Transcript:
+    is_text = rows.conversation.begins_as_text and not is_draft
     segments = () if is_text else tuple(rows.conversation.segments())
     tokens = tokens_of(rows.chars, divisor)
-    if ask.is_draft:
+    if is_draft:
         return Transcript((), "", tokens, rows.chars, segments, rows.strength)
     if ask.edits:
         return _edited(rows, ask, Transcript((), "", tokens, rows.chars, segments, rows.strength), divisor)
@@ -194,7 +200,7 @@ def _made(rows: TranscriptRows, ask: PacketRequest, divisor: int) -> Transcript:
     return Transcript(rows.as_delta(digest, ask.base_digest), digest, tokens, rows.chars, segments, rows.strength)
 
 
-def _edited(rows: TranscriptRows, ask: PacketRequest, made: Transcript, divisor: int) -> Transcript:
+def _edited(rows: TranscriptRows, ask: AssembleCall, made: Transcript, divisor: int) -> Transcript:
     """The transcript with its edits."""
     pieces = edited_pieces(rows.conversation, rows.speaker, ask.edits, prefill=ask.prefill)
     digest = rows.edited_digest(pieces)

@@ -8,16 +8,17 @@ from turnwright.assembler.v1 import assembler_service_pb2
 from turnwright.types.v1 import explanation_pb2 as pb
 
 from turnwright_assembler.app.explaining import ExplainRequest
-from turnwright_assembler.app.reading import PacketRequest
 from turnwright_assembler.domain.explanation import Explanation, PieceKind, PlacedPiece, largest, totals
 from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.ports import PastMoment
-from turnwright_assembler.rpc.checks import packet_request_from
+from turnwright_assembler.rpc.checks import check_assemble
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
 from turnwright_core.limits import EXPLAINED_PIECES_MAX, PAGE_BYTES_MAX, WRITES_MAX
+from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
+from turnwright_core.wire.owner_calls import assemble_from_pb
 
 STEP_PATHS_MAX: Final = 100
 """Paths that a step lists."""
@@ -37,7 +38,8 @@ def explain_request_from(request: assembler_service_pb2.ExplainRequest) -> Expla
     """Decode a request. Raises InvalidError that names the field."""
     check_count("pieces_max", request.pieces_max, EXPLAINED_PIECES_MAX)
     check_count("writes", len(request.writes), WRITES_MAX)
-    packet = packet_request_from(request.assemble)
+    packet = assemble_from_pb(request.assemble)
+    check_assemble(packet)
     return ExplainRequest(
         packet=packet,
         at=_moment(request) if request.HasField("at") else None,
@@ -47,7 +49,7 @@ def explain_request_from(request: assembler_service_pb2.ExplainRequest) -> Expla
     )
 
 
-def _new(place: int, write: EntryWrite, packet: PacketRequest) -> Entry:
+def _new(place: int, write: EntryWrite, packet: AssembleCall) -> Entry:
     """A new entry as a turn would have it, behind all others."""
     change = write.change
     if not isinstance(change, SetEntry):

@@ -26,6 +26,7 @@ from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.message_size import check_length, check_size, size_limit
 from turnwright_core.kit.scope import enter_scope
 from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc_codec import Codecs, RpcCodec
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -107,19 +108,25 @@ class GuardedServer:
     """Registers servicers: passes their handlers on to the server, each behind the guard."""
 
     def __init__(
-        self, server: grpc.aio.Server | None, local: LocalServer, gate: Authenticator, calls: CallsInProgress
+        self,
+        server: grpc.aio.Server | None,
+        local: LocalServer,
+        gate: Authenticator,
+        calls: CallsInProgress,
+        codecs: Callable[[], Codecs] | None = None,
     ) -> None:
         """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`.
 
-        Without a server, only callers in this process reach them.
+        Without a server, only callers in this process reach them. `codecs` are of the handlers that take values.
         """
+        self._codecs = codecs or dict
         self._server = server
         self._local = local
         self._gate = gate
         self._calls = calls
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        guarded = tuple(_Guarded(handler, self._gate, self._calls) for handler in handlers)
+        guarded = tuple(_Guarded(handler, self._gate, self._calls, self._codecs) for handler in handlers)
         if self._server is not None:
             self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)
@@ -131,8 +138,15 @@ class GuardedServer:
 class _Guarded(grpc.GenericRpcHandler):
     """The handlers of one service, each wrapped at its first call."""
 
-    def __init__(self, inner: grpc.GenericRpcHandler, gate: Authenticator, calls: CallsInProgress) -> None:
+    def __init__(
+        self,
+        inner: grpc.GenericRpcHandler,
+        gate: Authenticator,
+        calls: CallsInProgress,
+        codecs: Callable[[], Codecs],
+    ) -> None:
         self._inner = inner
+        self._codecs = codecs
         self._gate = gate
         self._calls = calls
         self._wrapped: dict[str, Handler] = {}
@@ -146,7 +160,7 @@ class _Guarded(grpc.GenericRpcHandler):
             inner = self._inner.service(handler_call_details)
             if inner is None:
                 return None
-            found = self._wrapped[method] = _guarded(inner, self._gate, self._calls, method)
+            found = self._wrapped[method] = _guarded(inner, self._gate, self._calls, method, self._codecs().get(method))
         metadata = handler_call_details.invocation_metadata
         # Within one process there is nothing to read, and the metadata comes with the call.
         return found if metadata is None else self._handler_for(found, method, metadata)
@@ -160,17 +174,19 @@ class _Guarded(grpc.GenericRpcHandler):
         return found
 
 
-def _guarded(handler: Handler, gate: Authenticator, calls: CallsInProgress, method: str) -> Handler:
+def _guarded(
+    handler: Handler, gate: Authenticator, calls: CallsInProgress, method: str, codec: RpcCodec[Any, Any] | None
+) -> Handler:
     codecs = {
         "request_deserializer": _reader(handler.request_deserializer),
         "response_serializer": handler.response_serializer,
     }
     if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, calls, method), **codecs)
+        return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, calls, method, codec), **codecs)
     serialize = handler.response_serializer or bytes
     if handler.unary_stream:
         serialize = codecs["response_serializer"] = _Serializer(serialize)
-        stream = _stream(handler.unary_stream, serialize, gate, calls, method)
+        stream = _stream(handler.unary_stream, serialize, gate, calls, method, codec)
         return grpc.unary_stream_rpc_method_handler(stream, **codecs)
     if handler.stream_stream:
         stream = _stream(handler.stream_stream, serialize, gate, calls, method)
@@ -270,7 +286,9 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
     return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)
 
 
-def _unary(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str) -> Any:
+def _unary(
+    inner: Any, gate: Authenticator, calls: CallsInProgress, method: str, codec: RpcCodec[Any, Any] | None
+) -> Any:
     async def call(request: Any, context: Context) -> Any:
         task = calls.add()
         metadata = context.invocation_metadata() or ()
@@ -278,7 +296,10 @@ def _unary(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str)
         line = CallLine(method, scope)
         try:
             line.admitted(gate.admit(method, metadata), _checked(request))
-            answer = await inner(request, context)
+            if codec is None or isinstance(request, codec.request):
+                answer = await inner(request, context)
+            else:
+                answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
             check_size(answer, size_limit(metadata))
             line.answered()
             return answer
@@ -299,7 +320,12 @@ def _unary(inner: Any, gate: Authenticator, calls: CallsInProgress, method: str)
 
 
 def _stream(
-    inner: Any, serialize: Callable[[Any], bytes], gate: Authenticator, calls: CallsInProgress, method: str
+    inner: Any,
+    serialize: Callable[[Any], bytes],
+    gate: Authenticator,
+    calls: CallsInProgress,
+    method: str,
+    codec: RpcCodec[Any, Any] | None = None,
 ) -> Any:
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
         stream: Any = None
@@ -309,8 +335,12 @@ def _stream(
         line = CallLine(method, enter_scope(metadata, None))
         try:
             line.admitted(gate.admit(method, metadata), _checked(request))
+            encode = None
+            if codec and not isinstance(request, codec.request):
+                request, encode = codec.request_from_pb(request), codec.answer_to_pb
             stream, limit = inner(request, context), size_limit(metadata)
-            async for message in stream:
+            async for answer in stream:
+                message = encode(answer) if encode else answer
                 if limit < MESSAGE_BYTES_MAX:
                     check_length(len(serialize(message)), limit)
                 yield message

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -58,10 +58,9 @@ class MultiplexedChannel:
         self._failures = 0
         self._next_s = 0.0
 
-    def unary_unary(self, method: str, *codecs: Any, **more: Any) -> Callable[..., Awaitable[Any]]:
+    def unary_unary(self, method: str, **more: Any) -> Callable[..., Awaitable[Any]]:
         """As in grpc.aio.Channel; the request may be a value, and then the answer is one."""
-        plain: Any = self._channel.unary_unary(method, *codecs, **more)
-        rpc = _Rpc(method, self._codecs.get(method), more)
+        rpc = _Rpc(self._channel.unary_unary, method, self._codecs.get(method), more)
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
             is_value, begun_s = rpc.is_value(request), time.monotonic()
@@ -73,39 +72,27 @@ class MultiplexedChannel:
                         return rpc.decoder(self._values, is_value=is_value)(answer)
                     except UnansweredError as error:
                         timeout = await self._before_repeat(error, rpc, request, begun_s, timeout)
-            if is_value:
-                sent = rpc.codec.request_to_pb(request)
-                message = await plain(sent, timeout=timeout, metadata=metadata)
-                # None: a proxy has ended the call with OK, but without an answer.
-                return message if message is None else rpc.codec.answer_from_pb(message)
-            return await plain(request, timeout=timeout, metadata=metadata)
+            return await rpc.callable(is_value=is_value)(request, timeout=timeout, metadata=metadata)
 
         return call
 
-    def unary_stream(self, method: str, *codecs: Any, **more: Any) -> Callable[..., Any]:
+    def unary_stream(self, method: str, **more: Any) -> Callable[..., Any]:
         """As in grpc.aio.Channel; the request may be a value, and then the messages are."""
-        plain: Any = self._channel.unary_stream(method, *codecs, **more)
-        rpc = _Rpc(method, self._codecs.get(method), more)
-
-        def as_rpc(request: Any, timeout: float | None, metadata: Metadata) -> Any:
-            if rpc.is_value(request):
-                sent = rpc.codec.request_to_pb(request)
-                return _Decoded(plain(sent, timeout=timeout, metadata=metadata), rpc.codec.answer_from_pb)
-            return plain(request, timeout=timeout, metadata=metadata)
+        rpc = _Rpc(self._channel.unary_stream, method, self._codecs.get(method), more)
 
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:
             is_value, begun_s = rpc.is_value(request), time.monotonic()
 
             async def again(error: UnansweredError) -> Any:
                 left_s = await self._before_repeat(error, rpc, request, begun_s, timeout)
-                return as_rpc(request, left_s, metadata)
+                return rpc.callable(is_value=is_value)(request, timeout=left_s, metadata=metadata)
 
             if stream := self._ready(metadata):
                 data = encode_value(request) if is_value else rpc.serialize(request)
                 if len(data) <= PART_BYTES:
                     asked = Call(next(stream.ids), method, data, is_value, metadata, timeout)
                     return StreamingCall(stream, asked, rpc.decoder(self._values, is_value=is_value), again)
-            return as_rpc(request, timeout, metadata)
+            return rpc.callable(is_value=is_value)(request, timeout=timeout, metadata=metadata)
 
         return call
 
@@ -210,29 +197,28 @@ class MultiplexedChannel:
 class _Rpc:
     """One method of a stub."""
 
-    def __init__(self, method: str, codec: RpcCodec[Any, Any] | None, more: dict[str, Any]) -> None:
+    def __init__(
+        self, make: Callable[..., Any], method: str, codec: RpcCodec[Any, Any] | None, more: dict[str, Any]
+    ) -> None:
         self.method = method
-        self.codec: Any = codec
         self.serialize: Callable[[Any], bytes] = more["request_serializer"]
         self.deserialize: Callable[[bytes], Any] = more["response_deserializer"]
+        self._codec = codec
+        self._messages = make(method, **more)
+        if codec:
+            more = {
+                **more,
+                "request_serializer": lambda request: self.serialize(codec.request_to_pb(request)),
+                "response_deserializer": lambda data: codec.answer_from_pb(self.deserialize(data)),
+            }
+        self._values = make(method, **more)
 
     def is_value(self, request: Any) -> bool:
-        return self.codec is not None and isinstance(request, self.codec.request)
+        return self._codec is not None and isinstance(request, self._codec.request)
+
+    def callable(self, *, is_value: bool) -> Any:
+        """What makes the rpc itself."""
+        return self._values if is_value else self._messages
 
     def decoder(self, values: ValueCodecs | None, *, is_value: bool) -> Callable[[bytes], Any]:
-        return (values.answers.get(self.method) if values and is_value else None) or self.deserialize
-
-
-class _Decoded:
-    """A stream of an rpc whose messages are read as values."""
-
-    def __init__(self, call: Any, decoder: Callable[[Any], Any]) -> None:
-        self._call = call
-        self._decode = decoder
-
-    def cancel(self) -> None:
-        self._call.cancel()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        async for message in self._call:
-            yield self._decode(message)
+        return values.answers[self.method] if values and is_value else self.deserialize

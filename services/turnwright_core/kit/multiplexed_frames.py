@@ -131,14 +131,12 @@ class ValueCodecs:
     """Requests and answers as bytes, for those rpcs that have values."""
 
     def __init__(self, codecs: Codecs) -> None:
-        types = [one for codec in codecs.values() for one in (codec.request, codec.answer) if one is not None]
+        types = [one for codec in codecs.values() for one in (codec.request, codec.answer)]
         self.schema = hashlib.sha256(repr(multi_type_info(types)).encode()).hexdigest()
         """What both sides must agree on."""
         self.requests = {method: msgpack.Decoder(codec.request).decode for method, codec in codecs.items()}
         self.answers = {
-            method: msgpack.Decoder(codec.answer, ext_hook=_message).decode
-            for method, codec in codecs.items()
-            if codec.answer is not None
+            method: msgpack.Decoder(codec.answer, ext_hook=_message).decode for method, codec in codecs.items()
         }
 
 

@@ -186,8 +186,7 @@ class _MultiplexedStream:
             del self._rooms[call.id]
 
     def _answer(self, call: Call, handler: Any, answer: Any) -> None:
-        is_value = call.is_value and call.method in self._values.answers
-        data = encode_value(answer) if is_value else handler.response_serializer(answer)
+        data = encode_value(answer) if call.is_value else handler.response_serializer(answer)
         if len(data) <= PART_BYTES:
             self.send(AnswerPart(call.id, data))
         else:

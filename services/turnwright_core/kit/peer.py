@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import grpc
@@ -23,7 +22,7 @@ from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
 from turnwright_core.kit.scope import current_scope
 from turnwright_core.kit.transport import PLAINTEXT, open_channel, wait_for_connection
 from turnwright_core.limits import MESSAGE_BYTES_MAX
-from turnwright_core.rpc_codec import Codecs, RpcCodec
+from turnwright_core.rpc_codec import Codecs
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -40,8 +39,6 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
 )
 
-Q = TypeVar("Q")
-A = TypeVar("A")
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
@@ -62,13 +59,12 @@ class Peer:
     ) -> None:
         """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
 
-        `codecs`: make calls over a multiplexed stream, those of them by values. Raises TurnwrightError if it would send
-        the token in plaintext to another host.
+        `codecs`: make calls over a multiplexed stream, and take values for those of them. Raises TurnwrightError if it
+        would send the token in plaintext to another host.
         """
         self.name = name
         self.address = address
         self.channel = _channel(address, local_servers or {}, tls, codecs)
-        self._takes_values = isinstance(self.channel, (LocalChannel, MultiplexedChannel))
         self.timeout_s = timeout_s
         self._token = token
         self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
@@ -95,13 +91,6 @@ class Peer:
         if answer is None:
             raise call_lost_error(self.name, self.address, "the call ended without an answer")
         return answer
-
-    async def call_by_value(self, method: Any, codec: RpcCodec[Q, A], request: Q) -> A:
-        """One answer as `call` gives it, by values. Raises TurnwrightError."""
-        if self._takes_values:
-            answer: A = await self.call(method, request)
-            return answer
-        return codec.answer_from_pb(await self.call(method, codec.request_to_pb(request)))
 
     async def pages(
         self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request
@@ -139,19 +128,6 @@ class Peer:
                 yield messages
         finally:
             call.cancel()
-
-    def stream_by_value(
-        self, method: Any, codec: RpcCodec[Q, A], request: Q, timeout_s: float | None
-    ) -> contextlib.AbstractAsyncContextManager[AsyncIterator[A]]:
-        """A stream as `stream` gives it, by values. Raises TurnwrightError."""
-        return (self.stream if self._takes_values else partial(self._converted, codec))(method, request, timeout_s)
-
-    @contextlib.asynccontextmanager
-    async def _converted(
-        self, codec: RpcCodec[Q, A], method: Any, request: Q, timeout_s: float | None
-    ) -> AsyncIterator[AsyncIterator[A]]:
-        async with self.stream(method, codec.request_to_pb(request), timeout_s) as messages:
-            yield (codec.answer_from_pb(message) async for message in messages)
 
     def cut_short(self, without: str) -> TurnwrightError:
         """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""

@@ -113,7 +113,7 @@ class RunningServer:
         server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
         accepted = self.service.settings.secrets_accepted if self.service.settings else ()
         gate = Authenticator(self._secret, self.service.floor, accepted)
-        guarded: Any = GuardedServer(server, self.local, gate, self._calls)
+        guarded: Any = GuardedServer(server, self.local, gate, self._calls, self.service.codecs)
         self.service.register(guarded)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]

@@ -75,7 +75,11 @@ class LocalService:
     async def start(self) -> None:
         await self._service.start()
         guarded: Any = GuardedServer(
-            None, self.local, Authenticator(self._secret, self._service.floor), CallsInProgress()
+            None,
+            self.local,
+            Authenticator(self._secret, self._service.floor),
+            CallsInProgress(),
+            self._service.codecs,
         )
         self._service.register(guarded)
         health = Health(self._service.grpc_name)

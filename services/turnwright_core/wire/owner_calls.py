@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
-from turnwright.types.v1 import view_pb2
+from turnwright.types.v1 import message_pb2, view_pb2
 
 from turnwright_core.owner_calls import (
     AssembleCall,
+    AssembledPart,
     EndTurnCall,
     EntriesWritten,
+    PacketPieces,
+    PacketReport,
     ReturnView,
     RunChanges,
     StoredMessage,
@@ -24,6 +27,7 @@ from turnwright_core.owner_calls import (
     WatchChangesCall,
     WriteEntriesCall,
 )
+from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 from turnwright_core.runs import LoopEnd
 from turnwright_core.wire.codec import codec, each
@@ -36,7 +40,7 @@ from turnwright_core.wire.entries import (
     write_to_pb,
 )
 from turnwright_core.wire.packets import piece_from_pb, piece_to_pb, shown_in
-from turnwright_core.wire.prompt_edits import EDITS, edit_to_pb
+from turnwright_core.wire.prompt_edits import EDITS, edit_to_pb, edits_from_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     loop_to_pb,
@@ -79,7 +83,7 @@ view_change_to_pb, view_change_from_pb = codec(
     entries=each(entry_to_pb, entry_from_pb),
 )
 _VIEW_CHANGE: Final = (view_change_to_pb, view_change_from_pb)
-assemble_to_pb, _ = codec(
+assemble_to_pb, assemble_from_pb = codec(
     AssembleCall,
     assembler_service_pb2.AssembleRequest,
     at_least=_CURSOR,
@@ -87,6 +91,61 @@ assemble_to_pb, _ = codec(
     edits=EDITS,
     request=(turn_request_to_pb, turn_request_from_pb),
 )
+
+
+def packet_pieces_to_pb(pieces: PacketPieces) -> assembler_service_pb2.MessagePieces:
+    return assembler_service_pb2.MessagePieces(
+        index=pieces.index,
+        role=_ROLES.get(pieces.role, message_pb2.ROLE_UNSPECIFIED),
+        pieces=map(partial(piece_to_pb, shows=pieces.shows), pieces.pieces),
+        tools=pieces.role == "tools",
+        conversation=pieces.role == CONVERSATION,
+    )
+
+
+def packet_pieces_from_pb(message: assembler_service_pb2.MessagePieces) -> PacketPieces:
+    role = CONVERSATION if message.conversation else _ROLE_NAMES.get(message.role, "assistant")
+    role = "tools" if message.tools else role
+    return PacketPieces(message.index, role, tuple(map(piece_from_pb, message.pieces)), shown_in((message,)))
+
+
+_ROLES: Final = {"system": message_pb2.ROLE_SYSTEM, "user": message_pb2.ROLE_USER}
+_ROLE_NAMES: Final = {number: name for name, number in _ROLES.items()}
+_PIECES: Final = (packet_pieces_to_pb, packet_pieces_from_pb)
+_WRITES: Final = each(write_to_pb, write_from_pb)
+assembled_part_to_pb, assembled_part_from_pb = codec(
+    AssembledPart,
+    assembler_service_pb2.AssembleResponse,
+    pieces=_PIECES,
+    report=codec(
+        PacketReport,
+        assembler_service_pb2.PacketReport,
+        cursor=_CURSOR,
+        effects=_WRITES,
+        unfit=each(
+            lambda one: assembler_service_pb2.UnfitPiece(path=one[0], tokens=one[1]), lambda one: (one.path, one.tokens)
+        ),
+        edits=EDITS,
+        after_reply=_WRITES,
+        pieces=each(*_PIECES),
+    ),
+)
+
+
+def check_budget_from_pb(request: budget_pb2.CheckBudgetRequest) -> AssembleCall:
+    """Decode. Raises InvalidError."""
+    return AssembleCall(
+        request.project,
+        request.run,
+        request.turn,
+        request.loop,
+        request.context_length,
+        cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
+        request.calibration,
+        transcript=request.transcript,
+        output_reserve=request.output_reserve,
+        edits=edits_from_pb(request.edits),
+    )
 
 
 def check_budget_to_pb(call: AssembleCall) -> budget_pb2.CheckBudgetRequest:
@@ -121,7 +180,7 @@ entries_written_to_pb, entries_written_from_pb = codec(
     view_change=_VIEW_CHANGE,
 )
 watch_changes_to_pb, watch_changes_from_pb = codec(WatchChangesCall, read_pb2.WatchChangesRequest, after=_CURSOR)
-_run_changes_to_pb, run_changes_from_pb = codec(
+run_changes_to_pb, run_changes_from_pb = codec(
     RunChanges,
     read_pb2.WatchChangesResponse,
     cursor=_CURSOR,
@@ -130,14 +189,6 @@ _run_changes_to_pb, run_changes_from_pb = codec(
     loops=each(loop_to_pb, loop_from_pb),
     turns=each(turn_to_pb, turn_from_pb),
 )
-
-
-def run_changes_to_pb(changes: RunChanges, send_ms: int = 0) -> read_pb2.WatchChangesResponse:
-    """Encode, with the time at which it is sent."""
-    message = _run_changes_to_pb(changes)
-    if send_ms:
-        message.send_time.FromMilliseconds(send_ms)
-    return message
 
 
 def end_turn_to_pb(call: EndTurnCall) -> ledger_pb2.EndTurnRequest:
@@ -207,6 +258,7 @@ def write_entries_to_pb(call: WriteEntriesCall) -> ledger_pb2.WriteEntriesReques
         packet=packet_to_pb(call.packet) if call.packet else None,
         return_view_change=call.return_view_change is not ReturnView.NONE,
         view_change_of_messages=call.return_view_change is ReturnView.MESSAGES,
+        request_id=call.request_id,
     )
 
 
@@ -222,11 +274,8 @@ def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntri
         request.run_status,
         packet_from_pb(request.packet) if has("packet") else None,
         return_view_from_pb(request),
+        request.request_id,
     )
-
-
-def _same(message: Any) -> Any:
-    return message
 
 
 _STORE: Final = "/turnwright.store.v1.StoreService/"
@@ -259,7 +308,13 @@ WATCH_CHANGES: Final = RpcCodec(
     run_changes_from_pb,
 )
 ASSEMBLE: Final = RpcCodec(
-    "/turnwright.assembler.v1.AssemblerService/Assemble", AssembleCall, None, assemble_to_pb, _same, _same, _same
+    "/turnwright.assembler.v1.AssemblerService/Assemble",
+    AssembleCall,
+    AssembledPart,
+    assemble_to_pb,
+    assemble_from_pb,
+    assembled_part_to_pb,
+    assembled_part_from_pb,
 )
 OWNER_CALLS: Final[Codecs] = {codec.method: codec for codec in (END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE)}
 """What services say to each other by values."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
-from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
-from turnwright.types.v1 import message_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import Copied, decode
@@ -15,21 +14,15 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
-from turnwright_core.owner_calls import AssembleCall, ViewChange
-from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import Assembly, CompressionStrength, RequestKind, Turn
-from turnwright_core.wire.codec import known
-from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
-from turnwright_core.wire.owner_calls import ASSEMBLE, check_budget_to_pb
-from turnwright_core.wire.packets import piece_from_pb, shown_in
-from turnwright_core.wire.prompt_edits import edits_from_pb
+from turnwright_core.owner_calls import AssembleCall, PacketReport, ViewChange
+from turnwright_core.runs import Assembly, RequestKind, Turn
+from turnwright_core.wire.entries import write_from_pb
+from turnwright_core.wire.owner_calls import check_budget_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import CheckedBudget, Packet, PacketMessage, StoredPacket
 
 _log = get_logger("assembler")
-
-_ROLES = {message_pb2.ROLE_SYSTEM: "system", message_pb2.ROLE_USER: "user"}
 
 
 def assemble_call(
@@ -50,6 +43,8 @@ class AssemblerPackets:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._stub = assembler_service_pb2_grpc.AssemblerServiceStub(peer.channel)
+        self._by_value: Any = self._stub
+        """The same for the call that takes values (turnwright_core.owner_calls)."""
 
     async def assemble(
         self,
@@ -83,21 +78,18 @@ class AssemblerPackets:
 
     async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
         """The reassembled packet; None if its digest does not match."""
-        changes: dict[int, list[Copied | str]] = {}
-        roles: dict[int, str] = {}
+        changes: dict[int, tuple[str, list[Copied | str]]] = {}
         shows: dict[str, str] = {}
-        async with self._peer.stream_by_value(self._stub.Assemble, ASSEMBLE, call, self._peer.timeout_s) as parts:
+        async with self._peer.stream(self._by_value.Assemble, call, self._peer.timeout_s) as parts:
             async for part in parts:
-                is_last = part.WhichOneof("part") == "report"
-                pieces = part.report.pieces if is_last else (part.pieces,)
-                for one in pieces:
-                    roles.setdefault(one.index, _role_of(one))
-                    changes.setdefault(one.index, []).extend(map(piece_from_pb, one.pieces))
-                shows |= shown_in(pieces)
-                if is_last:
-                    messages = _messages(roles, changes, base)
+                report: PacketReport | None = part.report
+                for one in report.pieces if report else (part.pieces,):
+                    changes.setdefault(one.index, (one.role, []))[1].extend(one.pieces)
+                    shows |= one.shows
+                if report:
+                    messages = _messages(changes, base)
                     chars = sum(sum(map(len, message.pieces)) for message in messages)
-                    return _packet(messages, part.report, shows) if chars == part.report.chars else None
+                    return _packet(messages, report, shows) if chars == report.chars else None
         raise self._peer.cut_short("a report")
 
     async def check_budget(
@@ -113,42 +105,36 @@ class AssemblerPackets:
         return CheckedBudget(tuple(map(write_from_pb, answer.effects)), answer.summarize)
 
 
-def _role_of(pieces: pb.MessagePieces) -> str:
-    if pieces.tools:
-        return "tools"
-    return CONVERSATION if pieces.conversation else _ROLES.get(pieces.role, "assistant")
-
-
 def _messages(
-    roles: Mapping[int, str], changes: Mapping[int, Sequence[Copied | str]], base: Sequence[str]
+    changes: Mapping[int, tuple[str, Sequence[Copied | str]]], base: Sequence[str]
 ) -> tuple[PacketMessage, ...]:
     """The messages in order; empty if they copy pieces that the base packet does not have."""
     try:
         return tuple(
-            PacketMessage(roles[index], tuple(decode(changes[index], base)), tuple(changes[index]))
-            for index in sorted(changes)
+            PacketMessage(role, tuple(decode(pieces, base)), tuple(pieces))
+            for _, (role, pieces) in sorted(changes.items())
         )
     except IndexError:
         return ()
 
 
-def _packet(messages: tuple[PacketMessage, ...], report: pb.PacketReport, shows: Mapping[str, str]) -> Packet:
+def _packet(messages: tuple[PacketMessage, ...], report: PacketReport, shows: Mapping[str, str]) -> Packet:
     return Packet(
         messages=messages,
-        effects=tuple(write_from_pb(write) for write in report.effects),
+        effects=report.effects,
         overflow=report.overflow,
         digest=report.digest,
         tokens=report.tokens,
         ceiling=report.ceiling,
-        cursor=cursor_from_pb(report.cursor),
+        cursor=report.cursor,
         shows=shows,
         render_version=report.render_version,
-        plugins=tuple(report.plugins),
+        plugins=report.plugins,
         plan_tokens=report.plan_tokens,
-        after_reply=tuple(map(write_from_pb, report.after_reply)),
-        compression=known(CompressionStrength, report.compression, "compression"),
-        unfit=tuple((one.path, one.tokens) for one in report.unfit),
-        edits=edits_from_pb(report.edits),
+        after_reply=report.after_reply,
+        compression=report.compression,
+        unfit=report.unfit,
+        edits=tuple(report.edits),
         edit_tokens=report.edit_tokens,
         checkpoint=report.checkpoint,
     )

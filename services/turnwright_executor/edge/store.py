@@ -36,7 +36,7 @@ from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
-from turnwright_core.wire.owner_calls import WATCH_CHANGES, run_changes_from_pb
+from turnwright_core.wire.owner_calls import run_changes_from_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
@@ -287,7 +287,7 @@ class StoreLedger(StorePlans):
         timeline = read_pb2.VIEW_FILTER_TIMELINE
         call = WatchChangesCall(address.project, address.run, after, timeline, body_bytes_max, whole_schemes)
         # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
-        async with self._peer.stream_by_value(self.stub.WatchChanges, WATCH_CHANGES, call, None) as messages:
+        async with self._peer.stream(self._by_value.WatchChanges, call, None) as messages:
             async for changes in messages:
                 yield replace(changes, entries=sorted(changes.entries, key=lambda entry: entry.revision))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from turnwright_core.owner_calls import (
 )
 from turnwright_core.runs import Turn
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
-from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES, view_change_from_pb
+from turnwright_core.wire.owner_calls import view_change_from_pb
 from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import turn_packet
@@ -60,25 +60,25 @@ class StoreWrites:
         self._schemes = schemes
         self._writes_max = WRITES_MAX
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+        self._by_value: Any = self.stub
+        """The same for calls that take values (turnwright_core.owner_calls)."""
 
     async def _call(
         self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
     ) -> StoreResponse:
         """Call the store, with retries if it is overloaded: it has done nothing then, and no result is lost."""
-        return await self._busy(lambda: self._peer.call(method, request))
-
-    async def _busy(self, call: Callable[[], Awaitable[T]]) -> T:
         for pause_s in islice(BUSY_BACKOFF.pauses(), BUSY_RETRIES_MAX):
             try:
-                return await call()
+                return await self._peer.call(method, request)
             except TurnwrightError as error:
                 if error.reason is not Reason.QUEUE_FULL:
                     raise
             await asyncio.sleep(pause_s)
-        return await call()
+        return await self._peer.call(method, request)
 
     async def _written(self, call: WriteEntriesCall) -> EntriesWritten:
-        return await self._busy(lambda: self._peer.call_by_value(self.stub.WriteEntries, WRITE_ENTRIES, call))
+        written: EntriesWritten = await self._call(self._by_value.WriteEntries, call)
+        return written
 
     async def _in_parts(
         self,
@@ -216,7 +216,8 @@ class StoreWrites:
             rest = replace(end, writes=last, next=end.next if is_small else None)
             wanted = ReturnView.NONE if before else return_view_change
             call = EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, wanted)
-            return await self._busy(lambda: self._peer.call_by_value(self.stub.EndTurn, END_TURN, call))
+            ended: TurnEnded = await self._call(self._by_value.EndTurn, call)
+            return ended
 
         ended = await self._in_parts(address, epoch, end.writes, send)
         self._schemes.update_registry(ended.schemes)

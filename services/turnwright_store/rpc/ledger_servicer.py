@@ -24,14 +24,13 @@ from turnwright_core.owner_calls import (
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.owner_calls import (
-    END_TURN,
-    WRITE_ENTRIES,
+    entries_written_from_pb,
     entries_written_to_pb,
     return_view_from_pb,
     run_changes_to_pb,
     view_change_to_pb,
     watch_changes_from_pb,
-    write_entries_from_pb,
+    write_entries_to_pb,
 )
 from turnwright_store.app import commands, leases, ledger, steering
 from turnwright_store.app.changes import changes_of
@@ -198,35 +197,29 @@ class LedgerRpcs(Calls):
             part = files[index : index + FILES_A_MESSAGE]
             yield _files_to_pb(part, is_last=index + FILES_A_MESSAGE >= len(files))
 
-    async def WriteEntries(self, request: Any, _context: Any) -> Any:
-        if not getattr(request, "request_id", ""):
-            return await WRITE_ENTRIES.handled(request, self._write_entries)
-        call = write_entries_from_pb(request)
-        _check_repeatable(call)
+    async def WriteEntries(self, call: WriteEntriesCall, _context: Any) -> EntriesWritten:
+        if call.return_view_change and (call.epoch is None or call.request_id):
+            raise invalid(
+                "return_view_change",
+                "return_view_change needs the fence and no request_id; without them read the view by itself.",
+            )
         write, locks = self._write_of(call)
-
-        def work(tx: Transaction, caller: Caller) -> ledger_pb2.WriteEntriesResponse:
-            return entries_written_to_pb(write(tx, caller))
-
-        return await self._once(
-            request,
+        durability, inline = durability_of(call.durability), not needs_bodies(call.writes)
+        if not call.request_id:
+            caller = current_caller()
+            check_min_tier(caller, Tier.MODEL, "WriteEntries")
+            inline = inline and call.weight_bytes <= INLINE_BYTES_MAX
+            return await self._database.write(lambda tx: write(tx, caller), durability, locks, inline=inline)
+        answer = await self._once(
+            write_entries_to_pb(call),
             ledger_pb2.WriteEntriesResponse,
-            work,
+            lambda tx, caller: entries_written_to_pb(write(tx, caller)),
             min_tier=Tier.MODEL,
-            durability=durability_of(call.durability),
+            durability=durability,
             locks=locks,
-            inline=not needs_bodies(call.writes),
+            inline=inline,
         )
-
-    async def _write_entries(self, call: WriteEntriesCall) -> EntriesWritten:
-        if call.return_view_change and call.epoch is None:
-            raise _view_change_refused()
-        write, locks = self._write_of(call)
-        caller = current_caller()
-        check_min_tier(caller, Tier.MODEL, "WriteEntries")
-        inline = not needs_bodies(call.writes) and call.weight_bytes <= INLINE_BYTES_MAX
-        durability = durability_of(call.durability)
-        return await self._database.write(lambda tx: write(tx, caller), durability, locks, inline=inline)
+        return entries_written_from_pb(answer)
 
     def _write_of(self, call: WriteEntriesCall) -> tuple[Callable[[Transaction, Caller], EntriesWritten], set[str]]:
         """What writes the entries in a transaction, and what that locks."""
@@ -246,10 +239,7 @@ class LedgerRpcs(Calls):
 
         return write, locks
 
-    async def EndTurn(self, request: Any, _context: Any) -> Any:
-        return await END_TURN.handled(request, self._end_turn)
-
-    async def _end_turn(self, call: EndTurnCall) -> TurnEnded:
+    async def EndTurn(self, call: EndTurnCall, _context: Any) -> TurnEnded:
         end, caller = call.end, current_caller()
 
         def work(tx: Transaction) -> ledger.EndedTurn:
@@ -272,16 +262,3 @@ class LedgerRpcs(Calls):
 
     def _view_change(self, change: ViewChange | None) -> ViewChange | None:
         return replace(change, schemes_version=self._service.schemes_version(self._rules)) if change else None
-
-
-def _check_repeatable(call: WriteEntriesCall) -> None:
-    """A stored answer cannot contain view changes, so they cannot be combined with a request id."""
-    if call.return_view_change:
-        raise _view_change_refused()
-
-
-def _view_change_refused() -> Exception:
-    return invalid(
-        "return_view_change",
-        "return_view_change needs the fence and no request_id; without them read the view by itself.",
-    )

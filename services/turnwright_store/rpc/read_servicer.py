@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
 from turnwright.store.v1 import read_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import State, Visibility
-from turnwright_core.owner_calls import WatchChangesCall
+from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
-from turnwright_core.wire.owner_calls import run_changes_to_pb, watch_changes_from_pb
 from turnwright_store.app.history import At, PacketMoment
 from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
@@ -141,15 +141,13 @@ class ReadRpcs(Calls):
         ]
         return read_pb2.ListEntryHistoryResponse(intervals=intervals, next_page_token=token)
 
-    async def WatchChanges(self, request: Any, _context: Any) -> AsyncIterator[Any]:
-        is_in_process = isinstance(request, WatchChangesCall)
-        call = request if is_in_process else watch_changes_from_pb(request)
+    async def WatchChanges(self, call: WatchChangesCall, _context: Any) -> AsyncIterator[RunChanges]:
         changes = self._service.watches.changes(
             self._database, lambda: self._rules, address_of(call), call.after, watched(call)
         )
         try:
             async for change in changes:
-                yield change if is_in_process else run_changes_to_pb(change, self._service.clock_ms())
+                yield replace(change, send_ms=self._service.clock_ms())
         finally:
             await changes.aclose()
 

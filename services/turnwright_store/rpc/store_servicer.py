@@ -20,7 +20,7 @@ from turnwright_store.rpc.session_servicer import SessionRpcs
 from turnwright_store.rpc.stream_servicer import StreamRpcs
 
 
-class StoreServicer(
+class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
     RegistryRpcs,
     RulesRpcs,
     LedgerRpcs,

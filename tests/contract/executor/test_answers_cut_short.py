@@ -8,6 +8,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store import StoreLedger
 
@@ -52,7 +53,7 @@ async def store(tmp_path):
         Service("store", "turnwright.store.v1.StoreService", register), f"unix:{tmp_path}/s.sock", SECRET, 0.1
     )
     await server.start()
-    store.peer = Peer("store", server.address, SECRET, 10.0)
+    store.peer = Peer("store", server.address, SECRET, 10.0, codecs=OWNER_CALLS)
     yield store
     await store.peer.close()
     await server.stop()

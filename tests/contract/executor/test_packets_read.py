@@ -14,6 +14,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
 from turnwright_core.runs import Turn, TurnRequest
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
@@ -60,7 +61,7 @@ async def scripted(tmp_path):
     service = Service("assembler", "turnwright.assembler.v1.AssemblerService", register)
     server = RunningServer(service, f"unix:{tmp_path}/a.sock", SECRET, 0.1)
     await server.start()
-    script.peer = Peer("assembler", server.address, SECRET, 10.0)
+    script.peer = Peer("assembler", server.address, SECRET, 10.0, codecs=OWNER_CALLS)
     yield script
     await script.peer.close()
     await server.stop()

@@ -3,6 +3,8 @@
 import pytest
 from msgspec.structs import fields
 
+from turnwright_core.chat.message import Role, Text
+from turnwright_core.chat.prompt_edits import PromptEdit, Verb
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import (
     AppendEntry,
@@ -20,8 +22,11 @@ from turnwright_core.entries import (
 from turnwright_core.kit.multiplexed_frames import ValueCodecs, encode_value
 from turnwright_core.owner_calls import (
     AssembleCall,
+    AssembledPart,
     EndTurnCall,
     EntriesWritten,
+    PacketPieces,
+    PacketReport,
     ReturnView,
     RunChanges,
     StoredMessage,
@@ -33,7 +38,18 @@ from turnwright_core.owner_calls import (
     WatchChangesCall,
     WriteEntriesCall,
 )
-from turnwright_core.runs import Loop, LoopEnd, LoopSettings, Mode, Run, RunSettings, Turn, TurnRequest, TurnResult
+from turnwright_core.runs import (
+    CompressionStrength,
+    Loop,
+    LoopEnd,
+    LoopSettings,
+    Mode,
+    Run,
+    RunSettings,
+    Turn,
+    TurnRequest,
+    TurnResult,
+)
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
 from turnwright_core.wire.schemes import registry_to_pb
@@ -60,6 +76,12 @@ TURN = Turn(3, 1, REQUEST, RESULT, 5, 6, 7)
 CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1", messages=True)
 PACKET = TurnPacket(3, (StoredMessage("user", ("new", Copied(0, 4))),), 2, "note", {"new": "a.txt"}, again=True)
 
+EDIT = PromptEdit(Verb.APPEND, Role.USER, (Text("more"),), plugin="nudge")
+PIECES = PacketPieces(1, "user", ("new", Copied(0, 4)), {"new": "a.txt"})
+REPORT = PacketReport(
+    "d" * 64, 9, 10, 11, CURSOR, tuple(WRITES), True, "0.1.0", ("tides",), 3, CompressionStrength.LOW, (("a", 2),),
+    (EDIT,), 4, tuple(WRITES), "noted", (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
+)  # fmt: skip
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
 PAIRS = [
     (EndTurnCall("p", "r", 8, END, "v1", ReturnView.PACKET), wire.end_turn_to_pb, wire.end_turn_from_pb),
@@ -69,32 +91,61 @@ PAIRS = [
         wire.turn_ended_from_pb,
     ),
     (
-        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, ReturnView.MESSAGES),
+        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, ReturnView.MESSAGES, "once"),
         wire.write_entries_to_pb,
         wire.write_entries_from_pb,
     ),
-    (EntriesWritten((1, 0), ("a", "b"), CURSOR, True, CHANGE), wire.entries_written_to_pb, wire.entries_written_from_pb),
+    (
+        EntriesWritten((1, 0), ("a", "b"), CURSOR, True, CHANGE),
+        wire.entries_written_to_pb,
+        wire.entries_written_from_pb,
+    ),
     (WatchChangesCall("p", "r", CURSOR, 3, 99, ("user",)), wire.watch_changes_to_pb, wire.watch_changes_from_pb),
     (
-        RunChanges(CURSOR, (ENTRY,), ("gone",), RUN, (LOOP,), (TURN,), abort_requested=True),
+        RunChanges(CURSOR, (ENTRY,), ("gone",), RUN, (LOOP,), (TURN,), abort_requested=True, send_ms=7),
         wire.run_changes_to_pb,
         wire.run_changes_from_pb,
     ),
+    (
+        AssembleCall(
+            "p",
+            "r",
+            3,
+            1,
+            100,
+            CURSOR,
+            1.5,
+            "digest",
+            (CHANGE,),
+            True,
+            5,
+            (EDIT,),
+            REQUEST,
+            prefill=True,
+            compaction=True,
+        ),
+        wire.assemble_to_pb,
+        wire.assemble_from_pb,
+    ),
+]
+PARTS = [
+    (AssembledPart(pieces=PIECES), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
+    (AssembledPart(report=REPORT), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "encode", "decode"), PAIRS)
+@pytest.mark.parametrize(("value", "encode", "decode"), [*PAIRS, *PARTS])
 def test_what_is_sent_is_what_comes(value, encode, decode):
     assert decode(type(encode(value)).FromString(encode(value).SerializeToString())) == value
 
 
-@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), END, PACKET, CHANGE])
+@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), END, PACKET, CHANGE, PIECES, REPORT])
 def test_each_field_of_these_is_tried(value):
     left_out = [one.name for one in fields(value) if getattr(value, one.name) in (0, "", None, False, (), [], {})]
     assert left_out == []
 
 
-@pytest.mark.parametrize("value", [value for value, _, _ in PAIRS])
+@pytest.mark.parametrize("value", [value for value, _, _ in (*PAIRS, *PARTS)])
 def test_a_multiplexed_stream_sends_what_comes(value):
     values = ValueCodecs(wire.OWNER_CALLS)
     codec = next(one for one in wire.OWNER_CALLS.values() if type(value) in (one.request, one.answer))
@@ -116,13 +167,6 @@ def test_what_is_left_out_stays_out():
     ):
         assert encode(decode(encode(value))) == encode(value)
     assert wire.write_entries_from_pb(wire.write_entries_to_pb(WriteEntriesCall("p", "r", None, []))).epoch is None
-
-
-def test_a_request_for_a_packet_is_sent_whole():
-    sent = wire.assemble_to_pb(AssembleCall("p", "r", 3, 1, 100, CURSOR, 1.5, "digest", (CHANGE,)))
-    assert (sent.turn, sent.loop, sent.context_length, sent.calibration, sent.base_digest) == (3, 1, 100, 1.5, "digest")
-    assert wire.view_change_from_pb(sent.view_changes[0]) == CHANGE
-    assert sent.at_least.project_revision == 2
 
 
 def test_a_call_weighs_what_its_texts_do():

@@ -18,6 +18,7 @@ from turnwright_core.owner_calls import TurnStart
 from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
@@ -44,7 +45,7 @@ async def served_store(folder: Path) -> AsyncIterator[Peer]:
     address = f"unix:{folder}/store.sock"
     server = RunningServer(build(StoreSettings(home=folder, token=SECRET), SECRET), address, SECRET, drain_s=0.1)
     await server.start()
-    peer = Peer("store", address, SECRET, 10.0)
+    peer = Peer("store", address, SECRET, 10.0, codecs=OWNER_CALLS)
     try:
         await peer.call(
             store_service_pb2_grpc.StoreServiceStub(peer.channel).PutModels,

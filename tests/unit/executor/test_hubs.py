@@ -16,6 +16,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.store import StoreLedger
@@ -116,7 +117,7 @@ async def hubs_over(servicer, tmp_path):
     service = Service("store", "turnwright.store.v1.StoreService", register)
     server = RunningServer(service, f"unix:{tmp_path}/s.sock", "secret", 0.1)
     await server.start()
-    peer = Peer("store", server.address, "secret", 10.0)
+    peer = Peer("store", server.address, "secret", 10.0, codecs=OWNER_CALLS)
     hubs = Hubs("o", StoreLedger(peer, "o", ""), ExecutorSettings())
     try:
         yield hubs

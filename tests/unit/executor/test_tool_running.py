@@ -6,6 +6,7 @@ import pytest
 
 from turnwright_core.entries import State, Visibility
 from turnwright_core.kit.peer import Peer
+from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.domain.effects import CommandEffect, EffectClass
 from turnwright_executor.tools.contract import Done, Proposed
 from turnwright_executor.tools.limits import ToolLimits
@@ -215,7 +216,7 @@ async def test_output_waits_for_a_store_that_is_away_and_is_neither_lost_nor_dou
     home, root = tmp_path / "home", tmp_path / "project"
     for folder in (home, root):
         folder.mkdir()
-    peer = Peer("store", f"unix:{home}/store.sock", SECRET, 10.0)
+    peer = Peer("store", f"unix:{home}/store.sock", SECRET, 10.0, codecs=OWNER_CALLS)
     async with served_store(home):
         bench = Bench(root, await run_entries(peer, root))
         bench.there = frozenset(entry.path for entry in await bench.entries.find(""))
