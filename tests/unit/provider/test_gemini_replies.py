@@ -4,8 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from turnwright_core.chat.message import Message as Sent
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
@@ -209,25 +207,6 @@ def test_what_goes_wrong_has_its_class(chunks, kind):
 def test_a_body_that_is_no_reply_fails(body):
     with pytest.raises(VendorError):
         folded_whole(json.dumps(body).encode(), WIRE.fold())
-
-
-JUNK: Any = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["candidates", "content", "parts", "text", "thought", "thoughtSignature", "functionCall", "name", "args", "id", "index",
-         "partialArgs", "jsonPath", "stringValue", "willContinue", "finishReason", "usageMetadata", "promptTokenCount",
-         "promptFeedback", "groundingMetadata", "groundingChunks", "inlineData", "modelVersion"]), inner, max_size=5),
-    max_leaves=20,
-)  # fmt: skip
-
-
-@given(st.lists(JUNK, max_size=4), st.lists(JUNK, max_size=3))
-def test_junk_is_classified_or_ignored(chunks, parts):
-    try:
-        message = stream(*chunks, chunk(*parts), chunk({"text": "end"}, finish="STOP")).message
-    except VendorError:
-        return
-    assert json.loads(WIRE.request(ModelCall("m", (message,), vendor_model="v/m"), frozenset()).body)
 
 
 def test_blocks_without_end_are_reported_up_to_a_limit():

@@ -7,8 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.runs import Reasoning
@@ -278,21 +276,3 @@ def test_what_goes_wrong_has_its_class(lines, kind):
 def test_a_body_that_is_no_reply_fails(body):
     with pytest.raises(VendorError):
         recorded.folded_whole(json.dumps(body).encode(), WIRE.fold())
-
-
-JUNK: Any = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["message", "content", "thinking", "tool_calls", "function", "name", "arguments", "id", "index", "done",
-         "done_reason", "prompt_eval_count", "eval_count", "model"]), inner, max_size=5),
-    max_leaves=20,
-)  # fmt: skip
-
-
-@given(st.lists(JUNK, max_size=4), JUNK)
-def test_junk_is_classified_or_ignored(lines, message):
-    try:
-        whole = stream(*lines, {"message": message}, said("stop")).message
-    except VendorError:
-        return
-    assert json.loads(WIRE.request(ModelCall("m", (whole,), vendor_model=OURS), frozenset()).body)
