@@ -14,7 +14,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # How long an example takes says how busy the machine is; a test that hangs has its timeout.
-settings.register_profile("turnwright", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "turnwright", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 settings.load_profile("turnwright")
 
 

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
 
 LINE = st.sampled_from(["a", "b", "  a", "  b", "    c", "x = 1", "}", "  }", "\ta", "", "", "", "  "])
 LINES = st.lists(LINE, min_size=1, max_size=10)
-MANY = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,6 @@ def _stripped(hunks: str) -> str:
     return re.sub(r"^ $", "", hunks, flags=re.MULTILINE)
 
 
-@MANY
 @given(tasks(), st.booleans())
 def test_an_edit_is_applied_as_meant_or_is_a_conflict(task, has_returns):
     text, made, meant = task
@@ -126,7 +124,6 @@ def test_an_edit_is_applied_as_meant_or_is_a_conflict(task, has_returns):
             assert result.text == meant, (form, body)
 
 
-@MANY
 @given(tasks())
 def test_an_edit_whose_lines_are_there_once_is_applied(task):
     text, (edit, *others), meant = task
@@ -141,7 +138,6 @@ def test_an_edit_whose_lines_are_there_once_is_applied(task):
         assert isinstance(result, EditConflict) or result.text == meant
 
 
-@MANY
 @given(LINES, LINES, st.booleans(), st.booleans(), st.integers(0, 3), st.sampled_from(["\n", "\r\n"]))
 def test_a_diff_of_two_texts_makes_the_second_of_the_first(old, new, old_end, new_end, shown, end_of_line):
     before, after = (_text(lines, end_of_line, has_end=end) for lines, end in ((old, old_end), (new, new_end)))
@@ -159,7 +155,6 @@ def test_a_diff_of_two_texts_makes_the_second_of_the_first(old, new, old_end, ne
 WORD = st.text(alphabet="ab/|&.*[](){}+?^$\\#é =", min_size=1, max_size=6).filter(lambda word: word == word.strip())
 
 
-@MANY
 @given(st.lists(WORD, min_size=1, max_size=6), st.data(), st.sampled_from("/|#,@"), st.sampled_from(["\n", "\r\n"]))
 def test_a_sed_command_for_a_line_is_applied_as_meant_or_is_a_conflict(lines, data, mark, end_of_line):
     number = data.draw(st.integers(1, len(lines)))

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from turnwright_core.patterns.patch import unified_patch
@@ -27,7 +27,6 @@ CALLS = (
     *("<get path=a/>", '<sh command="a &amp; b" cmd="c"></sh>', "<sh>`a`</sh>", "<sh>```\na</sh>", "</think>", " and "),
     *("`<get path='` <get>b</get> '/>", "\n", "\n\n    ", "\n> ", "`", "\n```\n"),
 )
-QUICK = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(st.text())
@@ -35,7 +34,6 @@ def test_arbitrary_text_is_read(text):
     check_reading(text)
 
 
-@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow])
 @given(MIXTURES)
 def test_any_mixture_of_dialects_is_read(text):
     check_reading(text)
@@ -46,7 +44,6 @@ def test_text_without_triggers_is_all_narration(text):
     assert read_reply(text) == Reply(narration=text.strip())
 
 
-@QUICK
 @given(REPLIES)
 def test_what_is_written_well_is_read_as_it_was_meant(commands):
     reply = read_reply(written(commands))
@@ -54,7 +51,6 @@ def test_what_is_written_well_is_read_as_it_was_meant(commands):
     assert (reply.warnings, reply.narration, reply.dropped) == ((), "", 0)
 
 
-@QUICK
 @given(REPLIES)
 def test_spans_cut_well_written_commands_out_of_the_text(commands):
     text = written(commands)
@@ -62,7 +58,6 @@ def test_spans_cut_well_written_commands_out_of_the_text(commands):
     assert parts == [written([one]).removesuffix("\n").removesuffix("</tool_call>") for one in commands]
 
 
-@QUICK
 @given(st.lists(st.tuples(PROSE, COMMANDS | UNKNOWN), max_size=5), PROSE)
 def test_prose_around_commands_is_narration_and_hides_none(pairs, after):
     text = "".join(f"{prose}\n{written([command])}" for prose, command in pairs) + after
@@ -72,7 +67,6 @@ def test_prose_around_commands_is_narration_and_hides_none(pairs, after):
     assert (reply.narration.split(), reply.warnings) == (said.split(), ())
 
 
-@QUICK
 @given(REPLIES, st.data())
 def test_a_command_on_a_line_of_its_own_adds_itself_and_nothing_else(commands, data):
     place = data.draw(st.integers(0, len(commands)))
@@ -82,7 +76,6 @@ def test_a_command_on_a_line_of_its_own_adds_itself_and_nothing_else(commands, d
     assert unplaced(read_reply(text).commands) == wanted
 
 
-@QUICK
 @given(MIXTURES, COMMANDS)
 def test_a_command_after_a_complete_reply_of_any_kind_is_heard(text, command):
     reply = check_reading(text)
@@ -123,7 +116,6 @@ def test_the_cap_drops_the_rest_and_counts_it(commands_max, wanted):
     assert [one.kind for one in reply.warnings] == ["too_many_commands"] * (reply.dropped > 0)
 
 
-@settings(max_examples=500)
 @example("<get path=\"a\">\n`<get path='` <get>b</get> '/>", 4, False)
 @given(st.lists(st.sampled_from(CALLS), max_size=14).map("".join), st.integers(0, 4), st.booleans())
 def test_plain_calls_read_as_those_that_are_taken_apart(text, commands_max, is_cut):

@@ -34,10 +34,8 @@ CORPORA = (
     "rummy/xml_parser_spec.jsonl",
     "rummy/xml_sed_ambiguous.jsonl",
 )
-THOROUGH = settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 
 
-@THOROUGH
 @given(MIXTURES, st.data())
 def test_any_split_reads_as_the_whole(text, data):
     cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=12))
@@ -45,7 +43,6 @@ def test_any_split_reads_as_the_whole(text, data):
     check_stream(text, text)
 
 
-@settings(max_examples=100)
 @given(st.text(max_size=100), st.data())
 def test_any_split_of_arbitrary_text_reads_as_the_whole(text, data):
     check_stream(text, cut_at(text, data.draw(st.lists(st.integers(0, len(text)), max_size=8))))
@@ -79,7 +76,6 @@ def test_short_text_cut_anywhere_in_two_reads_as_the_whole(text):
         check_stream(text, cut_at(text, [cut]), whole)
 
 
-@THOROUGH
 @given(MIXTURES, st.data())
 def test_small_pieces_may_delay_a_command_and_never_hurry_or_change_it(text, data):
     cut = data.draw(st.integers(0, len(text)))
@@ -111,7 +107,6 @@ def is_settled(command: Command) -> bool:
     return "```" not in command.body and "~~~" not in command.body and "<<" not in command.body
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(PROSE, COMMANDS.filter(is_settled)), min_size=1, max_size=4))
 def test_a_command_comes_with_the_line_that_ends_it(pairs):
     reader = ReplyReader()

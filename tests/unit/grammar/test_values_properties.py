@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_grammar.values.lenient import DEPTH_MAX, read_lenient, read_value
@@ -114,7 +114,6 @@ PIECES = [
     "\ud83d", "Infinity", "1_0", "007", "[x]", "{}", "[]", '""',
 ]  # fmt: skip
 BROKEN = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
-SLOW = settings(max_examples=300)
 
 
 def same(one: object, other: object) -> bool:
@@ -138,7 +137,6 @@ def begins(part: object, whole: object) -> bool:
     return part is None or isinstance(part, int | float)
 
 
-@SLOW
 @given(HOLDERS, st.sampled_from([None, 1]), st.booleans())
 def test_sound_json_is_read_as_the_json_module_reads_it(value, indent, ascii_only):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
@@ -149,7 +147,6 @@ def test_sound_json_is_read_as_the_json_module_reads_it(value, indent, ascii_onl
     assert (read.end, read.cut) == (len(text), False)
 
 
-@SLOW
 @given(HOLDERS, st.data(), st.sampled_from([None, 1]), st.booleans())
 def test_json_cut_anywhere_keeps_what_was_there(value, data, indent, ascii_only):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
@@ -157,20 +154,17 @@ def test_json_cut_anywhere_keeps_what_was_there(value, data, indent, ascii_only)
     assert begins(repair_json(text[:end]), json.loads(text))
 
 
-@SLOW
 @given(HOLDERS)
 def test_python_literals_are_read_as_python_reads_them(value):
     assert same(repair_json(repr(value) + ","), value)
 
 
-@SLOW
 @given(BROKEN | st.text())
 def test_repairing_twice_changes_nothing(text):
     once = json.dumps(repair_json(text))
     assert json.dumps(repair_json(once)) == once
 
 
-@SLOW
 @given(BROKEN | st.text(), st.integers(0, 40))
 def test_any_text_is_read_within_its_bounds(text, start):
     for read in (read_lenient(text, start), read_value(text, start), *read_all(text)):

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sse_server import Answer, SseServer
@@ -70,7 +70,6 @@ def test_a_recorded_stream_folds_the_same_byte_by_byte_and_at_once(case_id):
 SMALL = [i for i, c in WHOLE.items() if len(body_of(c)) < 12_000]
 
 
-@settings(max_examples=150)
 @given(data=st.data())
 def test_any_split_of_the_bytes_folds_to_the_same_message(data):
     # RD07, the provider's half
