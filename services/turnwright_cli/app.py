@@ -126,10 +126,7 @@ add_command(
     Option(["--reason"], default="", metavar="TEXT", help="With --reject: what the model reads."),
     Option(["--edit"], is_flag=True, help="Edit it in $VISUAL or $EDITOR, then accept it."),
     Option(
-        ["--content-file"],
-        metavar="[PATH=]FILE",
-        multiple=True,
-        help="Accept with this content; - is standard input.",
+        ["--content-file"], metavar="[PATH=]FILE", multiple=True, help="Accept with this content; - is standard input."
     ),
     Option(["--answer"], default="", metavar="TEXT", help="Answer to the question."),
     *COMMON,

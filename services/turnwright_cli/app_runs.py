@@ -156,7 +156,7 @@ def _add_plan(app: click.Group) -> None:
     add_command(
         plan,
         "show",
-        "plans:show_plans",
+        "control:show_plans",
         "Show the plans of a run, or one of them.",
         RUN,
         Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
@@ -166,7 +166,7 @@ def _add_plan(app: click.Group) -> None:
     add_command(
         plan,
         "set",
-        "plans:set_plan",
+        "control:set_plan",
         "Create a plan, or replace it with a new version.\n\n"
         "An item is an object with content, priority (high, medium, low), status (pending, in_progress, completed, "
         "cancelled, blocked) and, optionally, evidence_paths.",
@@ -181,7 +181,7 @@ def _add_plan(app: click.Group) -> None:
     add_command(
         plan,
         "update",
-        "plans:update_plan",
+        "control:update_plan",
         "Append to a plan without changing what it says.",
         RUN,
         Argument(["text"], metavar="[TEXT]", required=False, help="What to add; - reads standard input."),
@@ -190,13 +190,7 @@ def _add_plan(app: click.Group) -> None:
         *COMMON,
     )
     add_command(
-        plan,
-        "rm",
-        "plans:remove_plan",
-        "Remove a plan; its versions can still be shown.",
-        RUN,
-        _PLAN_ID,
-        *COMMON,
+        plan, "rm", "control:remove_plan", "Remove a plan; its versions can still be shown.", RUN, _PLAN_ID, *COMMON
     )
 
 

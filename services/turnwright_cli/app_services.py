@@ -94,10 +94,7 @@ def _add_others(app: click.Group) -> None:
         "policy:try_policy",
         "Show which verdicts of stored turns would differ with a voter; changes nothing. Exits with 1 if some would.",
         Option(
-            ["--hook"],
-            metavar="MODULE:FUNCTION",
-            multiple=True,
-            help="A voter, or a plugin's register; repeatable.",
+            ["--hook"], metavar="MODULE:FUNCTION", multiple=True, help="A voter, or a plugin's register; repeatable."
         ),
         Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Test on this run; repeatable."),
         Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),

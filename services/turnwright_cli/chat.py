@@ -77,10 +77,7 @@ class _Chat:
         self._state = state
         self._out = console()
         self._screen = TextScreen(self._out, session=True)
-        names = {
-            "/model": lambda: names_of_models(client),
-            "/run": lambda: names_of_runs(client, state.project),
-        }
+        names = {"/model": lambda: names_of_models(client), "/run": lambda: names_of_runs(client, state.project)}
         self._input = ChatInput(history, state.status, ChatCompleter(state.root, names))
         self._commands = ChatCommands(client, state, self._out)
         self._keys = Keyboard(self._screen.pause)

@@ -11,14 +11,15 @@ import contextlib
 import difflib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 from turnwright.types.v1 import settings_pb2
@@ -31,19 +32,13 @@ from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
 from turnwright_cli.tasks import has_terminal, run_task
 from turnwright_core.kit.settings import PREFIX
+from turnwright_store.config import MODEL_PREFIX
 
 MODEL: Final = "demo"
 VENDOR_MODEL: Final = "scripted/demo"
 PROMPT: Final = "The test of this project fails. Find the bug, fix it, and show that the test passes."
 TEST_TIMEOUT_S: Final = 60.0
 _IGNORED: Final = shutil.ignore_patterns("__pycache__", ".*")
-
-
-class TestRun(Struct, frozen=True):
-    """Result of the project's own test."""
-
-    passed: bool
-    output: str
 
 
 async def demo(_call: Invocation, *, source: Path | None) -> int:
@@ -76,69 +71,54 @@ async def _show(out: Console, scratch: Path, source: Path | None) -> None:
 def _default_settings() -> Iterator[None]:
     """Use the defaults, so that the user's settings cannot break the demo."""
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
+    os.environ[f"{MODEL_PREFIX}{MODEL}"] = VENDOR_MODEL
     try:
         yield
     finally:
+        del os.environ[f"{MODEL_PREFIX}{MODEL}"]
         os.environ.update(hidden)
 
 
 async def _red(out: Console, root: Path) -> None:
     out.print(Text("A small project with a bug. Its own test first:", style="bold"))
-    run = await _own_test(out, root)
-    if run.passed:
+    if await _own_test(out, root):
         raise FailureError(FAILED, "The project's test passes already: there is nothing to show.")
 
 
 async def _work(out: Console, root: Path, home: Path) -> None:
     out.print(Text(f'\nNow the model is asked: "{PROMPT}"', style="bold"))
     settings = settings_pb2.LoopSettings(model=MODEL, yolo=True, no_interaction=not has_terminal())
-    exit_code = await run_task(
-        CliSettings(home=home),
-        str(root),
-        PROMPT,
-        settings,
-        run_settings=settings_pb2.RunSettings(),
-        models={MODEL: VENDOR_MODEL},
-    )
+    run_settings = settings_pb2.RunSettings()
+    exit_code = await run_task(CliSettings(home=home), str(root), PROMPT, settings, run_settings=run_settings)
     if exit_code != DONE:
         raise FailureError(FAILED, f"The run did not finish (it would exit with {exit_code}).")
 
 
 async def _green(out: Console, root: Path) -> None:
     out.print(Text("\nThe project's own test again:", style="bold"))
-    run = await _own_test(out, root)
-    if not run.passed:
+    if not await _own_test(out, root):
         raise FailureError(FAILED, "The project's test still fails: the demo did not repair it.")
 
 
-async def _own_test(out: Console, root: Path) -> TestRun:
+async def _own_test(out: Console, root: Path) -> bool:
     """Run the project's test and show its output. Raises FailureError if it does not end in time."""
     out.print(Text("$ python3 -m unittest", style="dim"))
     # Bytecode files would count as new files, and may be stale within a second of an edit.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "unittest"),
-        cwd=root,
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
+    test = partial(subprocess.run, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    command = (sys.executable, "-m", "unittest")
     try:
-        async with asyncio.timeout(TEST_TIMEOUT_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+        done = await asyncio.to_thread(
+            test, command, cwd=root, env=environment, timeout=TEST_TIMEOUT_S, text=True, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
         raise FailureError(FAILED, f"The project's test did not end within {TEST_TIMEOUT_S:g} s.") from None
-    run = TestRun(process.returncode == 0, safe_text(output.decode("utf-8", "replace")).strip())
-    out.print(Text(run.output, style="green" if run.passed else "red"))
-    return run
+    passed = done.returncode == 0
+    out.print(Text(safe_text(done.stdout).strip(), style="green" if passed else "red"))
+    return passed
 
 
 def _texts(root: Path) -> dict[str, str]:
-    """The project's files, by path."""
     found = (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     visible = (path for path in found if not path.relative_to(root).parts[0].startswith("."))
     return {path.relative_to(root).as_posix(): path.read_text("utf-8", "replace") for path in visible}

@@ -13,15 +13,7 @@ from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright_cli.exit_codes import DIFFERENT, DONE
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console, put, show_lines, write_line
-from turnwright_cli.packet_picture import (
-    FORMS,
-    PIECES_SHOWN,
-    budget_words,
-    change_words,
-    heading,
-    picture,
-    words_of,
-)
+from turnwright_cli.packet_picture import FORMS, PIECES_SHOWN, budget_words, change_words, heading, picture, words_of
 from turnwright_cli.plain import safe_line
 from turnwright_cli.run_names import open_run
 from turnwright_cli.status_line import StatusLine
@@ -56,11 +48,7 @@ async def explain(call: Invocation, *, run: str, turn: int, following: bool, ful
 
 def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
     """Sentences, then a row for each piece, the largest first."""
-    for sentence in (
-        heading(run, explanation),
-        budget_words(explanation),
-        *change_words(explanation),
-    ):
+    for sentence in (heading(run, explanation), budget_words(explanation), *change_words(explanation)):
         write_line(safe_line(sentence))
     by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))
     columns = (

@@ -21,10 +21,7 @@ from turnwright_cli.tables import Column, show_table
 
 M = TypeVar("M", bound=Message)
 
-_PAST: Final = {
-    types_pb2.DECISION_KIND_ACCEPTED: "accepted by",
-    types_pb2.DECISION_KIND_REJECTED: "rejected by",
-}
+_PAST: Final = {types_pb2.DECISION_KIND_ACCEPTED: "accepted by", types_pb2.DECISION_KIND_REJECTED: "rejected by"}
 
 
 async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:

@@ -16,10 +16,7 @@ from turnwright_core.kit.settings_report import settings_in_force
 
 _OF_PLACES: Final = frozenset(
     f"TURNWRIGHT_{name}"
-    for name in (
-        *("HOME", "TOKEN", "LISTEN", "DB", "STORE", "ASSEMBLER", "PROVIDER", "ADVERTISE"),
-        "LOG_LEVEL",
-    )
+    for name in (*("HOME", "TOKEN", "LISTEN", "DB", "STORE", "ASSEMBLER", "PROVIDER", "ADVERTISE"), "LOG_LEVEL")
 )
 """Variables with addresses of services; a stack always differs from a terminal in them."""
 _OF_MODELS: Final = ("TURNWRIGHT_MODEL_", "TURNWRIGHT_CONTEXT_")

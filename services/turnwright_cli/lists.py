@@ -34,14 +34,7 @@ from turnwright_cli.records import record_line
 from turnwright_cli.run_list import SUMMARY_CHARS
 from turnwright_cli.run_names import found_run, open_run
 from turnwright_cli.session import open_to_read
-from turnwright_cli.status_words import (
-    loop_words,
-    reason_sentence,
-    run_words,
-    turn_words,
-    turns_words,
-    usage_words,
-)
+from turnwright_cli.status_words import loop_words, reason_sentence, run_words, turn_words, turns_words, usage_words
 from turnwright_client import Client, pending_proposals
 from turnwright_core import runs
 from turnwright_core.errors import MissingError

@@ -141,7 +141,7 @@ def _rendered(text: str) -> Any:
 def _renderer() -> tuple[Callable[[], Any], MarkdownIt]:
     """Loaded with the first text: the import takes as long as the start of a small command."""
     from markdown_it import MarkdownIt  # noqa: PLC0415
-    from rich.markdown import Heading, Markdown  # noqa: PLC0415
+    from rich.markdown import Heading, Markdown, TableElement  # noqa: PLC0415
 
     class PlainHeading(Heading):
         """At the left and without a box, as in a text."""
@@ -150,8 +150,17 @@ def _renderer() -> tuple[Callable[[], Any], MarkdownIt]:
             self.text.stylize("bold underline" if self.tag == "h1" else "bold")
             yield self.text
 
+    class WholeTable(TableElement):
+        """With long words broken, and not cut."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for table in super().__rich_console__(console, options):
+                for column in getattr(table, "columns", ()):
+                    column.overflow = "fold"
+                yield table
+
     class SafeMarkdown(Markdown):
-        elements = {**Markdown.elements, "heading_open": PlainHeading}  # noqa: RUF012 - as in the library
+        elements = {**Markdown.elements, "heading_open": PlainHeading, "table_open": WholeTable}  # noqa: RUF012 - as in the library
 
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.disable(["entity", "reference", "lheading"])

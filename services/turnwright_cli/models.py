@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any, Final
 
-from msgspec import Struct
 from turnwright.types.v1 import model_pb2
 
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S
@@ -23,29 +23,17 @@ from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefill")
 
 
-class ModelWords(Struct, frozen=True):
-    """Options about a model; None: not given."""
-
-    vendor_model: str | None = None
-    context: int | None = None
-    output: int | None = None
-    tools: bool | None = None
-    images: bool | None = None
-    reasoning: bool | None = None
-    response_format: bool | None = None
-    prefill: bool | None = None
-
-    def of(self, before: model_pb2.Model) -> model_pb2.Model:
-        """The model with these changes."""
-        can = {name: value for name in CAPABILITIES if (value := getattr(self, name)) is not None}
-        model = model_pb2.Model()
-        model.CopyFrom(before)
-        if can:
-            model.capabilities.MergeFrom(model_pb2.Capabilities(**can))
-        model.vendor_model = self.vendor_model or before.vendor_model
-        model.context_length = before.context_length if self.context is None else self.context
-        model.output_tokens_max = before.output_tokens_max if self.output is None else self.output
-        return model
+def _changed(before: model_pb2.Model, options: Mapping[str, Any]) -> model_pb2.Model:
+    """The model with the options that were given."""
+    model = model_pb2.Model()
+    model.CopyFrom(before)
+    given = {name: value for name, value in options.items() if value is not None}
+    if can := {name: given[name] for name in CAPABILITIES if name in given}:
+        model.capabilities.MergeFrom(model_pb2.Capabilities(**can))
+    model.vendor_model = given.get("vendor_model") or before.vendor_model
+    model.context_length = given.get("context", before.context_length)
+    model.output_tokens_max = given.get("output", before.output_tokens_max)
+    return model
 
 
 async def list_models(call: Invocation) -> int:
@@ -73,21 +61,19 @@ async def list_models(call: Invocation) -> int:
 
 
 async def add_model(call: Invocation, *, alias: str, **options: Any) -> int:
-    words = ModelWords(**options)
     async with open_session(call.settings) as session:
-        model = await _put(session, words.of(model_pb2.Model(alias=alias)))
+        model = await _put(session, _changed(model_pb2.Model(alias=alias), options))
     return _say_model(call, model)
 
 
 async def set_model(call: Invocation, *, alias: str, **options: Any) -> int:
     """Change fields of a model; the others stay. Raises FailureError if it does not exist."""
-    words = ModelWords(**options)
     async with open_session(call.settings) as session:
         known = {model.alias: model for model in await session.client.list_models()}
         if alias not in known:
             near = did_you_mean(alias, known)
             raise usage(f"There is no model {safe_line(alias)}{near}. `turnwright models add` adds one.")
-        model = await _put(session, words.of(known[alias]))
+        model = await _put(session, _changed(known[alias], options))
     return _say_model(call, model)
 
 

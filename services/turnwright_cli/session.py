@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
-from collections.abc import AsyncGenerator, Collection, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Collection, Coroutine
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright.store.v1 import lease_pb2, registry_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import model_pb2, project_pb2
+from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc
+from turnwright.types.v1 import project_pb2
 
 from turnwright_cli.config import CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError
@@ -45,8 +44,6 @@ LOG_FILE = "turnwright.log"
 
 _log = get_logger("cli")
 
-RunningLoops = frozenset[tuple[str, str, int]]
-
 
 class Session(Struct, frozen=True):
     """A connected client. `joined`: the stack belongs to another command and may end with it.
@@ -60,15 +57,12 @@ class Session(Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def open_session(
-    settings: CliSettings, models: Mapping[str, str] | None = None, reads: Collection[str] | None = None
-) -> AsyncGenerator[Session, None]:
+async def open_session(settings: CliSettings, reads: Collection[str] | None = None) -> AsyncGenerator[Session, None]:
     """A session for the duration of the block.
 
     An embedded stack is stopped after it, or once other commands no longer use it.
 
-    `models` (alias -> vendor/model) are added to an embedded stack. `reads`: the command only reads, and needs these
-    services beside the store and the executor. Raises FailureError.
+    `reads`: the command only reads, and needs these services beside the store and the executor. Raises FailureError.
     """
     secret_of(settings)
     # What only reads has nothing to tell but what fails: the first line of a log costs a fifth of its time.
@@ -85,15 +79,11 @@ async def open_session(
         if stack is not None:
             leaving.push_async_callback(_stop, stack)
         if own is not None:
-            store = await leaving.enter_async_context(_store(own.addresses["store"], settings))
-            await store.add(models or {})
-            found = await store.work()
+            await leaving.enter_async_context(_until_idle(own.addresses["store"], settings))
         joined = stack is None and not settings.server and _is_embedded(settings, address)
         local_servers = stack.local_servers if stack is not None and own is None else {}
         async with _connect(settings, address, local_servers, joined=joined) as client:
             yield Session(client, joined, attached=stack is None and not settings.server)
-        if own is not None:
-            await _serve_until_idle(store, found)
 
 
 @contextlib.asynccontextmanager
@@ -196,47 +186,30 @@ def _in_use(reason: str) -> str:
     )
 
 
-class _Store:
-    """The store of our own stack, called as its owner: models to add, and unfinished work."""
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-        self._stub: store_service_pb2_grpc.StoreServiceAsyncStub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-
-    async def add(self, models: Mapping[str, str]) -> None:
-        """Add models, or replace those with the same alias."""
-        added = [model_pb2.Model(alias=alias, vendor_model=name) for alias, name in models.items()]
-        if added:
-            await self._peer.call(self._stub.PutModels, registry_pb2.PutModelsRequest(models=added))
-
-    async def work(self) -> RunningLoops:
-        """The queued or running loops: project, run, sequence."""
-        answer = await self._peer.call(
-            self._stub.ListWork, lease_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX, with_held=True)
-        )
-        return frozenset((run.project, run.run, run.loop.sequence) for run in answer.runs)
-
-
 @contextlib.asynccontextmanager
-async def _store(address: str, settings: CliSettings) -> AsyncGenerator[_Store, None]:
-    peer = Peer("store", address, settings.secret(), settings.rpc_timeout_s, tls=settings.tls)
-    try:
-        yield _Store(peer)
-    finally:
-        await peer.close()
+async def _until_idle(address: str, settings: CliSettings) -> AsyncGenerator[None, None]:
+    """After the block, serve other commands that have joined our stack until their loops end; Ctrl-C exits.
 
-
-async def _serve_until_idle(store: _Store, found: RunningLoops) -> None:
-    """If other commands have joined our stack, keep serving until their loops end. Ctrl-C exits.
-
-    Loops that existed before we came do not count: they may wait for something that never happens here.
+    Loops that existed before do not count: they may wait for something that never happens here.
     """
-    with Interrupts().entered() as interrupts:
+    peer = Peer("store", address, settings.secret(), settings.rpc_timeout_s, tls=settings.tls)
+    stub: store_service_pb2_grpc.StoreServiceAsyncStub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+
+    async def work() -> set[tuple[str, str, int]]:
+        """The queued or running loops."""
+        answer = await peer.call(stub.ListWork, lease_pb2.ListWorkRequest(page_size=PAGE_SIZE_MAX, with_held=True))
+        return {(run.project, run.run, run.loop.sequence) for run in answer.runs}
+
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(peer.close)
+        found = await work()
+        yield
         is_announced = False
-        while not interrupts.asked.is_set() and (theirs := await store.work() - found):
-            if not is_announced:
-                names = ", ".join(sorted(run for _, run, _ in theirs))
-                print(f"turnwright: still at work on other tasks ({names}); Ctrl-C leaves.", file=sys.stderr)
-                is_announced = True
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(interrupts.asked.wait(), IDLE_POLL_S)
+        with Interrupts().entered() as interrupts:
+            while not interrupts.asked.is_set() and (theirs := await work() - found):
+                if not is_announced:
+                    names = ", ".join(sorted(run for _, run, _ in theirs))
+                    complain(f"still at work on other tasks ({names}); Ctrl-C leaves.")
+                    is_announced = True
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(interrupts.asked.wait(), IDLE_POLL_S)

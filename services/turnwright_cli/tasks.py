@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -166,7 +166,6 @@ async def run_task(
     default_model: str = "",
     asks: bool = False,
     as_json: bool = False,
-    models: Mapping[str, str] | None = None,
     run: str = "",
     fork: task_pb2.TaskFork | None = None,
     edits: Sequence[PromptEdit] = (),
@@ -188,7 +187,7 @@ async def run_task(
         }
         return LoopToFollow(await give(project, prompt, **options))
 
-    return await _follow(cli_settings, begin, yolo=settings.yolo, as_json=as_json, models=models)
+    return await _follow(cli_settings, begin, yolo=settings.yolo, as_json=as_json)
 
 
 async def resolve(
@@ -292,21 +291,14 @@ async def _only_proposal(client: Client, project: str, run: str) -> str:
     return found[0]
 
 
-async def _follow(
-    settings: CliSettings,
-    begin: Begin,
-    *,
-    yolo: bool,
-    as_json: bool,
-    models: Mapping[str, str] | None = None,
-) -> int:
+async def _follow(settings: CliSettings, begin: Begin, *, yolo: bool, as_json: bool) -> int:
     """Begin, and follow to the end. If the stack that we joined ends, continue with another one."""
     screen, keyboard = _screen(as_json=as_json)
     person = Prompter(keyboard, screen.note) if keyboard else None
     begun: LoopToFollow | None = None
     with keyboard.watched() if keyboard else Interrupts().entered() as interrupts:
         for attempt in range(REJOINS_MAX + 1):
-            async with open_session(settings, models) as session:
+            async with open_session(settings) as session:
                 if begun is None:
                     await announce(session)
                 try:

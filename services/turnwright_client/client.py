@@ -8,13 +8,7 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from msgspec import Struct
-from turnwright.executor.v1 import (
-    executor_service_pb2,
-    executor_service_pb2_grpc,
-    explain_pb2,
-    query_pb2,
-    task_pb2,
-)
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, explain_pb2, query_pb2, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.types.v1 import (
     entry_pb2,
@@ -28,11 +22,9 @@ from turnwright.types.v1 import (
     settings_pb2,
 )
 
-from turnwright_client.control import ControlCalls
-from turnwright_client.plans import PLAN_FORMS, PlanCalls, PlanForm
+from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
 from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
-from turnwright_client.streams import StreamCalls
 from turnwright_client.watch import InboxChange, Lost, Opened, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import MissingError, Reason, fault
@@ -74,7 +66,7 @@ class QueuedLoop(Struct, frozen=True):
     """The run as it was when the task was queued."""
 
 
-class Client(ControlCalls, PlanCalls, SessionCalls, StreamCalls):
+class Client(ControlCalls, SessionCalls):
     """A client of an executor.
 
     Every method raises TurnwrightError; unary calls end within the timeout given at connect.

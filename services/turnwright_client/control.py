@@ -1,13 +1,30 @@
-"""The calls of a client other than giving tasks: creating, steering and watching runs."""
+"""The calls of a client other than giving tasks: creating, steering and watching runs, their plans and streams.
+
+A producer of a stream passes the length returned by each answer as the next offset; then a failed append can be retried
+without duplicating output.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from functools import partial
+from typing import Final, Literal
 
-from turnwright.executor.v1 import control_pb2, event_pb2, executor_service_pb2_grpc, task_pb2, watch_pb2
+from turnwright.executor.v1 import (
+    control_pb2,
+    event_pb2,
+    executor_service_pb2,
+    executor_service_pb2_grpc,
+    plan_pb2,
+    stream_pb2,
+    task_pb2,
+    watch_pb2,
+)
 from turnwright.store.v1 import registry_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
+from turnwright.types.v1.plan_pb2 import Plan
+from turnwright.types.v1.stream_pb2 import StreamChannel
 
 from turnwright_client.watch import WatchPolicy, watch_inbox
 from turnwright_core import __version__
@@ -16,10 +33,19 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 
 RunsMessage = watch_pb2.WatchRunsResponse
+PlansMessage = plan_pb2.WatchPlansResponse
+PlanForm = Literal["none", "legacy", "operations"]
+"""The form in which a watch receives plans."""
+
+PLAN_FORMS: Final[Mapping[PlanForm, executor_service_pb2.PlanEvents.ValueType]] = {
+    "none": executor_service_pb2.PLAN_EVENTS_UNSPECIFIED,
+    "legacy": executor_service_pb2.PLAN_EVENTS_LEGACY,
+    "operations": executor_service_pb2.PLAN_EVENTS_OPERATIONS,
+}
 
 
 class ControlCalls:
-    """Base of the client: rpcs of control.proto and watch.proto. Every method raises TurnwrightError."""
+    """Rpcs of control, watch, plan and stream.proto. Each raises TurnwrightError; an empty `plan_id` means `main`."""
 
     _peer: Peer
     _policy: WatchPolicy
@@ -160,6 +186,110 @@ class ControlCalls:
                     yield message
 
         return watch_inbox(lambda: contextlib.aclosing(open_stream()), self._policy)
+
+    async def set_plan(self, project: str, run: str, plan: Plan, request_id: str = "") -> Plan:
+        """Create or replace a plan; its id, kind, body or items, and mode are used."""
+        request = plan_pb2.SetPlanRequest(project=project, run=run, plan=plan, request_id=request_id)
+        return (await self._peer.call(self._stub.SetPlan, request)).plan
+
+    async def update_plan(self, project: str, run: str, delta: str, *, plan_id: str = "", request_id: str = "") -> Plan:
+        """Append to a plan; returns it with all deltas of its version."""
+        request = plan_pb2.UpdatePlanRequest(
+            project=project, run=run, plan_id=plan_id, delta=delta, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.UpdatePlan, request)).plan
+
+    async def remove_plan(self, project: str, run: str, *, plan_id: str = "", request_id: str = "") -> None:
+        """Remove a plan; its versions can still be read."""
+        request = plan_pb2.RemovePlanRequest(project=project, run=run, plan_id=plan_id, request_id=request_id)
+        await self._peer.call(self._stub.RemovePlan, request)
+
+    async def get_plan(self, project: str, run: str, *, plan_id: str = "", version: int = 0) -> Plan:
+        """A plan with its deltas; version 0 is the latest, unless the plan was removed."""
+        request = plan_pb2.GetPlanRequest(project=project, run=run, plan_id=plan_id, version=version)
+        return (await self._peer.call(self._stub.GetPlan, request)).plan
+
+    async def list_plans(self, project: str, run: str) -> AsyncIterator[Plan]:
+        """The latest version of each plan of the run, with its deltas, sorted by plan_id."""
+        request = plan_pb2.ListPlansRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._stub.ListPlans, request):
+            for plan in page.plans:
+                yield plan
+
+    def watch_plans(self, project: str, run: str) -> AsyncGenerator[PlansMessage, None]:
+        """Stream the plans of a run, then changes. Reconnects by itself.
+
+        After a reconnect a snapshot replaces everything. If you stop before it ends, close it (`contextlib.aclosing`).
+        """
+        request = plan_pb2.WatchPlansRequest(project=project, run=run)
+        return watch_inbox(partial(self._peer.stream, self._stub.WatchPlans, request, None), self._policy)
+
+    async def open_stream(
+        self, project: str, run: str, tool: str, target: str, *, channels: Sequence[int] = (), request_id: str = ""
+    ) -> stream_pb2.OpenStreamResponse:
+        """Begin a stream produced by the caller; identified by the path in the answer."""
+        request = stream_pb2.OpenStreamRequest(
+            project=project, run=run, tool=tool, target=target, channels=channels, request_id=request_id
+        )
+        return await self._peer.call(self._stub.OpenStream, request)
+
+    async def append_stream(
+        self,
+        project: str,
+        run: str,
+        path: str,
+        channel: int,
+        chunk: str,
+        *,
+        offset: int | None = None,
+        request_id: str = "",
+    ) -> StreamChannel:
+        """Append to a channel, or send a heartbeat with an empty chunk. Returns the channel as it is now."""
+        request = stream_pb2.AppendStreamRequest(
+            project=project, run=run, path=path, channel=channel, chunk=chunk, offset=offset, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.AppendStream, request)).channel
+
+    async def complete_stream(
+        self,
+        project: str,
+        run: str,
+        path: str,
+        *,
+        exit_code: int | None = None,
+        duration_s: float | None = None,
+        request_id: str = "",
+    ) -> Sequence[StreamChannel]:
+        """End a stream with its result. Returns the channels that this call ended."""
+        request = stream_pb2.CompleteStreamRequest(
+            project=project, run=run, path=path, exit_code=exit_code, duration_s=duration_s, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.CompleteStream, request)).channels
+
+    async def abort_stream(
+        self,
+        project: str,
+        run: str,
+        path: str,
+        *,
+        reason: str = "",
+        duration_s: float | None = None,
+        request_id: str = "",
+    ) -> Sequence[StreamChannel]:
+        """Give up a stream. Returns the channels that this call ended."""
+        request = stream_pb2.AbortStreamRequest(
+            project=project, run=run, path=path, reason=reason, duration_s=duration_s, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.AbortStream, request)).channels
+
+    async def cancel_stream(
+        self, project: str, run: str, path: str, *, reason: str = "", request_id: str = ""
+    ) -> Sequence[StreamChannel]:
+        """End a stream of any producer; a command on the executor is stopped. Returns the channels that it ended."""
+        request = stream_pb2.CancelStreamRequest(
+            project=project, run=run, path=path, reason=reason, request_id=request_id
+        )
+        return (await self._peer.call(self._stub.CancelStream, request)).channels
 
 
 def check_version(version: str, own: str = __version__) -> None:

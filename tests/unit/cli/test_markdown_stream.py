@@ -37,6 +37,13 @@ def shown(text: str, *, columns: int = 40, size: int = 7, pause_s: float = 0.0) 
     return "\n".join(line.rstrip() for line in screen.display).strip("\n"), file.getvalue()
 
 
+def test_a_table_breaks_long_words_and_hides_nothing() -> None:
+    word = "".join(map(str, range(60)))
+    screen, _ = shown(f"| a | b |\n|---|---|\n| 1 | {word} |\n\nThe end.\n")
+    assert "…" not in screen
+    assert word in "".join(screen.split())
+
+
 def test_blocks_are_rendered_once_however_they_are_cut() -> None:
     text = "# Title\n\nSome **bold** text.\n\n- one\n- two\n  - deep\n\n```python\nx = 1\n```\nAfter it.\n"
     wanted, raw = shown(text, size=len(text))
