@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar, overload
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from msgspec import Struct, field
 
@@ -56,8 +56,14 @@ class Connection(Protocol):
     def is_remote(self) -> bool:
         """Whether results cost a network round trip."""
 
-    def execute(self, statement: Any, values: dict[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> Rows:
-        """Execute a statement; with a list of values, for each of them."""
+    def execute(self, statement: Any, values: Mapping[str, Any] = ...) -> Rows:
+        """Execute a statement."""
+
+    def execute_many(self, statement: Any, values: Sequence[Mapping[str, Any]]) -> None:
+        """Execute a statement without rows for each of these, in as few trips as possible."""
+
+    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> Rows:
+        """Execute an INSERT for rows of these columns, which stand in the order of the table."""
 
     def prefetch(self, statement: Any, values: dict[str, Any]) -> Rows:
         """Execute a query; on a remote database without waiting until the rows are read."""
@@ -195,28 +201,6 @@ class Stats(Struct, frozen=True):
     """Requests in these commits."""
     round_trips: int = 0
     """Round trips of the writer to a remote database."""
-
-
-class RowsOf(Sequence[Mapping[str, Any]]):
-    """Rows to insert, each as values in the order of some columns, which is that of the table."""
-
-    __slots__ = ("columns", "rows")
-
-    def __init__(self, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> None:
-        self.columns = columns
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, place: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Mapping[str, Any]]: ...
-    def __getitem__(self, place: int | slice) -> Any:
-        if isinstance(place, slice):
-            return RowsOf(self.columns, self.rows[place])
-        return dict(zip(self.columns, self.rows[place], strict=True))
 
 
 class Subscription(Protocol):

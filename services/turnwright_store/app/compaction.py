@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
-from turnwright_store.ports import POSTGRESQL, Connection, Database, Durability, Transaction
+from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import compaction as rows
-from turnwright_store.sql.compression import stored_text
+from turnwright_store.sql.compression import WRITERS
 
 PIECES_MAX: Final = 4096
 """Number of chunks from which a growing body is compacted; at 4 KB each they make the longest body."""
@@ -71,7 +71,7 @@ def _joined(connection: Connection, waiting: rows.UncompactedVersion, pieces: ro
     body = "".join([pieces.body, *pieces.chunks])
     data = body.encode()
     digest = hashlib.sha256(data).hexdigest()
-    stored = stored_text(body, as_bytes=connection.dialect == POSTGRESQL)
+    stored = WRITERS[connection.dialect]["CompressedText"](body)
     return CompactedBody(waiting, pieces.stored_bytes, len(data), digest, stored)
 
 

@@ -108,14 +108,9 @@ def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revisi
     rows.add_views(tx.connection, shown)
 
 
-def _chunk(state: PathState) -> dict[str, object]:
+def _chunk(state: PathState) -> tuple[object, ...]:
     assert state.content
-    return {
-        "entry_id": state.content.entry,
-        "version_rev": state.content.rev,
-        "offset": state.tail,
-        "data": "".join(state.appended),
-    }
+    return state.content.entry, state.content.rev, state.tail, "".join(state.appended)
 
 
 def _view(state: PathState, view: View, run: RunHead, revision: int, now_ms: int) -> tuple[object, ...]:

@@ -16,11 +16,9 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
-
-from sqlalchemy.exc import DBAPIError
 
 from turnwright_core.kit.threads import DaemonThreadPool
 from turnwright_store.edge.batch import Job
@@ -28,11 +26,11 @@ from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, READER_PRAGMAS, Sq
 from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
-from turnwright_store.edge.schema import upgrade_to_head
-from turnwright_store.edge.sqlite_codes import refuse_orphaned_wal, to_fault, unusable_error
+from turnwright_store.edge.schema import is_behind, upgrade_to_head
+from turnwright_store.edge.sqlite_codes import driver_error, refuse_orphaned_wal, to_fault, unusable_error
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
+from turnwright_store.ports import ANY_SCOPE, SQLITE, Durability, Query, Stats, Subscription, Work
 
 T = TypeVar("T")
 
@@ -89,8 +87,10 @@ class SqliteDatabase:
         """
         try:
             await self._start()
-        except (sqlite3.Error, DBAPIError) as error:
-            raise unusable_error(self._path, error) from error
+        except Exception as error:
+            if isinstance(driver_error(error), sqlite3.Error):
+                raise unusable_error(self._path, error) from error
+            raise
 
     async def _start(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -100,7 +100,7 @@ class SqliteDatabase:
             # The write-ahead log and shared memory get the mode of the file.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             await self._open(stack, self._writing)
-            await self._writing.run(lambda link: upgrade_to_head(link.raw, link.core))
+            await self._writing.run(_upgrade)
             for reader in self._reading:
                 await self._open(stack, reader)
             self._health.remember_files()
@@ -127,26 +127,27 @@ class SqliteDatabase:
 
         Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
-        with self._translated_errors():
+        self._health.raise_if_damaged()
+        try:
             result = await self._writes.put(work, durability, locks, inline=inline)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error.__cause__
         # What is in a file that has lost its name is not kept.
         self._health.check_files()
         return result
 
     async def read(self, query: Query[T], *, inline: bool = False) -> T:
-        with self._translated_errors():
-            return await self._reads.run(lambda link: link.snapshot(query), inline=inline)
-
-    @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Translate the database's errors to those for callers. A lost or damaged file is not used any more."""
         self._health.raise_if_damaged()
         try:
-            yield
-        except (sqlite3.Error, DBAPIError) as error:
-            self._health.note_error(error)
-            self._health.raise_if_damaged()
-            raise to_fault(error) from error.__cause__
+            return await self._reads.run(lambda link: link.snapshot(query), inline=inline)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error.__cause__
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        """The error for callers. A lost or damaged file is not used any more."""
+        self._health.note_error(error)
+        self._health.raise_if_damaged()
+        return to_fault(error)
 
     @property
     def notifications(self) -> int:
@@ -166,3 +167,8 @@ class SqliteDatabase:
             self._writing.post(lambda _link: self._writer.sync(batch), done)
         else:
             asyncio.get_running_loop().call_soon(done)
+
+
+def _upgrade(link: SqliteLink) -> None:
+    if is_behind(link.raw, SQLITE):
+        upgrade_to_head(link.raw, link.core)

@@ -7,8 +7,8 @@ rows cost the server little more than their storage. Source: architecture 12.2; 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from typing import Any, Final
 
 from msgspec import Struct
@@ -26,18 +26,20 @@ from turnwright_store.edge.postgres_pipe import (
     PipelineResult,
     StatementPipeline,
 )
+from turnwright_store.edge.precompiled import StoredStatement
 from turnwright_store.edge.statements import (
-    ROWS_A_STATEMENT,
+    NO_VALUES,
     CompiledStatement,
     CursorRows,
     DirectConnection,
     Statements,
     Values,
-    arguments_of,
-    converted,
-    values_getter,
 )
-from turnwright_store.ports import POSTGRESQL, RowsOf
+from turnwright_store.ports import POSTGRESQL
+from turnwright_store.sql.entries import batched
+
+ROWS_A_STATEMENT: Final = 1000
+"""Rows in one statement: each column of them is an array."""
 
 _IN: Final = re.compile(r"(NOT )?IN \((__\[POSTCOMPILE_\w+\])\)")
 _MARK: Final = re.compile(r"__\[POSTCOMPILE_\w+\]|%s|%%")
@@ -68,33 +70,29 @@ class PostgresStatements(Statements):
     """The compiled statements for PostgreSQL."""
 
     def __init__(self, dialect: Dialect) -> None:
-        super().__init__(self._compile_numbered, lambda _digest: None)
+        super().__init__(self._compile_numbered)
         self._dialect = dialect
-        self._many: dict[int, BulkStatement | None] = {}
+        self._many: dict[int, BulkStatement] = {}
 
-    def _compile_numbered(self, statement: Any, values: Values) -> CompiledStatement:
-        compiled = compile_for(self._dialect, statement, values)
-        numbered = self._numbered(compiled)
-        self._many[id(numbered)] = self._for_many(statement, compiled)
+    def _compile_numbered(self, statement: Any) -> CompiledStatement:
+        compiled = compile_for(self._dialect, statement)
+        numbered = _with_arrays(compiled).prepared(POSTGRESQL)
+        if many := self._for_many(statement, compiled):
+            self._many[id(numbered)] = many
         return numbered
-
-    def _numbered(self, compiled: CompiledStatement) -> CompiledStatement:
-        if PATHS in compiled.expanded and not _WHOLE.search(compiled.sql):
-            compiled = _for_each_path(compiled)
-        return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), compiled.sql)))
 
     def for_many(self, compiled: CompiledStatement) -> BulkStatement | None:
         """The statement for many rows at once; None if it must be sent for each."""
         return self._many.get(id(compiled))
 
-    def _for_many(self, statement: Any, compiled: CompiledStatement) -> BulkStatement | None:
-        if compiled.constants or compiled.expanded or not compiled.names:
+    def _for_many(self, statement: Any, compiled: StoredStatement) -> BulkStatement | None:
+        if compiled.constants or compiled.lists or not compiled.names:
             return None
         if isinstance(statement, Insert):
             return self._insert_many(statement, compiled) if _ROW.search(compiled.sql) else None
         return _update_many(compiled) if isinstance(statement, Update) else None
 
-    def _insert_many(self, statement: Insert, compiled: CompiledStatement) -> BulkStatement:
+    def _insert_many(self, statement: Insert, compiled: StoredStatement) -> BulkStatement:
         columns = [statement.table.c[name].type.compile(dialect=self._dialect) for name in compiled.names]
         kinds = tuple(_KINDS[column.partition(" ")[0]] for column in columns)
         arrays = ", ".join(f"%s::{_SQL[kind]}[]" for kind in kinds)
@@ -102,7 +100,7 @@ class PostgresStatements(Statements):
         return BulkStatement(_numbered(_ROW.sub(rows, compiled.sql)), kinds)
 
 
-def _update_many(compiled: CompiledStatement) -> BulkStatement | None:
+def _update_many(compiled: StoredStatement) -> BulkStatement | None:
     """An UPDATE of one row each, by ids; a row given twice is updated once."""
     marks = _TYPED_MARK.findall(compiled.sql)
     if set(marks) != {"BIGINT"} or compiled.returns:
@@ -115,18 +113,29 @@ def _update_many(compiled: CompiledStatement) -> BulkStatement | None:
     return BulkStatement(_numbered(changed.replace(" WHERE ", given, 1)), (BIGINT,) * len(marks))
 
 
-def _for_each_path(compiled: CompiledStatement) -> CompiledStatement:
+def _with_arrays(compiled: StoredStatement) -> StoredStatement:
+    """The statement with each list as one array, and numbered parameters."""
+    if any(compiled.names[place] == PATHS for place in compiled.lists) and not _WHOLE.search(compiled.sql):
+        compiled = _for_each_path(compiled)
+    return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), compiled.sql)))
+
+
+def _for_each_path(compiled: StoredStatement) -> StoredStatement:
     """The statement as a join with its list of paths.
 
     With a single condition a planner without statistics for the run may choose the wrong index: it would read all rows
     of the run and filter by path.
     """
     each = compiled.sql.replace(f"IN (__[POSTCOMPILE_{PATHS}])", "= given.path")
-    places = [place for place, name in enumerate(compiled.names) if name != PATHS]
-    names = (PATHS, *(compiled.names[place] for place in places))
-    moved = {place: new for new, place in enumerate(places, 1)}
-    converts = tuple((moved[place], convert) for place, convert in compiled.converts if place in moved)
-    return replace(compiled, sql=_EACH.format(each=each), names=names, take=values_getter(names), converts=converts)
+    paths = compiled.names.index(PATHS)
+    order = (paths, *(place for place in range(len(compiled.names)) if place != paths))
+    return replace(
+        compiled,
+        sql=_EACH.format(each=each),
+        names=tuple(compiled.names[place] for place in order),
+        writes=tuple((order.index(place), name) for place, name in compiled.writes),
+        lists=tuple(order.index(place) for place in compiled.lists),
+    )
 
 
 def _any(without: str | None, mark: str) -> str:
@@ -157,55 +166,46 @@ class PostgresConnection(DirectConnection):
         self._texts = statements
         self._pipe = pipe
 
-    def execute(self, statement: Any, values: dict[str, Any] | Sequence[Values] | None = None) -> Any:
-        if isinstance(values, RowsOf):
-            return self._add(statement, values)
-        given = [values] if isinstance(values, dict) else [{}] if values is None else values
-        compiled = self._texts.compiled(statement, given[0])
-        many = self._texts.for_many(compiled) if len(given) > 1 else None
-        if many:
-            return self._in_arrays(many, compiled, given)
-        answers = [self._send(compiled, one) for one in given]
-        return CursorRows(answers[-1], compiled.results)
+    def execute(self, statement: Any, values: Values = NO_VALUES) -> CursorRows:
+        compiled = self._texts.compiled(statement)
+        return CursorRows(self._send(compiled, compiled.arguments(values)), compiled.reads)
 
-    def _add(self, statement: Any, given: RowsOf) -> CursorRows:
-        compiled = self._texts.for_columns(statement, given.columns)
-        rows = converted(compiled, given.rows)
-        if len(rows) == 1:
-            self.executed += 1
-            return CursorRows(self._pipe.send(compiled.sql, rows[0]), ())
-        many = self._texts.for_many(compiled)
-        assert many, "rows of columns are inserted"
-        for first in range(0, len(rows), ROWS_A_STATEMENT):
-            self.executed += 1
-            columns = zip(*rows[first : first + ROWS_A_STATEMENT], strict=True)
-            self._pipe.send(many.sql, [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)])
-        return CursorRows((), ())
-
-    def prefetch(self, statement: Any, values: dict[str, Any]) -> Any:
+    def prefetch(self, statement: Any, values: Values) -> CursorRows:
         """Send a query without waiting for its rows; an error is raised at the next wait."""
-        compiled = self._texts.compiled(statement, values)
-        return CursorRows(self._send(compiled, values, waits=False), compiled.results)
+        compiled = self._texts.compiled(statement)
+        return CursorRows(self._send(compiled, compiled.arguments(values), waits=False), compiled.reads)
 
-    def _send(self, compiled: CompiledStatement, values: Values, *, waits: bool = True) -> PipelineResult:
+    def execute_many(self, statement: Any, values: Sequence[Values]) -> None:
+        compiled = self._texts.compiled(statement)
+        self._send_rows(compiled, map(compiled.arguments, values))
+
+    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> CursorRows:
+        compiled = self._texts.insertion(statement, columns)
+        return CursorRows(self._send_rows(compiled, map(compiled.written, rows)), compiled.reads)
+
+    def _send_rows(self, compiled: CompiledStatement, rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+        """Send a statement for each of these rows; returns the rows of the answers."""
+        many = self._texts.for_many(compiled)
+        answers = []
+        for part in batched(rows, ROWS_A_STATEMENT if many else 1):
+            sql, arguments = compiled.sql, part[0]
+            if many and len(part) > 1:
+                columns = zip(*part, strict=True)
+                sql, arguments = (
+                    many.sql,
+                    [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)],
+                )
+            answers.append(self._send(compiled, arguments, sql))
+        return list(chain.from_iterable(answers)) if compiled.returns else []
+
+    def _send(
+        self, compiled: CompiledStatement, arguments: Sequence[Any], sql: str = "", *, waits: bool = True
+    ) -> PipelineResult:
         self.executed += 1
-        arguments = arguments_of(compiled, values)
-        if compiled.expanded:
-            pairs = zip(compiled.names, arguments, strict=True)
-            arguments = [list(dict.fromkeys(value)) if name in compiled.expanded else value for name, value in pairs]
+        if compiled.lists:
+            arguments = list(arguments)
+            for place in compiled.lists:
+                arguments[place] = list(dict.fromkeys(arguments[place]))
         # A statement with rows is waited for, so that its error is raised at once.
         ask = self._pipe.query if waits and compiled.returns else self._pipe.send
-        return ask(compiled.sql, arguments)
-
-    def _in_arrays(self, many: BulkStatement, compiled: CompiledStatement, values: Sequence[Values]) -> CursorRows:
-        found: list[tuple[Any, ...]] = []
-        for first in range(0, len(values), ROWS_A_STATEMENT):
-            self.executed += 1
-            rows = [arguments_of(compiled, one) for one in values[first : first + ROWS_A_STATEMENT]]
-            columns = zip(*rows, strict=True)
-            arrays = [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)]
-            if compiled.returns:
-                found += CursorRows(self._pipe.query(many.sql, arrays), compiled.results)
-            else:
-                self._pipe.send(many.sql, arrays)
-        return CursorRows(found, ())
+        return ask(sql or compiled.sql, arguments)

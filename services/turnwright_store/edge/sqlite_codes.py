@@ -34,7 +34,7 @@ def to_fault(error: Exception) -> Exception:
     why = _PASSING.get(_code(error))
     if why is None:
         return error
-    _log.error("database_failed", detail=str(_driver_error(error)))
+    _log.error("database_failed", detail=str(driver_error(error)))
     return fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({why}): retry.")
 
 
@@ -43,7 +43,7 @@ def unusable_error(file: Path, error: Exception) -> DatabaseUnusableError:
     advice = (
         "name another file with --db, or restore a backup" if is_corruption(error) else "see to that, and start again"
     )
-    return DatabaseUnusableError(f"{file} cannot be used as the database ({_driver_error(error)}): {advice}")
+    return DatabaseUnusableError(f"{file} cannot be used as the database ({driver_error(error)}): {advice}")
 
 
 def refuse_orphaned_wal(file: Path) -> None:
@@ -70,9 +70,9 @@ def is_corruption(error: BaseException) -> bool:
 
 def _code(error: BaseException) -> int:
     # The other bits are details.
-    return int(getattr(_driver_error(error), "sqlite_errorcode", 0)) & 0xFF
+    return int(getattr(driver_error(error), "sqlite_errorcode", 0)) & 0xFF
 
 
-def _driver_error(error: BaseException) -> BaseException:
+def driver_error(error: BaseException) -> BaseException:
     """The driver's error inside SQLAlchemy's."""
     return getattr(error, "orig", None) or error

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, insert, select
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.lazy_tables import blocks
@@ -17,7 +18,8 @@ from turnwright_store.sql.lazy_tables import blocks
 _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
     blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
 )
-_ADD: Final = insert(blocks).returning(blocks.c.digest, blocks.c.id)
+_BLOCK: Final = ("project_id", "digest", "text")
+_ADD: Final = insert(blocks).values(parameters(*_BLOCK)).returning(blocks.c.digest, blocks.c.id)
 _TEXTS: Final = select(blocks.c.id, blocks.c.text).where(blocks.c.id.in_(bindparam("ids", expanding=True)))
 
 
@@ -31,8 +33,9 @@ def stored_blocks(
 ) -> dict[str, int]:
     """Ids of some texts by digest; those that the project does not have are added."""
     ids = {digest: block for rows in asked for digest, block in rows}
-    new = [{"project_id": project_id, "digest": one, "text": texts[one]} for one in texts if one not in ids]
-    return ids | dict(connection.execute(_ADD, new).all()) if new else ids
+    for part in batched([(project_id, digest, text) for digest, text in texts.items() if digest not in ids]):
+        ids |= dict(connection.insert(_ADD, _BLOCK, part).all())
+    return ids
 
 
 def block_texts(connection: Connection, ids: Sequence[int]) -> dict[int, str]:

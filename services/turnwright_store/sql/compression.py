@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import zstandard
 
+from turnwright_store.ports import POSTGRESQL, SQLITE
+
 COMPRESSED_FROM_BYTES: Final = 32
 """Length from which a value is compressed: shorter ones hardly get shorter, even against the dictionary."""
 
@@ -144,21 +146,18 @@ class _Codecs(threading.local):
 _codecs: Final = _Codecs()
 
 
-def is_compressed(stored: bytes) -> bool:
-    return stored.startswith((_BY_DICTIONARY, _BY_DEFLATE, _ALONE))
-
-
 def compress(data: bytes) -> bytes:
     """The stored form of a text in UTF-8, or of a record."""
-    if len(data) < COMPRESSED_FROM_BYTES:
+    size = len(data)
+    if size < COMPRESSED_FROM_BYTES:
         return data
-    if len(data) < _ALONE_FROM_BYTES:
+    if size < _ALONE_FROM_BYTES:
         shorter = _BY_DICTIONARY + _codecs.compressor.compress(data)
-    elif len(data) <= _DEFLATED_UP_TO_BYTES:
+    elif size <= _DEFLATED_UP_TO_BYTES:
         shorter = _BY_DEFLATE + zlib.compress(data, 6, -zlib.MAX_WBITS)
     else:
         shorter = _codecs.compressor_alone.compress(data)
-    return shorter if len(shorter) < len(data) else data
+    return shorter if len(shorter) < size else data
 
 
 def decompress(stored: bytes) -> bytes:
@@ -169,12 +168,12 @@ def decompress(stored: bytes) -> bytes:
     return _codecs.decompressor_alone.decompress(stored) if stored.startswith(_ALONE) else stored
 
 
-def stored_text(text: str, *, as_bytes: bool) -> str | bytes:
-    """The stored form of a text, which is bytes if it is compressed, or if they are asked for."""
-    if as_bytes:
-        return compress(text.encode())
-    stored = compress(text.encode()) if len(text) >= COMPRESSED_FROM_BYTES else b""
-    return stored if is_compressed(stored) else text
+def _stored_text(text: str) -> str | bytes:
+    if len(text) < COMPRESSED_FROM_BYTES:
+        return text
+    data = text.encode()
+    stored = compress(data)
+    return text if stored is data else stored
 
 
 def _text_of(stored: Any) -> str:
@@ -198,6 +197,17 @@ READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Serialized": lambda stored: decompress(bytes(stored)),
 }
 """How a stored value that is not NULL is read, by the name of its type; those of other types are as they are stored."""
+
+_WRITERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "CompressedText": _stored_text,
+    "Digest": bytes.fromhex,
+    "Serialized": lambda record: compress(record) or None,
+}
+WRITERS: Final[Mapping[str, Mapping[str, Callable[[Any], Any]]]] = {
+    SQLITE: _WRITERS,
+    POSTGRESQL: {**_WRITERS, "CompressedText": lambda text: compress(text.encode())},
+}
+"""How a value that is not NULL is stored, by the database and the name of its type."""
 
 
 def compress_against(data: bytes, shown: bytes) -> bytes:

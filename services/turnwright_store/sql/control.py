@@ -14,7 +14,7 @@ from turnwright_store.ports import Connection
 from turnwright_store.sql.core import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.lazy_tables import not_zero, runs, scopes, turns, views
-from turnwright_store.sql.runs import RUN, RunRow, run_of, setting_values
+from turnwright_store.sql.runs import CONFIGURE, RUN, RunRow, run_of, setting_values
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(
     or_(
@@ -37,20 +37,6 @@ _RENAME_ORIGIN: Final = (
         runs.c.id > bindparam("run_is"),
     )
     .values(forked_from_run=bindparam("new_alias"))
-)
-_CONFIGURE: Final = (
-    update(runs)
-    .where(runs.c.id == bindparam("run_is"))
-    .values(
-        model=bindparam("new_model"),
-        temperature=bindparam("new_temperature"),
-        persona=bindparam("new_persona"),
-        context_limit=bindparam("new_context_limit"),
-        budget=bindparam("new_budget"),
-        yolo=bindparam("new_yolo"),
-        calls=bindparam("new_calls"),
-        tool_rules=bindparam("new_tool_rules"),
-    )
 )
 _SPENT: Final = (
     select(turns.c.loop, turns.c.result, turns.c.begin_ms, turns.c.end_ms)
@@ -100,8 +86,7 @@ def rename(connection: Connection, run: RunRow, alias: str) -> None:
 
 
 def configure(connection: Connection, run_id: int, settings: RunSettings) -> None:
-    new = {f"new_{name}": value for name, value in setting_values(settings).items()}
-    connection.execute(_CONFIGURE, {"run_is": run_id, **new})
+    connection.execute(CONFIGURE, {"run_is": run_id, **setting_values(settings)})
 
 
 class SpentTurn(Struct, frozen=True):

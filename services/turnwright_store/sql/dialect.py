@@ -13,7 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from turnwright_store.ports import POSTGRESQL, SQLITE
-from turnwright_store.sql.compression import READERS, compress, stored_text
+from turnwright_store.sql.compression import READERS, WRITERS
 
 Key: Final = BigInteger().with_variant(Integer, SQLITE)
 """A surrogate key: on SQLite only INTEGER is an alias of the row id."""
@@ -23,10 +23,13 @@ Path: Final = Text().with_variant(Text(collation="C"), POSTGRESQL)
 
 
 class _Stored(TypeDecorator[Any]):
-    """A value that is not stored as it is."""
+    """A value that is not stored as it is: see READERS and WRITERS."""
 
     impl: Any = LargeBinary
     cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return None if value is None else WRITERS[dialect.name][type(self).__name__](value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:  # noqa: ARG002 - stored values say what they are
         return None if value is None else READERS[type(self).__name__](value)
@@ -45,9 +48,6 @@ class CompressedText(_Stored):
         """Bytes on PostgreSQL; SQLite accepts both."""
         return dialect.type_descriptor(LargeBinary() if dialect.name == POSTGRESQL else Text())
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
-        return None if value is None else stored_text(value, as_bytes=dialect.name == POSTGRESQL)
-
 
 class Serialized(_Stored):
     """A serialized protobuf message, compressed if that pays; NULL if there is none.
@@ -57,21 +57,15 @@ class Serialized(_Stored):
 
     cache_ok = True
 
-    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        return compress(value) if value else None
-
 
 class Digest(_Stored):
     """A hexadecimal digest, stored as bytes."""
 
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> bytes | None:  # noqa: ARG002
-        return None if value is None else bytes.fromhex(value)
 
-
-class DigestOrText(Digest):
-    """A SHA-256 digest; or the text itself if it is shorter."""
+class DigestOrText(_Stored):
+    """A SHA-256 digest; or the text itself if it is shorter. Only read."""
 
     cache_ok = True
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.path_state import StoredVersion, View
-from turnwright_store.ports import Connection, RowsOf
+from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import and_, bindparam, case, func, insert, literal_column, select, type_coerce, update
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.lazy_tables import DigestOrText, chunks, entries, versions, views
@@ -114,30 +115,31 @@ _CHUNKS: Final = (
     )
     .order_by(chunks.c.offset)
 )
-_ENTRIES_ADD: Final = insert(entries)
 _ENTRY: Final = ("id", "scope_id", "path", "scheme", "head_rev", "shared_rev")
-_VERSIONS_ADD: Final = insert(versions)
+_ENTRIES_ADD: Final = insert(entries).values(parameters(*_ENTRY))
 _VERSION: Final = (
     "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_size_bytes", "stored_bytes",
     "attributes_bytes", "attributes", "record", "body",
 )  # fmt: skip
+_VERSIONS_ADD: Final = insert(versions).values(parameters(*_VERSION))
 _HEADS_MOVE: Final = update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
 _SHARED_MOVE: Final = (
     update(entries)
     .where(entries.c.id == bindparam("entry"))
-    .values(head_rev=bindparam("new_head"), shared_rev=bindparam("new_shared"))
+    .values(head_rev=bindparam("new_head"), shared_rev=bindparam("new_head"))
 )
 _VIEWS_CLOSE: Final = (
     update(views).where(views.c.id.in_(bindparam("ids", expanding=True))).values(to_rev=bindparam("closed"))
 )
-_VIEWS_ADD: Final = insert(views)
 _VIEW: Final = (
     "run_id", "entry_id", "path", "from_rev", "version_rev", "chunk_bytes", "visibility", "state", "outcome", "turn",
     "loop", "position", "write_count", "create_ms",
 )  # fmt: skip
-_CHUNKS_ADD: Final = insert(chunks)
+_VIEWS_ADD: Final = insert(views).values(parameters(*_VIEW))
+_CHUNK: Final = ("entry_id", "version_rev", "offset", "data")
+_CHUNKS_ADD: Final = insert(chunks).values(parameters(*_CHUNK))
 
-RowValues = list[dict[str, Any]]
+Row = tuple[Any, ...]
 
 
 def batched(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterable[list[T]]:
@@ -234,27 +236,23 @@ def _whole(connection: Connection, content: StoredVersion, tail: int, stored_byt
     return "".join([body, *connection.execute(_CHUNKS, values).scalars()])
 
 
-def add_entries(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+def add_entries(connection: Connection, rows: Sequence[Row]) -> None:
     """Insert entries: id, scope, path, scheme, head, head once more if the scope is shared."""
     if rows:
-        connection.execute(_ENTRIES_ADD, RowsOf(_ENTRY, rows))
+        connection.insert(_ENTRIES_ADD, _ENTRY, rows)
 
 
-def add_versions(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+def add_versions(connection: Connection, rows: Sequence[Row]) -> None:
     """Insert immutable versions: key, entry, revision, then the columns in table order."""
     if rows:
-        connection.execute(_VERSIONS_ADD, RowsOf(_VERSION, rows))
+        connection.insert(_VERSIONS_ADD, _VERSION, rows)
 
 
 def move_heads(connection: Connection, heads: Sequence[tuple[int, int]], *, shared: bool) -> None:
     """Make newer versions, by entry and revision, the heads of their entries; either all in shared scopes or none."""
-    if not heads:
-        return
-    if shared:
-        rows = [{"entry": entry, "new_head": head, "new_shared": head} for entry, head in heads]
-        connection.execute(_SHARED_MOVE, rows)
-    else:
-        connection.execute(_HEADS_MOVE, [{"entry": entry, "new_head": head} for entry, head in heads])
+    if heads:
+        values = [{"entry": entry, "new_head": head} for entry, head in heads]
+        connection.execute_many(_SHARED_MOVE if shared else _HEADS_MOVE, values)
 
 
 def close_views(connection: Connection, ids: Iterable[int], revision: int) -> None:
@@ -263,12 +261,13 @@ def close_views(connection: Connection, ids: Iterable[int], revision: int) -> No
         connection.execute(_VIEWS_CLOSE, {"ids": part, "closed": revision})
 
 
-def add_views(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+def add_views(connection: Connection, rows: Sequence[Row]) -> None:
     """Begin intervals of views: the columns in table order, without id and end."""
     if rows:
-        connection.execute(_VIEWS_ADD, RowsOf(_VIEW, rows))
+        connection.insert(_VIEWS_ADD, _VIEW, rows)
 
 
-def add_chunks(connection: Connection, rows: RowValues) -> None:
+def add_chunks(connection: Connection, rows: Sequence[Row]) -> None:
+    """Insert pieces of streamed bodies: entry, revision of its version, offset, text."""
     if rows:
-        connection.execute(_CHUNKS_ADD, rows)
+        connection.insert(_CHUNKS_ADD, _CHUNK, rows)

@@ -8,7 +8,6 @@ architecture 3 (revisions and the change feed), 12.4.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,7 +18,17 @@ from turnwright_store.sql.history import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STI
 from turnwright_store.sql.keys import newest
 from turnwright_store.sql.lazy_tables import entries, versions, views
 from turnwright_store.sql.runs import RunHead
-from turnwright_store.sql.views import ENTRY, SHOWN, SHOWN_COLUMNS, EntryRow, ViewKind, Wanted, filter_values, fits
+from turnwright_store.sql.views import (
+    ENTRY,
+    KINDS,
+    SHOWN,
+    SHOWN_COLUMNS,
+    EntryRow,
+    ViewKind,
+    Wanted,
+    filter_values,
+    fits,
+)
 
 FeedPosition = tuple[int, int]
 """A position in the feed: a revision, and an id within it."""
@@ -65,7 +74,6 @@ def _left(kind: ViewKind) -> Any:
     )
 
 
-@cache
 def _own(kind: ViewKind) -> CompoundSelect[Any]:
     shown = SHOWN_AT.with_only_columns(views.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
     behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
@@ -91,7 +99,6 @@ _HEAD_AT: Final = (
 )
 
 
-@cache
 def _moved(kind: ViewKind) -> CompoundSelect[Any]:
     shown = (
         select(versions.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
@@ -110,6 +117,10 @@ def _moved(kind: ViewKind) -> CompoundSelect[Any]:
         )
     )
     return union_all(shown.where(OPEN_STILL), shown.where(ENDED_SINCE)).order_by("at_rev", "row").limit(number("page"))
+
+
+_OWN: Final = {kind: _own(kind) for kind in KINDS}
+_MOVED: Final = {kind: _moved(kind) for kind in KINDS}
 
 
 class Changed(Struct, frozen=True):
@@ -139,8 +150,8 @@ class Feed:
         revision `to`, even if the run's view is older.
         """
         if not scope:
-            return self._changed(_own(self._kind), place, page)
-        return self._changed(_moved(self._kind), place, page, scope=scope, at_shared=to)
+            return self._changed(_OWN[self._kind], place, page)
+        return self._changed(_MOVED[self._kind], place, page, scope=scope, at_shared=to)
 
     def _changed(self, statement: CompoundSelect[Any], place: FeedPosition, page: int, **values: int) -> Changed:
         given = {**self._values, **values, "place_rev": place[0], "place_id": place[1], "page": page}

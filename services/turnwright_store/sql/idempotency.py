@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, exists, insert, select, tuple_
 from turnwright_store.sql.lazy_tables import idempotency, projects, runs
 
@@ -17,7 +18,8 @@ _FIND: Final = select(idempotency.c.digest, idempotency.c.response).where(
     idempotency.c.method == bindparam("method"),
     idempotency.c.request_id == bindparam("request_id"),
 )
-_ADD: Final = insert(idempotency)
+_NAMES: Final = ("project", "principal", "method", "request_id")
+_ADD: Final = insert(idempotency).values(parameters(*_NAMES, "digest", "response", "run", "create_ms"))
 _KEY: Final = (idempotency.c.project, idempotency.c.principal, idempotency.c.method, idempotency.c.request_id)
 _WORK_CONTINUES: Final = exists(
     select(runs.c.id)
@@ -50,7 +52,7 @@ def add(connection: Connection, key: IdempotencyKey, digest: str, response: byte
 
 
 def _values(key: IdempotencyKey) -> dict[str, object]:
-    return dict(zip(("project", "principal", "method", "request_id"), key, strict=True))
+    return dict(zip(_NAMES, key, strict=True))
 
 
 def delete_old_answers(connection: Connection, before_ms: int, rows_max: int) -> int:

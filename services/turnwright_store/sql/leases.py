@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import and_, bindparam, case, delete, func, insert, literal_column, or_, select, update
 from turnwright_store.sql.lazy_tables import DatabaseNow, executors, projects, runs
 
@@ -68,7 +69,7 @@ _HELD: Final = (
 _RENEW: Final = (
     update(runs)
     .where(runs.c.id.in_(bindparam("ids", expanding=True)))
-    .values(lease_expires_ms=bindparam("new_expires_ms"), lease_address=bindparam("new_address"))
+    .values(lease_expires_ms=bindparam("expires_ms"), lease_address=bindparam("address"))
 )
 _FREE: Final = {"lease_owner": "", "lease_address": "", "lease_expires_ms": 0}
 _RELEASE: Final = update(runs).where(runs.c.id == bindparam("run_id")).values(_FREE)
@@ -78,12 +79,11 @@ _RELEASE_ALL: Final = update(runs).where(IS_CLAIMED).values(_FREE)
 
 _EXECUTOR_RENEW: Final = (
     update(executors)
-    .where(executors.c.owner == bindparam("owner_is"))
-    .values(
-        address=bindparam("new_address"), workspaces=bindparam("new_workspaces"), expires_ms=bindparam("new_expires_ms")
-    )
+    .where(executors.c.owner == bindparam("owner"))
+    .values(parameters("address", "workspaces", "expires_ms"))
 )
-_EXECUTOR_ADD: Final = insert(executors)
+_EXECUTOR_ADD: Final = insert(executors).values(parameters("owner", "address", "workspaces", "expires_ms"))
+_EXECUTORS_DROP_ALL: Final = delete(executors)
 _EXECUTORS_DROP: Final = delete(executors).where(executors.c.expires_ms < bindparam("before_ms"))
 _OFFERS: Final = select(executors.c.workspaces).where(executors.c.expires_ms + bindparam("grace_ms") > DatabaseNow())
 _NOW: Final = select(DatabaseNow())
@@ -118,7 +118,7 @@ def find_held(connection: Connection, owner: str, aliases: Collection[str]) -> d
 
 def renew(connection: Connection, ids: Sequence[int], address: str, expires_ms: int) -> None:
     if ids:
-        connection.execute(_RENEW, {"ids": list(ids), "new_address": address, "new_expires_ms": expires_ms})
+        connection.execute(_RENEW, {"ids": list(ids), "address": address, "expires_ms": expires_ms})
 
 
 def release(connection: Connection, run_id: int) -> None:
@@ -134,23 +134,19 @@ def release_all(connection: Connection) -> None:
     """Release every run and forget every executor; owners in the middle of a turn have lost it."""
     connection.execute(_COUNT_LOST)
     connection.execute(_RELEASE_ALL)
-    connection.execute(delete(executors))
+    connection.execute(_EXECUTORS_DROP_ALL)
 
 
 def put_executor(
     connection: Connection, owner: str, address: str, workspaces: Collection[str], expires_ms: int
 ) -> bool:
     """Store what an executor reports about itself; returns whether it was new."""
-    values = {
-        "address": address,
-        "workspaces": json.dumps(sorted(set(workspaces)), ensure_ascii=False),
-        "expires_ms": expires_ms,
-    }
-    new = {f"new_{name}": value for name, value in values.items()}
-    if connection.execute(_EXECUTOR_RENEW, {"owner_is": owner, **new}).rowcount:
-        return False
-    connection.execute(_EXECUTOR_ADD, {"owner": owner, **values})
-    return True
+    named = json.dumps(sorted(set(workspaces)), ensure_ascii=False)
+    values = {"owner": owner, "address": address, "workspaces": named, "expires_ms": expires_ms}
+    is_known = connection.execute(_EXECUTOR_RENEW, values).rowcount
+    if not is_known:
+        connection.execute(_EXECUTOR_ADD, values)
+    return not is_known
 
 
 def drop_executors(connection: Connection, before_ms: int) -> None:

@@ -13,10 +13,10 @@ from msgspec.structs import asdict
 from turnwright_core.converters import converter
 from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters, rows_in_revisions
 from turnwright_store.sql.core import ColumnElement, bindparam, insert, literal_column, select, update
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.lazy_tables import loops
-from turnwright_store.sql.revision_range import rows_in_revisions
 
 LOOP_COLUMNS: Final = (
     loops.c.sequence,
@@ -38,9 +38,6 @@ LOOP_COLUMNS: Final = (
     loops.c.revision,
 )
 
-_WRITTEN: Final = ("status", "reason", "summary", "first_turn", "turns", "end_ms", "revision")
-_USAGE: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "cost_usd")
-
 _OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id"))
 _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
@@ -56,11 +53,15 @@ _BEGUN_BEFORE: Final = (
     .order_by(loops.c.sequence.desc())
     .limit(1)
 )
-_ADD: Final = insert(loops)
+_ADD: Final = insert(loops).values(
+    parameters("run_id", "settings", "sequence", "prompt", "status", "create_ms", "revision")
+)
+_WRITTEN: Final = ("status", "reason", "summary", "first_turn", "turns", "end_ms", "revision")
+_USAGE: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "cost_usd")
 _WRITE: Final = (
     update(loops)
-    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence_is"))
-    .values({name: bindparam(f"new_{name}") for name in (*_WRITTEN, *_USAGE)})
+    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence"))
+    .values(parameters(*_WRITTEN, *_USAGE))
 )
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
@@ -130,11 +131,8 @@ def mode_before(connection: Connection, run_id: int, sequence: int) -> Mode | No
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    given = {name: getattr(loop, name) for name in ("sequence", "prompt", "status", "create_ms", "revision")}
-    connection.execute(_ADD, {"run_id": run_id, "settings": settings_json(loop.settings), **given})
+    connection.execute(_ADD, {**asdict(loop), "run_id": run_id, "settings": settings_json(loop.settings)})
 
 
 def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    new = {f"new_{name}": getattr(loop, name) for name in _WRITTEN}
-    used = {f"new_{name}": getattr(loop.usage, name) for name in _USAGE}
-    connection.execute(_WRITE, {"run_id_is": run_id, "sequence_is": loop.sequence, **new, **used})
+    connection.execute(_WRITE, {"run_id_is": run_id, **asdict(loop), **asdict(loop.usage)})

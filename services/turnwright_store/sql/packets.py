@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, insert, select, update
 from turnwright_store.sql.lazy_tables import packets
 
@@ -23,7 +24,9 @@ _LATEST: Final = (
 _OF_TURN: Final = (packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
 _CALLS: Final = select(packets.c.calls).where(*_OF_TURN)
 _CALL_AGAIN: Final = update(packets).where(*_OF_TURN).values(calls=packets.c.calls + 1)
-_ADD: Final = insert(packets)
+_ADD: Final = insert(packets).values(
+    parameters("run_id", "turn", "base_turn", "depth", "length", "layout", "calls", "note", "pieces")
+)
 _REMOVE: Final = delete(packets).where(*_OF_TURN)
 _NOTE: Final = select(packets.c.note).where(*_OF_TURN)
 

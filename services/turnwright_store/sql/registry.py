@@ -17,6 +17,7 @@ from turnwright_core.runs import Assembly, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, insert, literal, select, update
 from turnwright_store.sql.lazy_tables import meta, models, projects, schemes
 from turnwright_store.sql.scopes import find_meta, put_meta
@@ -45,11 +46,9 @@ _PROJECT_BY_WORKSPACE: Final = _PROJECT.where(projects.c.workspace_id == bindpar
 _PROJECT_PAGE: Final = (
     _PROJECT.where(projects.c.name > bindparam("after")).order_by(projects.c.name).limit(bindparam("page"))
 )
-_PROJECT_ADD: Final = insert(projects)
+_PROJECT_ADD: Final = insert(projects).values(parameters("scope_id", *Project.__struct_fields__))
 _PROJECT_CHANGE: Final = (
-    update(projects)
-    .where(projects.c.id == bindparam("project"))
-    .values(root=bindparam("new_root"), config_path=bindparam("new_config"), assembly=bindparam("new_assembly"))
+    update(projects).where(projects.c.id == bindparam("project")).values(parameters("root", "config_path", "assembly"))
 )
 
 _WINDOW_KEY: Final = "window:"
@@ -67,12 +66,16 @@ _MODEL_BY_ALIAS: Final = _MODEL.where(models.c.alias == bindparam("wanted"))
 _MODEL_PAGE: Final = _MODEL.where(models.c.alias > bindparam("after")).order_by(models.c.alias).limit(bindparam("page"))
 _ALIASES: Final = select(models.c.alias).order_by(models.c.alias)
 _MODELS_DELETE: Final = delete(models).where(models.c.alias.in_(bindparam("aliases", expanding=True)))
-_MODELS_ADD: Final = insert(models)
+_MODELS_ADD: Final = insert(models).values(
+    parameters("alias", "vendor_model", "context_length", "output_tokens_max", "capabilities")
+)
 _WINDOWS_DELETE: Final = delete(meta).where(meta.c.key.in_(bindparam("keys", expanding=True)))
 
 _SCHEMES: Final = select(
     schemes.c.name, schemes.c.category, schemes.c.default_scope, schemes.c.writable_by, schemes.c.model_visible
 ).order_by(schemes.c.name)
+_SCHEMES_DELETE: Final = delete(schemes).where(schemes.c.name.in_(bindparam("names", expanding=True)))
+_SCHEMES_ADD: Final = insert(schemes).values(parameters(*Scheme.__struct_fields__))
 
 
 def _project(row: Sequence[Any]) -> ProjectRow:
@@ -110,8 +113,7 @@ def add_project(connection: Connection, scope: int, project: Project) -> None:
 
 def change_project(connection: Connection, project_id: int, project: Project) -> None:
     """Write what of a project can change."""
-    new = {"new_root": project.root, "new_config": project.config_path, "new_assembly": project.assembly}
-    connection.execute(_PROJECT_CHANGE, {"project": project_id, **new})
+    connection.execute(_PROJECT_CHANGE, {"project": project_id, **asdict(project)})
 
 
 _CAPABILITIES: Final = msgspec.json.Decoder(Capabilities)
@@ -126,10 +128,6 @@ def _model(row: Sequence[Any]) -> Model:
 
 def _window(reported: str | None) -> ReportedWindow | None:
     return _WINDOW.decode(reported) if reported else None
-
-
-def _capabilities(model: Model) -> str:
-    return msgspec.json.encode(model.capabilities).decode()
 
 
 def find_model(connection: Connection, alias: str) -> Model | None:
@@ -153,10 +151,11 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
     if not by_alias:
         return
     connection.execute(_MODELS_DELETE, {"aliases": list(by_alias)})
-    rows = [{**asdict(model), "capabilities": _capabilities(model)} for model in by_alias.values()]
-    for row in rows:
-        del row["reported_window"]
-    connection.execute(_MODELS_ADD, rows)
+    rows = [
+        {**asdict(model), "capabilities": msgspec.json.encode(model.capabilities).decode()}
+        for model in by_alias.values()
+    ]
+    connection.execute_many(_MODELS_ADD, rows)
 
 
 def put_window(connection: Connection, vendor_model: str, window: ReportedWindow) -> None:
@@ -199,14 +198,9 @@ def list_schemes(connection: Connection) -> list[Scheme]:
 
 def put_schemes(connection: Connection, wanted: Sequence[Scheme]) -> None:
     """Add schemes, replacing those with the same name."""
-    connection.execute(delete(schemes).where(schemes.c.name.in_([scheme.name for scheme in wanted])))
-    connection.execute(
-        insert(schemes),
-        [
-            {
-                **asdict(scheme),
-                "writable_by": json.dumps([tier.name.lower() for tier in sorted(scheme.writable_by)]),
-            }
-            for scheme in wanted
-        ],
-    )
+    connection.execute(_SCHEMES_DELETE, {"names": [scheme.name for scheme in wanted]})
+    rows = [
+        {**asdict(scheme), "writable_by": json.dumps([tier.name.lower() for tier in sorted(scheme.writable_by)])}
+        for scheme in wanted
+    ]
+    connection.execute_many(_SCHEMES_ADD, rows)

@@ -235,7 +235,7 @@ def drop_versions(connection: Connection, among: Collection[int], held: SeenVers
     cuts = [*((entry, rev, 0) for _, entry, rev in unseen), *((entry, rev, end) for (entry, rev), end in kept.items())]
     if cuts:
         values: list[dict[str, Any]] = [{"entry": entry, "rev": rev, "from_byte": end} for entry, rev, end in cuts]
-        connection.execute(_DROP_CHUNKS, values)
+        connection.execute_many(_DROP_CHUNKS, values)
     _drop(connection, _DROP_VERSIONS, (row[0] for row in unseen))
     return len(found) < rows_max + len(kept)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import asdict
+from msgspec.structs import astuple
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, exists, func, insert, select
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.lazy_tables import entries, file_constraints, scopes
@@ -31,7 +32,8 @@ _PAGE: Final = (
     .order_by(file_constraints.c.pattern)
     .limit(bindparam("page"))
 )
-_ADD: Final = insert(file_constraints)
+_COLUMNS: Final = ("project_id", "pattern", "kind", "create_ms")
+_ADD: Final = insert(file_constraints).values(parameters(*_COLUMNS))
 _REMOVE: Final = delete(file_constraints).where(
     _OF_PROJECT, file_constraints.c.pattern.in_(bindparam("patterns", expanding=True))
 )
@@ -58,7 +60,7 @@ def put_constraints(connection: Connection, project_id: int, wanted: Sequence[Fi
     if not wanted:
         return
     remove_constraints(connection, project_id, [one.pattern for one in wanted])
-    connection.execute(_ADD, [{"project_id": project_id, **asdict(one)} for one in wanted])
+    connection.insert(_ADD, _COLUMNS, [(project_id, *astuple(one)) for one in wanted])
 
 
 def remove_constraints(connection: Connection, project_id: int, patterns: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import Select, Update, and_, bindparam, case, insert, literal_column, select, update
+from turnwright_store.sql.clauses import parameters
+from turnwright_store.sql.core import Select, and_, bindparam, case, insert, literal_column, select, update
 from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import next_loop
@@ -173,24 +174,22 @@ _PAGE: Final = (
     .limit(bindparam("page"))
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
-_ADD: Final = insert(runs).returning(runs.c.id)
-_WRITTEN_RUN: Final = ("status", "turn", "loops_queued", "summary", "revision", "update_ms")
-_WRITTEN_ROW: Final = ("turn_open", "loops", "loop_active", "abort_requested")
-_CONTINUED_RUN: Final = ("turn", "revision", "update_ms")
-_CONTINUED_ROW: Final = ("turn_open",)
+_SETTINGS: Final = ("model", "temperature", "persona", "context_limit", "budget", "yolo", "calls", "tool_rules")
+CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(parameters(*_SETTINGS))
+_ADD: Final = (
+    insert(runs)
+    .values(parameters("project_id", "scope_id", "alias", "status", "revision", "create_ms", "update_ms", *_SETTINGS))
+    .returning(runs.c.id)
+)
+_CONTINUED: Final = ("turn", "revision", "update_ms", "turn_open")
 """What changes of a run while the same loop is running: its status not, so that no trigger looks at that."""
 
-
-def _write(*names: str) -> Update:
-    return update(runs).where(runs.c.id == bindparam("run_id")).values(_new(*names))
-
-
-def _new(*names: str) -> dict[str, Any]:
-    return {name: bindparam(f"new_{name}", type_=runs.c[name].type) for name in names}
-
-
-_WRITE: Final = _write(*_WRITTEN_RUN, *_WRITTEN_ROW).values(next_loop=next_loop(_new(*_WRITTEN_RUN, *_WRITTEN_ROW)))
-_WRITE_GOING_ON: Final = _write(*_CONTINUED_RUN, *_CONTINUED_ROW)
+_WRITTEN: Final = parameters(
+    *_CONTINUED, "status", "loops_queued", "summary", "loops", "loop_active", "abort_requested"
+)
+_BY_ID: Final = update(runs).where(runs.c.id == bindparam("run_is"))
+_WRITE: Final = _BY_ID.values({**_WRITTEN, "next_loop": next_loop(_WRITTEN)})
+_WRITE_CONTINUED: Final = _BY_ID.values(parameters(*_CONTINUED))
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
@@ -316,15 +315,8 @@ def write_run(
     changed.
     """
     run = replace(row.run, revision=revision, update_ms=now_ms)
-    names_of_run, names_of_row = (_CONTINUED_RUN, _CONTINUED_ROW) if loop_continues else (_WRITTEN_RUN, _WRITTEN_ROW)
-    connection.execute(
-        _WRITE_GOING_ON if loop_continues else _WRITE,
-        {
-            "run_id": row.id,
-            **{f"new_{name}": getattr(run, name) for name in names_of_run},
-            **{f"new_{name}": getattr(row, name) for name in names_of_row},
-        },
-    )
+    values = {"run_is": row.id, **asdict(row), **asdict(run)}
+    connection.execute(_WRITE_CONTINUED if loop_continues else _WRITE, values)
     return replace(row, run=run, revision_run=revision)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from turnwright_store.domain.schedules import Schedule
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, func, insert, literal_column, select, update
 from turnwright_store.sql.lazy_tables import DatabaseNow, projects, runs, schedules
 
@@ -17,12 +19,10 @@ _OF_RUN: Final = (schedules.c.run_id == bindparam("run"), schedules.c.schedule_i
 _ONE: Final = select(*_COLUMNS).where(*_OF_RUN)
 _ALL: Final = select(*_COLUMNS).where(schedules.c.run_id == bindparam("run")).order_by(schedules.c.schedule_id)
 _COUNT: Final = select(func.count()).select_from(schedules).where(schedules.c.run_id == bindparam("run"))
-_ADD: Final = insert(schedules)
+_ADD: Final = insert(schedules).values(parameters("run_id", *_FIELDS))
 _REMOVE: Final = delete(schedules).where(*_OF_RUN)
 _WRITE: Final = (
-    update(schedules)
-    .where(*_OF_RUN)
-    .values({name: bindparam(f"new_{name}") for name in ("next_ms", "last_ms", "fired", "due_ms", "reader_turn")})
+    update(schedules).where(*_OF_RUN).values(parameters("next_ms", "last_ms", "fired", "due_ms", "reader_turn"))
 )
 # Subqueries in place of joins: PostgreSQL would begin with all projects and their runs.
 _RUN_OF: Final = runs.c.id == schedules.c.run_id
@@ -74,8 +74,7 @@ def count_schedules(connection: Connection, run_id: int) -> int:
 def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> None:
     """Add a schedule, in the place of one with the same id."""
     remove_schedule(connection, run_id, schedule.schedule_id)
-    values = {name: getattr(schedule, name) for name in _FIELDS[:7]} | {"last_ms": schedule.last_ms or 0}
-    connection.execute(_ADD, {"run_id": run_id, **values, "due_ms": schedule.next_ms, "reader_turn": 0})
+    connection.execute(_ADD, {"run_id": run_id, **_values(ScheduleRow(schedule, schedule.next_ms))})
 
 
 def remove_schedule(connection: Connection, run_id: int, name: str) -> bool:
@@ -85,10 +84,12 @@ def remove_schedule(connection: Connection, run_id: int, name: str) -> bool:
 
 def write_schedule(connection: Connection, run_id: int, row: ScheduleRow) -> None:
     """Write what has become of a schedule."""
-    one = row.schedule
-    new = {"next_ms": one.next_ms, "last_ms": one.last_ms or 0, "fired": one.fired, "due_ms": row.due_ms}
-    values = {f"new_{name}": value for name, value in new.items()} | {"new_reader_turn": row.reader_turn}
-    connection.execute(_WRITE, {"run": run_id, "name": one.schedule_id, **values})
+    connection.execute(_WRITE, {"run": run_id, "name": row.schedule.schedule_id, **_values(row)})
+
+
+def _values(row: ScheduleRow) -> dict[str, Any]:
+    schedule = {**asdict(row.schedule), "last_ms": row.schedule.last_ms or 0}
+    return {**schedule, "due_ms": row.due_ms, "reader_turn": row.reader_turn}
 
 
 def list_due(connection: Connection, page: int) -> list[tuple[str, str, str]]:

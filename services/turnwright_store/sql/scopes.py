@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_store.ports import Connection, Transaction
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import BigInteger, bindparam, case, insert, select, text, update
 from turnwright_store.sql.lazy_tables import meta, scopes
 
@@ -29,9 +30,10 @@ _BUMP_IF_UNCHANGED: Final = (
         positions=scopes.c.positions + bindparam("positions"),
     )
 )
-_ADD: Final = insert(scopes).returning(scopes.c.id)
+_ADD: Final = insert(scopes).values(parameters("key", "revision")).returning(scopes.c.id)
 _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
+_META_ADD: Final = insert(meta).values(parameters("key", "value"))
 _META_PUT: Final = text(
     "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value"
 )
@@ -122,4 +124,4 @@ def put_meta(connection: Connection, key: str, value: str) -> None:
 
 
 def write_meta(tx: Transaction, key: str, value: str) -> None:
-    tx.connection.execute(insert(meta), {"key": key, "value": value})
+    tx.connection.execute(_META_ADD, {"key": key, "value": value})

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, split_words
 from turnwright_store.ports import POSTGRESQL, Connection
+from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 from turnwright_store.sql.entries import HEAD, batched
 from turnwright_store.sql.keys import version_key
@@ -113,7 +114,7 @@ _STATE: Final = (
     .where(scopes.c.id == bindparam("scope"))
 )
 _MARK_FIND: Final = select(search_marks.c.revision).where(search_marks.c.scope_id == bindparam("scope"))
-_MARK_ADD: Final = insert(search_marks)
+_MARK_ADD: Final = insert(search_marks).values(parameters("scope_id", "revision"))
 _MARK_RAISE: Final = (
     update(search_marks).where(search_marks.c.scope_id == bindparam("scope")).values(revision=bindparam("reached"))
 )
@@ -130,6 +131,7 @@ FTS5_EMPTY: Final = (
     "DELETE FROM search_documents",
     "DELETE FROM search_marks",
 )
+_EMPTY: Final = tuple(map(text, FTS5_EMPTY))
 _PLAIN: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
 """Makes spaces of all in a text in ASCII that is no part of a word."""
 
@@ -245,12 +247,12 @@ def put_documents(connection: Connection, scope: int, documents: Sequence[Docume
         return
     values = [_columns(scope, one) for one in documents]
     if connection.dialect == POSTGRESQL:
-        connection.execute(_LEXEMES_PUT, values)
+        connection.execute_many(_LEXEMES_PUT, values)
         return
     if replaced := [one for one in values if one["indexed"] is not None]:
-        connection.execute(_FTS5_DROP, replaced)
-    connection.execute(_FTS5_ADD, values)
-    connection.execute(_FTS5_NOTE, values)
+        connection.execute_many(_FTS5_DROP, replaced)
+    connection.execute_many(_FTS5_ADD, values)
+    connection.execute_many(_FTS5_NOTE, values)
 
 
 def _columns(scope: int, one: Document) -> dict[str, object]:
@@ -273,8 +275,8 @@ def is_outdated(connection: Connection) -> bool:
 
 def reset_index(connection: Connection) -> None:
     """Empty the index of SQLite, so that everything is indexed again."""
-    for statement in FTS5_EMPTY:
-        connection.execute(text(statement))
+    for statement in _EMPTY:
+        connection.execute(statement)
     put_meta(connection, _RULES_KEY, _RULES)
 
 

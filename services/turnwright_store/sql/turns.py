@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from turnwright_core.entries import Cursor
 from turnwright_core.runs import Turn, TurnRequest, TurnResult
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import parameters, rows_in_revisions
 from turnwright_store.sql.core import bindparam, insert, select, update
 from turnwright_store.sql.lazy_tables import turns
-from turnwright_store.sql.revision_range import rows_in_revisions
 
 _COLUMNS: Final = (
     turns.c.number,
@@ -34,23 +34,12 @@ _PAGE: Final = (
 )
 _CHANGED: Final = rows_in_revisions(_TURN, turns.c.revision, turns.c.number)
 _RECENT: Final = _TURN.where(turns.c.end_ms > 0).order_by(turns.c.number.desc()).limit(bindparam("page"))
-_ADD: Final = insert(turns)
+_ADD: Final = insert(turns).values(parameters("run_id", "number", "loop", "request", "begin_ms", "revision"))
 _END: Final = (
     update(turns)
     .where(turns.c.run_id == bindparam("run_id_is"), turns.c.number == bindparam("number_is"))
     .values(
-        {
-            name: bindparam(f"new_{name}")
-            for name in (
-                "result",
-                "end_ms",
-                "revision",
-                "end_project_rev",
-                "end_global_rev",
-                "packet_digest",
-                "fingerprint",
-            )
-        }
+        parameters("result", "end_ms", "revision", "end_project_rev", "end_global_rev", "packet_digest", "fingerprint")
     )
 )
 _END_READ_BACK: Final = _END.returning(turns.c.loop, turns.c.request, turns.c.begin_ms)
@@ -140,13 +129,13 @@ def end_turn(
         {
             "run_id_is": run_id,
             "number_is": number,
-            "new_result": encode(replace(result, **dict.fromkeys(digests, ""))).decode(),
-            "new_packet_digest": digests.get("packet_digest"),
-            "new_fingerprint": digests.get("fingerprint"),
-            "new_end_ms": end_ms,
-            "new_revision": end.run_revision,
-            "new_end_project_rev": end.project_revision,
-            "new_end_global_rev": end.global_revision,
+            "result": encode(replace(result, **dict.fromkeys(digests, ""))).decode(),
+            "packet_digest": digests.get("packet_digest"),
+            "fingerprint": digests.get("fingerprint"),
+            "end_ms": end_ms,
+            "revision": end.run_revision,
+            "end_project_rev": end.project_revision,
+            "end_global_rev": end.global_revision,
         },
     )
     if not is_read_back:

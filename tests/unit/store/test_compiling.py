@@ -11,5 +11,5 @@ def test_rows_are_read_by_their_types_also_if_the_statement_was_compiled_without
     statements = PostgresStatements(PGDialect_psycopg(paramstyle="format"))
     alone = update(turns).where(turns.c.number == bindparam("number_is")).values(end_ms=1)
     returning = alone.returning(turns.c.number, turns.c.result)
-    assert not statements.compiled(alone, {}).returns
-    assert [place for place, _ in statements.compiled(returning, {}).results] == [1]
+    assert not statements.compiled(alone).returns
+    assert [place for place, _ in statements.compiled(returning).reads] == [1]

@@ -5,17 +5,19 @@ import enum
 
 import psycopg
 import pytest
-from sqlalchemy import bindparam, insert, select, update
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
 from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, Array, StatementPipeline
 from turnwright_store.ports import Durability
-from turnwright_store.sql.tables import meta, scopes
+from turnwright_store.sql.clauses import parameters
+from turnwright_store.sql.core import bindparam, insert, select, update
+from turnwright_store.sql.lazy_tables import meta, scopes
 
 FULL = Durability.FULL
-ADD = insert(scopes)
+ADD = insert(scopes).values(parameters("key"))
+ADD_META = insert(meta).values(parameters("key", "value"))
 RAISE = update(scopes).where(scopes.c.id == bindparam("is_id")).values(revision=bindparam("new_revision"))
 KEYS = select(scopes.c.key).where(scopes.c.key.like("run:%")).order_by(scopes.c.id)
 REVISIONS = select(scopes.c.id, scopes.c.revision).where(scopes.c.key.like("run:%")).order_by(scopes.c.id)
@@ -93,20 +95,20 @@ async def test_many_rows_are_one_statement_and_nobody_hears_of_the_failure_of_an
     )
     await database.start()
     before = database.stats().statements
-    rows = [{"key": f"run:{number}"} for number in range(2500)]
-    await database.write(lambda tx: tx.connection.execute(ADD, rows), FULL, ())
+    rows = [(f"run:{number}",) for number in range(2500)]
+    await database.write(lambda tx: tx.connection.insert(ADD, ("key",), rows), FULL, ())
     assert database.stats().statements - before == 3
     found = await database.read(lambda connection: connection.execute(REVISIONS).all())
     raised = [{"is_id": one, "new_revision": one} for one, _ in found]
-    await database.write(lambda tx: tx.connection.execute(RAISE, raised), FULL, ())
+    await database.write(lambda tx: tx.connection.execute_many(RAISE, raised), FULL, ())
     assert await database.read(lambda c: c.execute(REVISIONS).all()) == [(one, one) for one, _ in found]
-    twice = [{"key": "run:0"}, {"key": "run:0"}]
+    twice = [("run:0",), ("run:0",)]
     answers = await asyncio.gather(
         *(
-            database.write(lambda tx, n=n: tx.connection.execute(insert(meta), {"key": n, "value": n}), FULL, ())
+            database.write(lambda tx, n=n: tx.connection.execute(ADD_META, {"key": n, "value": n}), FULL, ())
             for n in "ab"
         ),
-        database.write(lambda tx: tx.connection.execute(ADD, twice), FULL, ()),
+        database.write(lambda tx: tx.connection.insert(ADD, ("key",), twice), FULL, ()),
         return_exceptions=True,
     )
     assert [isinstance(answer, psycopg.errors.UniqueViolation | TurnwrightError) for answer in answers] == [

@@ -75,7 +75,7 @@ def test_every_statement_finds_its_rows_by_an_index(link):
     for name, statement in statements():
         if name in PIECES | RARE:
             continue
-        sql = known.compiled(statement, {}).sql
+        sql = known.compiled(statement).sql
         link.raw.execute(f"PREPARE asked AS {sql}")
         given = ", ".join(["NULL"] * len(set(re.findall(r"\$\d+", sql))))
         ((plan,),) = link.raw.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({given})' * bool(given)}")

@@ -2,40 +2,43 @@
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import insert
 
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
 from turnwright_store.sql import work
-from turnwright_store.sql.tables import loops, projects, runs, scopes
+from turnwright_store.sql.clauses import parameters
+from turnwright_store.sql.core import insert
+from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
 
 pytestmark = pytest.mark.asyncio
 
 PROJECTS = 5
 
 
+def add(connection, table, rows):
+    connection.execute_many(insert(table).values(parameters(*rows[0])), rows)
+
+
 def fill(tx, waiting, ended):
     """Projects with so many runs in all whose loops wait, and so many whose loops have ended."""
     connection = tx.connection
     numbers = range(1, waiting + ended + 1)
-    connection.execute(insert(scopes), [{"id": 1000 + n, "key": f"run:{n}"} for n in numbers])
-    connection.execute(insert(scopes), [{"id": 10 + n, "key": f"project:{n}"} for n in range(PROJECTS)])
+    add(connection, scopes, [{"id": 1000 + n, "key": f"run:{n}"} for n in numbers])
+    add(connection, scopes, [{"id": 10 + n, "key": f"project:{n}"} for n in range(PROJECTS)])
     made = [
         {"id": n + 1, "scope_id": 10 + n, "name": f"p{n}", "root": "/", "workspace_id": f"w{n}", "create_ms": 1}
         for n in range(PROJECTS)
     ]
-    connection.execute(insert(projects), made)
+    add(connection, projects, made)
     rows = [
         {"id": n, "project_id": 1 + n % PROJECTS, "scope_id": 1000 + n, "alias": f"r{n}", "loops": 1, "model": "m"}
         | {"status": 100 if n <= waiting else 200, "loops_queued": int(n <= waiting), "create_ms": 1, "update_ms": n}
         | {"next_loop": n if n <= waiting else 0}
         for n in numbers
     ]
-    connection.execute(insert(runs), rows)
+    add(connection, runs, rows)
     queued = {"sequence": 1, "settings": "{}", "prompt": "x", "create_ms": 1, "revision": 1}
-    connection.execute(
-        insert(loops), [{"id": n, "run_id": n, "status": 100 if n <= waiting else 200, **queued} for n in numbers]
-    )
+    add(connection, loops, [{"id": n, "run_id": n, "status": 100 if n <= waiting else 200, **queued} for n in numbers])
 
 
 def steps(connection, ask):
