@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from turnwright_core.wire.run_view import Event
 
 InboxChange = proposal_pb2.WatchProposalsResponse
 M = TypeVar("M")
-Opened = contextlib.AbstractAsyncContextManager[AsyncGenerator[M, None]]
+Opened = contextlib.AbstractAsyncContextManager[AsyncIterator[M]]
 OpenStream = Callable[[task_pb2.EventCursor | None], Opened[Event]]
 """Opens the stream of events after a cursor."""
 Lost = Callable[[TurnwrightError], None]
@@ -121,7 +121,7 @@ async def watch_inbox(open_stream: Callable[[], Opened[M]], policy: WatchPolicy)
         await asyncio.sleep(pause_s)
 
 
-async def _next(stream: AsyncGenerator[M, None], silence_s_max: float) -> M:
+async def _next(stream: AsyncIterator[M], silence_s_max: float) -> M:
     """The next event. An end or a silence counts as unavailability, because only the reader ends a watch."""
     try:
         async with asyncio.timeout(silence_s_max):

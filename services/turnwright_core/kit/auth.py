@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -42,6 +43,12 @@ def check_token(token: str) -> str:
     if not _TOKEN.fullmatch(token):
         raise ValueError("must be plain ASCII text, because it travels in a header")
     return token
+
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+CALLERS_MAX: Final = 1024
+"""Callers whose tokens are not checked again."""
 
 
 class Caller(Struct, frozen=True):
@@ -114,8 +121,9 @@ class Authenticator:
         """Verify tokens with this secret, or with others while it is replaced; callers below the floor are refused."""
         self._secrets = (secret, *accepted)
         self._floor = floor
+        self._authenticate = lru_cache(CALLERS_MAX)(self._authenticated)
 
-    def admit(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    def admit(self, method: str, metadata: Metadata) -> str:
         """Authenticate the rpc being handled and set its caller; returns the principal, empty for open methods.
 
         Raises an error for the caller.
@@ -126,17 +134,23 @@ class Authenticator:
         _caller.set(caller)
         return caller.principal
 
-    def check(self, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
+    def check(self, metadata: Metadata) -> Caller:
         """The caller. Raises an error for the caller."""
-        sent = tuple(metadata)
-        scheme, _, token = _only(sent, AUTHORIZATION, Reason.UNAUTHENTICATED).partition(" ")
+        headers = dict(metadata)
+        if len(headers) < len(metadata):
+            _check_single(metadata)
+        authorization, tier = headers.get(AUTHORIZATION), headers.get(TIER)
+        return self._authenticate(
+            authorization if isinstance(authorization, str) else "", tier if isinstance(tier, str) else ""
+        )
+
+    def _authenticated(self, authorization: str, wanted: str) -> Caller:
+        scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise fault(Reason.UNAUTHENTICATED, _SEND_ONE)
-        found = (authenticate(token, secret) for secret in self._secrets)
-        caller = next((each for each in found if each), None)
+        caller = next(filter(None, (authenticate(token, secret) for secret in self._secrets)), None)
         if caller is None:
             raise fault(Reason.UNAUTHENTICATED, _UNKNOWN)
-        wanted = _only(sent, TIER, Reason.INVALID_FIELD)
         caller = _lowered(caller, wanted) if wanted else caller
         if caller.tier < self._floor:
             raise fault(
@@ -148,15 +162,12 @@ class Authenticator:
         return caller
 
 
-def _only(metadata: Iterable[tuple[str, str | bytes]], wanted: str, reason: Reason) -> str:
-    """The value of a header, empty if it is missing.
-
-    If there are two, nobody knows which one a proxy on the way has checked, so neither counts. Raises the reason.
-    """
-    found = [value for key, value in metadata if key == wanted]
-    if len(found) > 1:
-        raise fault(reason, f"Send `{wanted}` once, not several times.", field=wanted)
-    return next((value for value in found if isinstance(value, str)), "")
+def _check_single(metadata: Metadata) -> None:
+    """If a header is there twice, nobody knows which one a proxy on the way has checked, so neither counts."""
+    keys = [key for key, _ in metadata]
+    for header, reason in ((AUTHORIZATION, Reason.UNAUTHENTICATED), (TIER, Reason.INVALID_FIELD)):
+        if keys.count(header) > 1:
+            raise fault(reason, f"Send `{header}` once, not several times.", field=header)
 
 
 def check_deployment(what: str, setting: str = "") -> None:

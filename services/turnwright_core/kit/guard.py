@@ -291,7 +291,7 @@ def _unary(
 ) -> Any:
     async def call(request: Any, context: Context) -> Any:
         task = calls.add()
-        metadata = context.invocation_metadata() or ()
+        metadata: Any = context.invocation_metadata() or ()
         scope = enter_scope(metadata, context.time_remaining())
         line = CallLine(method, scope)
         try:
@@ -331,7 +331,7 @@ def _stream(
         stream: Any = None
         task = calls.add()
         calls.stream_begins()
-        metadata = context.invocation_metadata() or ()
+        metadata: Any = context.invocation_metadata() or ()
         line = CallLine(method, enter_scope(metadata, None))
         try:
             line.admitted(gate.admit(method, metadata), _checked(request))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -40,11 +41,11 @@ class LocalServer:
     def __init__(self) -> None:
         """Empty: handlers are added as they are registered with the server."""
         self._handlers: list[grpc.GenericRpcHandler] = []
+        self._found: dict[str, Any] = {}
         self._calls: set[asyncio.Task[Any]] = set()
         self._is_open = False
 
     def add(self, *handlers: grpc.GenericRpcHandler) -> None:
-        """Add handlers."""
         self._handlers += handlers
 
     def open(self) -> None:
@@ -64,45 +65,50 @@ class LocalServer:
         """The handler of a method. Raises AioRpcError if there is none, or if calls are not accepted now."""
         if not self._is_open:
             raise error_of(grpc.StatusCode.UNAVAILABLE, "it has stopped")
-        for handlers in self._handlers:
-            found = handlers.service(_Details(method))
-            if found:
-                return found
-        raise error_of(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        found = self._found.get(method)
+        if found is None:
+            found = next(filter(None, (one.service(_Details(method)) for one in self._handlers)), None)
+            if found is None:
+                raise error_of(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+            self._found[method] = found
+        return found
 
     def begin(self, call: Coroutine[Any, Any, Any], context: LocalContext) -> asyncio.Task[Any]:
         """Run a call in a task of its own, whose context holds the caller."""
         task = asyncio.create_task(call)
         self._calls.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._calls.discard)
         task.add_done_callback(context.end)
         return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._calls.discard(task)
-        if not task.cancelled():
-            # Retrieved here, so that asyncio does not report the exception of a call whose caller has gone.
-            task.exception()
 
 
 class LocalChannel:
     """A channel for stubs that calls a server in this process."""
 
     def __init__(self, server: LocalServer) -> None:
-        """Call this server."""
         self._server = server
 
-    def unary_unary(self, method: str, *_codecs: Any, **_more: Any) -> Callable[..., Awaitable[Any]]:
+    def unary_unary(self, method: str, **_codecs: Any) -> Callable[..., Awaitable[Any]]:
         """As in grpc.aio.Channel."""
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
             handler, context = self._server.find(method), LocalContext(metadata, timeout)
-            task = self._server.begin(_answered(handler.unary_unary, request, context), context)
-            return await _within(timeout, task)
+            loop = asyncio.get_running_loop()
+            answer: asyncio.Future[Any] = loop.create_future()
+            task = self._server.begin(context.outcome(handler.unary_unary(request, context)), context)
+            task.add_done_callback(partial(_hand_over, answer))
+            late = None if timeout is None else loop.call_later(timeout, _hand_over, answer, None)
+            try:
+                return await answer
+            finally:
+                # Nobody waits for its end: a handler's clean-up, or its failure, is not its caller's cancellation.
+                task.cancel()
+                if late:
+                    late.cancel()
 
         return call
 
-    def unary_stream(self, method: str, *_codecs: Any, **_more: Any) -> Callable[..., LocalStream]:
+    def unary_stream(self, method: str, **_codecs: Any) -> Callable[..., LocalStream]:
         """As in grpc.aio.Channel."""
 
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
@@ -118,24 +124,15 @@ class LocalChannel:
         """Nothing: calls end with their callers."""
 
 
-async def _answered(handler: Callable[..., Awaitable[Any]], request: Any, context: LocalContext) -> Any:
-    with context.outcome():
-        return await handler(request, context)
-
-
-async def _within(timeout_s: float | None, task: asyncio.Task[Any]) -> Any:
-    """The answer of a call within the deadline. Raises AioRpcError; cancelling the caller cancels the call."""
-    try:
-        await asyncio.wait((task,), timeout=timeout_s)
-        is_late = not task.done()
-    finally:
-        # Nobody waits for its end: a handler's clean-up, or its failure, is not its caller's cancellation.
-        task.cancel()
-    if is_late:
-        raise _late()
-    if error := _failure_of(task):
-        raise error
-    return task.result()
+def _hand_over(answer: asyncio.Future[Any], task: asyncio.Task[Any] | None) -> None:
+    """Give its caller what a call has come to. None: it is late."""
+    error = _late() if task is None else _failure_of(task)
+    if answer.done():
+        return
+    if error:
+        answer.set_exception(error)
+    elif task:
+        answer.set_result(task.result())
 
 
 class LocalStream:
@@ -156,9 +153,7 @@ class LocalStream:
             self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire)
 
     async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:
-        handler = server.find(method)
-        with context.outcome():
-            await self._take(handler.unary_stream(request, context))
+        await context.outcome(self._take(server.find(method).unary_stream(request, context)))
 
     def _expire(self) -> None:
         self._end(_late())
@@ -182,13 +177,17 @@ class LocalStream:
         """End the call, wherever it is."""
         self._task.cancel()
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        """The messages; raises AioRpcError if the call failed, after the messages before it."""
-        while not isinstance(message := await self._messages.get(), _End):
-            self._room.release()
-            yield message
-        if message.error:
-            raise message.error
+    def __aiter__(self) -> LocalStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next message. Raises AioRpcError if the call failed, after the messages before it."""
+        message = await self._messages.get()
+        if isinstance(message, _End):
+            self._messages.put_nowait(message)
+            raise message.error or StopAsyncIteration
+        self._room.release()
+        return message
 
 
 class _End(Struct, frozen=True):

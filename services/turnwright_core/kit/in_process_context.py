@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 
+T = TypeVar("T")
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
@@ -111,14 +112,15 @@ class LocalContext:
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
         self._callbacks.append(callback)
 
-    @contextlib.contextmanager
-    def outcome(self) -> Iterator[None]:
-        """Wraps a handler. Raises AioRpcError if it aborted the call or set an error code."""
+    async def outcome(self, work: Awaitable[T]) -> T | None:
+        """What a handler returns. Raises AioRpcError if it aborted the call or set an error code."""
+        answer = None
         with contextlib.suppress(grpc.aio.AbortError, grpc.aio.UsageError):
-            yield
+            answer = await work
         self._is_status_set = True
         if self._code not in (None, grpc.StatusCode.OK):
             raise error_of(self._code, self._details, self._trailing)
+        return answer
 
     def end(self, *_: Any) -> None:
         self._has_ended = True

@@ -20,7 +20,7 @@ RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
 
 def size_limit(metadata: Iterable[tuple[str, str | bytes]]) -> int:
     """The longest message that a caller accepts, in bytes; at most MESSAGE_BYTES_MAX, which any answer fits into."""
-    header = next((value for key, value in metadata if key == RECEIVES), "")
+    header = dict(metadata).get(RECEIVES, "")
     return int(header) if isinstance(header, str) and header.isascii() and header.isdigit() else STOCK_MESSAGE_BYTES_MAX
 
 

@@ -151,12 +151,10 @@ class _MultiplexedStream:
             handler = self._local.find(call.method)
             request = self._request(call, handler)
             if handler.unary_unary:
-                with context.outcome():
-                    answer = await handler.unary_unary(request, context)
+                answer = await context.outcome(handler.unary_unary(request, context))
                 self._answer(call, handler, answer)
             elif handler.unary_stream:
-                with context.outcome():
-                    await self._stream(call, handler, handler.unary_stream(request, context))
+                await context.outcome(self._stream(call, handler, handler.unary_stream(request, context)))
                 self.send(CallEnd(call.id))
             else:
                 raise error_of(

@@ -5,9 +5,9 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Final, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any, Final, Generic, TypeVar, cast
 
 import grpc
 
@@ -110,38 +110,56 @@ class Peer:
             return (*call_metadata(self._token, caller.tier), RECEIVES_ALL)
         return (*call_metadata(derive_token(self._token, caller.tier, caller.principal)), RECEIVES_ALL)
 
-    @contextlib.asynccontextmanager
-    async def stream(
+    def stream(
         self,
         method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
         request: Request,
         timeout_s: float | None,
-    ) -> AsyncIterator[AsyncGenerator[Response, None]]:
-        """A stream of answers; without a deadline the caller limits the wait. Raises TurnwrightError.
+    ) -> AnswerStream[Response]:
+        """A stream of answers; without a deadline the caller limits the wait."""
+        return AnswerStream(self, partial(method, request, timeout=timeout_s))
 
-        A context manager: the call ends with the block, so that no stream is left to the garbage collector.
-        """
-        await wait_for_connection(self.channel)
-        call: Any = method(request, timeout=timeout_s, metadata=self._metadata + current_scope().trace)
-        try:
-            async with contextlib.aclosing(self._messages(call)) as messages:
-                yield messages
-        finally:
-            call.cancel()
+    def call_metadata(self) -> tuple[tuple[str, str], ...]:
+        """What a call carries that is made now."""
+        return self._metadata + current_scope().trace
 
     def cut_short(self, without: str) -> TurnwrightError:
         """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
         return call_lost_error(self.name, self.address, f"the answer ended without {without}")
 
-    async def _messages(self, call: Any) -> AsyncGenerator[Any, None]:
-        try:
-            async for message in call:
-                yield message
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error, self.name, self.address) from None
-
     async def close(self) -> None:
         await self.channel.close()
+
+
+class AnswerStream(Generic[Response]):
+    """A call that is answered by a stream, to be iterated in an `async with`, with whose block it ends."""
+
+    def __init__(self, peer: Peer, begin: Callable[..., Any]) -> None:
+        self._peer = peer
+        self._begin = begin
+        self._call: Any = None
+        self._messages: Any = None
+
+    async def __aenter__(self) -> AnswerStream[Response]:
+        await wait_for_connection(self._peer.channel)
+        self._call = self._begin(metadata=self._peer.call_metadata())
+        self._messages = aiter(self._call)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self._call.cancel()
+        self._messages = None
+
+    def __aiter__(self) -> AnswerStream[Response]:
+        return self
+
+    async def __anext__(self) -> Response:
+        """The next answer. Raises TurnwrightError, and TypeError outside the block."""
+        try:
+            answer: Response = await anext(self._messages)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self._peer.name, self._peer.address) from None
+        return answer
 
 
 def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs | None) -> grpc.aio.Channel:
