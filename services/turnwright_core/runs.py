@@ -264,6 +264,8 @@ class Loop(Struct, frozen=True):
     create_ms: int = 0
     end_ms: int = 0
     revision: int = 0
+    command_id: str = ""
+    """The command that has added it; empty for a task that was given by another call."""
 
 
 class ForkOrigin(Struct, frozen=True):

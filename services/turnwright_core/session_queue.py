@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_core.runs import Loop
+
 USER_MESSAGE: Final = "user_message"
 """The kind of a loop in the queue."""
 
@@ -58,8 +60,12 @@ def index_preview(index: int, text: str = "") -> str:
     return f"@{index}: {text}" if text else f"@{index}"
 
 
-def merge_queue(loops: Mapping[int, str], edits: Iterable[QueuedEdit]) -> list[QueuedCommand]:
-    """The queued commands, the next one first. `loops`: previews by sequence; `edits` are in order.
+def queued_loop(loop: Loop) -> QueuedCommand:
+    return QueuedCommand(loop.command_id, USER_MESSAGE, loop.sequence, truncate_preview(loop.prompt))
+
+
+def merge_queue(loops: Mapping[int, QueuedCommand], edits: Iterable[QueuedEdit]) -> list[QueuedCommand]:
+    """The queued commands, the next one first. `loops` are by sequence, `edits` in order.
 
     A loop that an edit brings is listed with the edit.
     """
@@ -68,7 +74,5 @@ def merge_queue(loops: Mapping[int, str], edits: Iterable[QueuedEdit]) -> list[Q
     for edit in edits:
         brought.add(edit.loop)
         placed.append(((edit.after_loop, 1), QueuedCommand(edit.command_id, edit.kind, edit.loop, edit.preview)))
-    for sequence, preview in loops.items():
-        if sequence not in brought:
-            placed.append(((sequence, 0), QueuedCommand("", USER_MESSAGE, sequence, preview)))
+    placed += [((sequence, 0), loop) for sequence, loop in loops.items() if sequence not in brought]
     return [one for _, one in sorted(placed, key=lambda pair: pair[0])][:QUEUE_LISTED_MAX]

@@ -12,10 +12,11 @@ from turnwright.executor.v1 import session_pb2 as pb
 from turnwright.executor.v1.task_pb2 import EventCursor
 from turnwright.store.v1 import session_pb2 as rows_pb2
 
-from turnwright_core.checks import invalid
+from turnwright_core.checks import check_chars, invalid
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import current_caller
+from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
@@ -41,6 +42,7 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
         check_floor(Tier.CLIENT, "SubmitCommand")
         if not request.command_id:
             raise invalid("command_id", "command_id is required: choose a new one for each command.")
+        check_chars("command_id", request.command_id, NAME_CHARS_MAX)
         command = request.command
         await self._check(request)
         wanted = rows_pb2.SubmitCommandRequest(

@@ -18,7 +18,7 @@ from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import QUEUED, RUNNING, Loop, Run, SessionState
 from turnwright_core.session import Wait, session_state
-from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, merge_queue, truncate_preview
+from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, merge_queue, queued_loop
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
@@ -51,8 +51,8 @@ class RunFold(Struct):
     """What commands wait for, by path; those of the run's latest turn count."""
     _reasons: dict[str, session_event_pb2.PauseReason] = field(default_factory=dict)
     """What may keep the run paused, by path; the same."""
-    _loops: dict[int, str] = field(default_factory=dict)
-    """Previews of the loops that have not begun, by sequence."""
+    _loops: dict[int, QueuedCommand] = field(default_factory=dict)
+    """The loops that have not begun, by sequence."""
     _edits: dict[str, tuple[int, QueuedEdit]] = field(default_factory=dict)
     """Edits that wait, by path, with their positions."""
 
@@ -143,14 +143,14 @@ class RunFold(Struct):
         """Note which loops have not begun."""
         for loop in loops:
             if loop.status == QUEUED:
-                self._loops[loop.sequence] = truncate_preview(loop.prompt)
+                self._loops[loop.sequence] = queued_loop(loop)
             else:
                 self._loops.pop(loop.sequence, None)
 
     def take_queue(self, queue: Iterable[QueuedCommand]) -> None:
         """Note the loops in a list of the queue; those that edits bring are not told there."""
         brought = {edit.loop for _, edit in self._edits.values()}
-        self._loops = {one.loop: one.preview for one in queue if one.loop and one.loop not in brought}
+        self._loops = {one.loop: one for one in queue if one.loop and one.loop not in brought}
 
     def place_of(self, paths: Iterable[str]) -> int:
         """Place of the first of these messages in the list of messages."""

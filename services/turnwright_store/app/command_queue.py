@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Run
-from turnwright_core.session_queue import QUEUE_LISTED_MAX, QueuedCommand, merge_queue, truncate_preview
+from turnwright_core.session_queue import QUEUE_LISTED_MAX, QueuedCommand, merge_queue, queued_loop
 from turnwright_store.app.registry import with_origin
 from turnwright_store.app.waiting_edits import (
     WaitingEdit,
@@ -25,7 +26,7 @@ def list_commands(connection: Connection, address: RunRef) -> list[QueuedCommand
     """What waits, the next one first."""
     run = get_run(connection, address.project, address.run)
     loops = loop_rows.list_queued(connection, run.id, QUEUE_LISTED_MAX)
-    queued = {loop.sequence: truncate_preview(loop.prompt) for loop in loops}
+    queued = {loop.sequence: queued_loop(loop) for loop in loops}
     return merge_queue(queued, [one.queued for one in waiting_edits(connection, run)])
 
 
@@ -33,6 +34,8 @@ def cancel_command(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command_id: str, loop: int
 ) -> Run:
     """Take a command out of the queue, by its id or by its loop. Raises ENTRY_NOT_FOUND where it does not wait."""
+    if not (command_id or loop):
+        raise invalid("command_id", "Say which command: its command_id, or its loop.")
     run = get_run(tx.connection, address.project, address.run)
     edits = waiting_edits(tx.connection, run)
     edit = next((one for one in edits if _is(one, command_id, loop, caller)), None)
@@ -40,7 +43,7 @@ def cancel_command(
         loop = edit.queued.loop
         drop_waiting(tx, rules, run, edit)
         run = get_run(tx.connection, address.project, address.run)
-    cancelled = cancel_loop(tx, run, loop) if loop else None
+    cancelled = cancel_loop(tx, run, loop, command_id) if loop else None
     if not (edit or cancelled):
         message = f"No command {command_id or loop!r} waits in {address.run}: it may have begun."
         raise fault(Reason.ENTRY_NOT_FOUND, message, path=command_id or str(loop))

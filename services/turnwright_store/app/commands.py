@@ -57,6 +57,7 @@ def enqueue_loop(
     run_settings: RunSettings,
     *,
     is_new: bool = False,
+    command_id: str = "",
 ) -> Enqueued:
     """Queue a loop; creates the run if necessary. Settings and their defaults are resolved now.
 
@@ -87,7 +88,7 @@ def enqueue_loop(
         existing_model(tx, named.model)
     check_queue(tx, before, rules.loops_queued_max)
     settled = _settled(replace(settings, model=model.alias), before.run, owner.project.assembly or rules.assembly)
-    run, loop = _add_loop(tx, before, prompt, settled)
+    run, loop = _add_loop(tx, before, prompt, settled, command_id)
     run = _write_run_entry(tx, rules, caller, run, loop)
     return Enqueued(run, loop, model, found is None, cursor if found else replace(cursor, run_revision=0))
 
@@ -138,9 +139,13 @@ def check_queue(tx: Transaction, run: RunRow, limit: int) -> None:
         )
 
 
-def _add_loop(tx: Transaction, run: RunRow, prompt: str, settings: LoopSettings) -> tuple[RunRow, Loop]:
+def _add_loop(
+    tx: Transaction, run: RunRow, prompt: str, settings: LoopSettings, command_id: str
+) -> tuple[RunRow, Loop]:
     run = bump_revision(tx, run)
-    loop = Loop(run.loops + 1, settings, prompt, QUEUED, create_ms=tx.now_ms, revision=run.revision_run)
+    loop = Loop(
+        run.loops + 1, settings, prompt, QUEUED, create_ms=tx.now_ms, revision=run.revision_run, command_id=command_id
+    )
     loop_rows.add_loop(tx.connection, run.id, loop)
     shown = run.run.loop if run.loop_active else loop
     run = replace(run, loops=loop.sequence, run=replace(run.run, loop=shown, loops_queued=run.run.loops_queued + 1))

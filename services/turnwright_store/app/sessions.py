@@ -107,7 +107,7 @@ def submit_command(
         return _branch(tx, rules, caller, address, command)
     row = find_run(tx.connection, address.project, address.run) if address.run else None
     if row is None and isinstance(command, UserMessage):
-        return _start_session(tx, rules, caller, address, command)
+        return _start_session(tx, rules, caller, address, command, command_id)
     row = row or get_run(tx.connection, address.project, address.run)
     state = session_state_of(tx.connection, row)
     kind = kind_of(command)
@@ -130,6 +130,9 @@ def _shown(tx: Transaction, row: RunRow) -> Run:
 def _branch(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: BranchFromChat
 ) -> SubmittedCommand:
+    if command.up_to:
+        # Of the source: the branch has the same messages, but nobody knows its name yet.
+        message_edits.find_message(tx, get_run(tx.connection, address.project, command.source), command.up_to)
     run = fork_run(tx, RunRef(address.project, command.source), address.run, 0)
     row = get_run(tx.connection, run.project, run.run)
     rewound = None
@@ -151,12 +154,12 @@ def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: Run
 
 
 def _start_session(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage, command_id: str
 ) -> SubmittedCommand:
     """A message that opens a session."""
     content = user_content(command.parts, command.context_files)
-    settings = settings_of(command, tx, None, content.images)
-    done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, RunSettings())
+    settings, given = settings_of(command, tx, None, content.images), RunSettings()
+    done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, given, command_id=command_id)
     row = get_run(tx.connection, done.row.project, done.row.alias)
     return SubmittedCommand(_shown(tx, row), done.cursor, done.loop, created=True)
 
@@ -181,7 +184,9 @@ def _message(command: UserMessage, at: _Session) -> _Outcome | None:
 def _enqueue(at: _Session, message: Resend, rewound: RewindResult | None = None) -> _Outcome:
     """Add a loop to the queue."""
     settings, given = message.settings, RunSettings()
-    done = commands.enqueue_loop(at.tx, at.rules, at.caller, at.address, message.text, settings, given)
+    done = commands.enqueue_loop(
+        at.tx, at.rules, at.caller, at.address, message.text, settings, given, command_id=at.command_id
+    )
     return _Outcome(done.loop, at.gate is Gate.QUEUE, rewound)
 
 
@@ -214,6 +219,7 @@ def _decide(command: DecideTools, at: _Session) -> None:
     if not command.calls:
         raise invalid("calls", "calls is required: name the calls to decide on.")
     check_count("calls", len(command.calls), CALLS_MAX)
+    check_bytes("answer" if command.accept else "reason", command.comment, COMMENT_BYTES_MAX)
     if len(command.calls) > 1 and (command.contents or (command.accept and command.comment)):
         raise invalid("calls", "Contents and an answer are for one call: name one call.")
     named = _open_calls(at)

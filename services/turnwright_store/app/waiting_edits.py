@@ -114,10 +114,12 @@ def drop_waiting(tx: Transaction, rules: StoreRules, run: RunRow, one: WaitingEd
     apply_writes(tx, rules, run, writes, one.queued.principal, is_unbounded=True)
 
 
-def cancel_loop(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:
-    """Take a loop out of the queue; None where it does not wait."""
+def cancel_loop(tx: Transaction, run: RunRow, sequence: int, command_id: str = "") -> Loop | None:
+    """Take a loop out of the queue; None where it does not wait, or is not that of the command."""
     loop = next(loop_rows.list_loops(tx.connection, run.id, sequence + 1, 1), None)
     if loop is None or loop.sequence != sequence or loop.status != QUEUED:
+        return None
+    if command_id and loop.command_id != command_id:
         return None
     run = bump_revision(tx, run)
     loop = replace(loop, status=ABORTED, reason=CANCELLED, end_ms=tx.now_ms, revision=run.revision_run)

@@ -76,7 +76,7 @@ def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:
 def check_path(path: str, chars_max: int = PATH_CHARS_MAX, field: str = "path") -> None:
     """Refuse a path that is empty, too long or contains control characters (RU049)."""
     if not path:
-        raise invalid(field, f"A write needs {'a path' if field == 'path' else f'a path in {field}'}.")
+        raise invalid(field, f"{field} is empty: name a path.")
     check_chars(field, path, chars_max)
     if _CONTROL.search(path):
         raise invalid(field, f"A path must not contain control characters; {path!r} does.")

@@ -36,6 +36,7 @@ LOOP_COLUMNS: Final = (
     loops.c.create_ms,
     loops.c.end_ms,
     loops.c.revision,
+    loops.c.command_id,
 )
 
 _OF_RUN: Final = select(*LOOP_COLUMNS).where(loops.c.run_id == bindparam("run_id"))
@@ -54,7 +55,7 @@ _BEGUN_BEFORE: Final = (
     .limit(1)
 )
 _ADD: Final = insert(loops).values(
-    parameters("run_id", "settings", "sequence", "prompt", "status", "create_ms", "revision")
+    parameters("run_id", "settings", "sequence", "prompt", "status", "create_ms", "revision", "command_id")
 )
 _WRITTEN: Final = ("status", "reason", "summary", "first_turn", "turns", "end_ms", "revision")
 _USAGE: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "cost_usd")
@@ -95,7 +96,7 @@ def loop_of(row: Sequence[Any]) -> Loop | None:
     if row[0] is None:
         return None
     sequence, settings, *columns = row
-    return Loop(*(sequence, _settings(settings), *columns[:6], Usage(*columns[6:-3]), *columns[-3:]))
+    return Loop(*(sequence, _settings(settings), *columns[:6], Usage(*columns[6:-4]), *columns[-4:]))
 
 
 def _loops(rows: Any) -> Iterator[Loop]:

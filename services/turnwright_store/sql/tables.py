@@ -204,6 +204,7 @@ loops = Table(
     number_column("create_ms", None),
     number_column("end_ms"),
     number_column("revision", None),
+    text_column("command_id"),
     UniqueConstraint("run_id", "sequence"),
     CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name="status"),
 )

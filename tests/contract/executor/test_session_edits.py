@@ -213,6 +213,7 @@ async def test_a_branch_ends_with_a_message_of_its_source(services):
     with pytest.raises(TurnwrightError) as told:
         await services.client.submit(services.project, "c", branch_from_chat=unknown)
     assert told.value.reason is Reason.ENTRY_NOT_FOUND
+    assert "r has no message" in told.value.message
     assert [run.run async for run in services.client.list_runs(services.project)] == ["b", "r"]
 
 
@@ -231,7 +232,7 @@ async def test_edits_and_messages_wait_in_one_order(services):
     assert (queued.queued, edit.queued, again.queued) == (True, True, True)
     listed = await services.client.list_commands(services.project, "r")
     assert [(one.kind, one.command_id, one.loop, one.preview) for one in listed] == [
-        ("user_message", "", 2, "Two."),
+        ("user_message", "q1", 2, "Two."),
         ("remove_message", "q2", 0, "prompt://1"),
         ("regenerate", "q3", 3, ""),
     ]
@@ -261,9 +262,18 @@ async def test_a_queued_command_can_be_cancelled_and_one_too_many_is_refused(ser
     for name in ("m0", "edit", "again"):
         await services.client.cancel_command(services.project, "r", name)
     assert len(await services.client.list_commands(services.project, "r")) == 97
-    with pytest.raises(TurnwrightError) as told:
-        await services.client.cancel_command(services.project, "r", "m0")
-    assert told.value.reason is Reason.ENTRY_NOT_FOUND
+    # The second loop of another run: its command is not one of this run.
+    await services.client.act(services.project, "One.", run="s", settings=ASKING)
+    await services.client.submit(services.project, "s", "elsewhere", user_message=user_message("Two.", settings=ACT))
+    for name, reason in {
+        "m0": Reason.ENTRY_NOT_FOUND,
+        "elsewhere": Reason.ENTRY_NOT_FOUND,
+        "": Reason.INVALID_FIELD,
+    }.items():
+        with pytest.raises(TurnwrightError) as told:
+            await services.client.cancel_command(services.project, "r", name)
+        assert told.value.reason is reason
+    assert len(await services.client.list_commands(services.project, "r")) == 97
     # Decisions and aborts never wait.
     await services.client.submit(services.project, "r", abort=pb.AbortSession())
     assert await state_of(services)

@@ -119,7 +119,7 @@ def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_
     upgrade_to_head(raw, core)
     assert raw.execute("SELECT name, assembly FROM projects").fetchone() == ("p", 0)
     assert raw.execute("SELECT count(*) FROM schedules").fetchone()[0] == 0
-    assert current_revision(raw, core.dialect.name) == "r0007"
+    assert current_revision(raw, core.dialect.name) == "r0008"
 
 
 def test_the_checks_of_the_migrations_are_those_of_the_tables(faces, request, tmp_path, empty):

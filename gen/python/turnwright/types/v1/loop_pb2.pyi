@@ -37,6 +37,7 @@ class Loop(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """1-based position in the run's queue. Loops of a run are worked on in this order, one at a time."""
     prompt: _builtins.str
@@ -59,6 +60,8 @@ class Loop(_message.Message):
     """Number of turns so far."""
     revision: _builtins.int
     """Revision of the run's scope at which this row was written."""
+    command_id: _builtins.str
+    """Id of the command of a session that has added it; empty for a task that was given by another call."""
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
         """The settings of the loop."""
@@ -90,10 +93,11 @@ class Loop(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
+        command_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "settings", b"settings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "first_turn", b"first_turn", "prompt", b"prompt", "reason", b"reason", "revision", b"revision", "sequence", b"sequence", "settings", b"settings", "status", b"status", "summary", b"summary", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command_id", b"command_id", "create_time", b"create_time", "end_time", b"end_time", "first_turn", b"first_turn", "prompt", b"prompt", "reason", b"reason", "revision", b"revision", "sequence", b"sequence", "settings", b"settings", "status", b"status", "summary", b"summary", "turns", b"turns", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

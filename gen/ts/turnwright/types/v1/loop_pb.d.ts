@@ -105,6 +105,13 @@ export declare type Loop = Message<"turnwright.types.v1.Loop"> & {
    * @generated from field: int64 revision = 12;
    */
   revision: bigint;
+
+  /**
+   * Id of the command of a session that has added it; empty for a task that was given by another call.
+   *
+   * @generated from field: string command_id = 13;
+   */
+  commandId: string;
 };
 
 /**
