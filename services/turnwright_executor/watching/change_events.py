@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, run_pb2
 
 from turnwright_core.entries import Entry, State
 from turnwright_core.events import is_rewind
 from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Loop, Run, Turn
+from turnwright_core.runs import Loop, Turn
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
+from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.run_view import pieces_of
-from turnwright_core.wire.runs import run_settings_to_pb
+from turnwright_core.wire.runs import loop_to_pb, run_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import StreamBroke
 from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
-from turnwright_executor.watching.run_fold import RunFold, is_of_session
-from turnwright_executor.wire.command_records import is_command
+from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold
 
 
 class ChangeEvents:
@@ -52,25 +52,27 @@ class ChangeEvents:
     async def publish(self, changes: RunChanges, *, ends_round: bool) -> None:
         """Publish a message of the feed. Raises TurnwrightError."""
         known = self._known
-        ended = max((turn.number for turn in changes.turns if turn.result), default=0)
+        ended = max([turn.number for turn in changes.turns if turn.result], default=0)
+        entries = [entry for entry in changes.entries if entry.scheme not in SESSION_SCHEMES]
+        run = run_to_pb(changes.run) if changes.run else None
         self._publish_removed(changes, ends_round=ends_round)
         if ended:
-            await self._publish_entries(entry for entry in changes.entries if entry.turn <= ended)
+            await self._publish_entries([entry for entry in entries if entry.turn <= ended])
+            entries = [entry for entry in entries if entry.turn > ended]
             self._publish_broken_stream(changes.turns, ended)
         for turn in sorted(changes.turns, key=lambda turn: turn.number):
             self._publish(events.turn_moved(turn))
-        await self._publish_entries(entry for entry in changes.entries if entry.turn > ended or not ended)
-        await self._publish_session(changes)
-        if (state := known.state_now(changes.run)) is not known.state:
+        await self._publish_entries(entries)
+        await self._publish_session(changes, run)
+        if (state := known.state_now(run)) is not known.state:
             self._publish(events.runtime_updated(state))
-        reasons = known.reasons_now(changes.run.turn if changes.run else known.run.turn)
-        if reasons != known.view.pause_reasons:
+        if (reasons := known.reasons_now((run or known.run).turn)) != known.view.pause_reasons:
             self._publish(events.pause_required(reasons))
-        if changes.run:
-            self._publish_run(changes.run, changes.loops)
+        if run:
+            self._publish_run(run, changes.loops)
 
     def _publish(self, event: WatchRunResponse) -> None:
-        self._known.fold(event)
+        self._known.view.apply(event)
         self._append(event)
 
     def _publish_broken_stream(self, turns: Iterable[Turn], ended: int) -> None:
@@ -95,61 +97,58 @@ class ChangeEvents:
         else:
             for path in gone:
                 self._publish(events.entry_removed(path))
+        for path in gone:
+            self._known.forget(path)
         self.begin()
 
-    async def _publish_entries(self, entries: Iterable[Entry]) -> None:
+    async def _publish_entries(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            if not is_of_session(entry.path):
-                await self._publish_entry(entry)
+            before = self._known.entries.get(entry.path)
+            if before and before.revision >= entry.revision:
+                continue
+            is_all = False
+            if before and growth.has_grown(before, entry):
+                is_all = growth.is_growth_only(before, entry)
+                if is_all or entry.body_size_bytes > before.body_size_bytes:
+                    async for piece in growth.appended_messages(before, entry, self._read_body):
+                        self._publish(events.entry_grown(piece))
+            if not is_all:
+                self._publish_entry(before, entry)
 
-    async def _publish_entry(self, entry: Entry) -> None:
-        before = self._known.entries.get(entry.path)
-        if before and before.revision >= entry.revision:
-            return
-        if before and growth.has_grown(before, entry):
-            is_all = growth.is_growth_only(before, entry)
-            if is_all or entry.body_size_bytes > before.body_size_bytes:
-                async for piece in growth.appended_messages(before, entry, self._read_body):
-                    self._publish(events.entry_grown(piece))
-            if is_all:
-                return
-        moved = events.entry_moved(entry, is_new=before is None)
-        if before is None and entry.state.is_settled and is_command(entry):
-            self._publish(events.as_recorded(moved))
-            moved = events.entry_moved(entry, is_new=False)
-        self._publish_whole(moved)
+    def _publish_entry(self, before: entry_pb2.Entry | None, entry: Entry) -> None:
+        message, is_new = entry_to_pb(entry), before is None
+        if is_new and entry.state.is_settled and message.record.HasField("ordinal"):
+            # Nothing of it stays: the same entry follows as it has ended.
+            self._append(events.command_recorded(message))
+            is_new = False
+        self._publish_whole(message, is_new=is_new)
         if (cancelled := growth.cancellation(entry)) and (before is None or not State(before.state).is_settled):
-            self._publish(WatchRunResponse(output_cancelled=cancelled))
+            self._append(WatchRunResponse(output_cancelled=cancelled))
         was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
         if entry.state is State.PROPOSED and not was_pending:
             self._publish(events.proposal_pending(entry))
         elif was_pending and entry.state is not State.PROPOSED:
             self._publish(events.proposal_resolved(entry))
 
-    def _publish_whole(self, moved: WatchRunResponse) -> None:
+    def _publish_whole(self, entry: entry_pb2.Entry, *, is_new: bool) -> None:
         """Publish an entry; the rest of a long message follows in pieces (C50)."""
-        changed = moved.message_added if moved.HasField("message_added") else moved.message_updated
-        head, rest = pieces_of(changed.entry)
-        if not rest:
-            return self._publish(moved)
-        whole = entry_pb2.Entry()
-        whole.CopyFrom(changed.entry)
-        changed.entry.CopyFrom(head)
-        self._publish(moved)
-        for piece in rest:
-            self._append(events.entry_grown(piece))
-        # Folding each piece would copy the message as many times as it has pieces.
-        self._known.view.entries[whole.path] = whole
-        return None
+        head, rest = pieces_of(entry)
+        self._publish(events.entry_moved(head, is_new=is_new))
+        if rest:
+            for piece in rest:
+                self._append(events.entry_grown(piece))
+            # Folding each piece would copy the message as many times as it has pieces.
+            self._known.view.entries[entry.path] = entry
+        self._known.note(entry)
 
     async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
         return await self._ledger.read_body(self._address, path, offset, bytes_max)
 
-    async def _publish_session(self, changes: RunChanges) -> None:
+    async def _publish_session(self, changes: RunChanges, run: run_pb2.Run | None) -> None:
         """Publish settings, draft and queue."""
         known = self._known
-        if changes.run and (settings := run_settings_to_pb(changes.run.settings)) != known.run.settings:
-            self._publish(events.thread_updated(settings))
+        if run and run.settings != known.run.settings:
+            self._publish(events.thread_updated(run.settings))
         for entry in changes.entries:
             if entry.path == DRAFT and entry.body != known.view.draft:
                 self._publish(events.draft_updated(entry.body))
@@ -167,12 +166,11 @@ class ChangeEvents:
         if (queue := known.queue_now()) != known.view.queue:
             self._publish(events.queue_updated(queue))
 
-    def _publish_run(self, run: Run, loops: Sequence[Loop]) -> None:
+    def _publish_run(self, run: run_pb2.Run, loops: Sequence[Loop]) -> None:
         """Publish the run with each other loop that changed, then with the active or latest one."""
-        latest = run.loop.sequence if run.loop else 0
         for loop in loops:
             if event := events.budget_exhausted(loop):
                 self._publish(event)
-            if loop.sequence != latest:
-                self._publish(events.run_moved(run, loop))
-        self._publish(events.run_moved(run, run.loop))
+            if loop.sequence != run.loop.sequence:
+                self._publish(events.run_moved(run, loop_to_pb(loop)))
+        self._publish(events.run_moved(run, run.loop if run.HasField("loop") else None))

@@ -8,19 +8,18 @@ from typing import Final
 from msgspec.structs import replace
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
-from turnwright.types.v1 import entry_pb2, session_command_pb2, session_pb2, settings_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, run_pb2, session_command_pb2, session_pb2, settings_pb2
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
-from turnwright_core.entries import Entry
+from turnwright_core.entries import STATUS_OF_STATE, Entry, State
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Loop, Run, SessionState, Turn, Usage
+from turnwright_core.runs import Loop, SessionState, Turn, Usage
 from turnwright_core.wire.deltas import delta_to_pb
-from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.messages import message_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
-from turnwright_core.wire.runs import loop_to_pb, run_to_pb, turn_to_pb, usage_to_pb
+from turnwright_core.wire.runs import turn_to_pb, usage_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
 from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBroke, StreamEnded, StreamEvent
 from turnwright_executor.watching.proposals import proposal_of
@@ -56,19 +55,21 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
             return moved
 
 
-def entry_moved(entry: Entry, *, is_new: bool) -> WatchRunResponse:
-    message = entry_to_pb(entry)
+def entry_moved(entry: entry_pb2.Entry, *, is_new: bool) -> WatchRunResponse:
     if is_new:
-        return WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message))
-    return WatchRunResponse(message_updated=event_pb2.MessageUpdated(entry=message))
+        return WatchRunResponse(message_added=event_pb2.MessageAdded(entry=entry))
+    return WatchRunResponse(message_updated=event_pb2.MessageUpdated(entry=entry))
 
 
-def as_recorded(moved: WatchRunResponse) -> WatchRunResponse:
-    """A command's record before its end, when creation and end came in the same write (C58)."""
-    entry = moved.message_added.entry
-    entry.state, entry.outcome, entry.body, entry.body_size_bytes = entry_pb2.STATE_RECORDED, "", "", 0
+def command_recorded(ended: entry_pb2.Entry) -> WatchRunResponse:
+    """The event of a command's record before its end, when creation and end came in the same write (C58)."""
+    event = WatchRunResponse()
+    entry = event.message_added.entry
+    entry.CopyFrom(ended)
+    entry.state, entry.status = entry_pb2.STATE_RECORDED, STATUS_OF_STATE[State.RECORDED]
+    entry.outcome, entry.body, entry.body_size_bytes = "", "", 0
     entry.record.recorded.SetInParent()
-    return moved
+    return event
 
 
 def entry_removed(path: str) -> WatchRunResponse:
@@ -99,10 +100,9 @@ def proposal_resolved(entry: Entry) -> WatchRunResponse:
     return WatchRunResponse(proposal_resolved=event)
 
 
-def run_moved(run: Run, loop: Loop | None) -> WatchRunResponse:
+def run_moved(run: run_pb2.Run, loop: loop_pb2.Loop | None) -> WatchRunResponse:
     """The status of the run or its loop has changed."""
-    event = event_pb2.RunState(run=run_to_pb(run), loop=loop_to_pb(loop) if loop else None)
-    return WatchRunResponse(run_state=event)
+    return WatchRunResponse(run_state=event_pb2.RunState(run=run, loop=loop))
 
 
 def budget_exhausted(loop: Loop) -> WatchRunResponse | None:

@@ -178,7 +178,7 @@ class RunHub:
 
     def publish(self, event: WatchRunResponse) -> None:
         """Number an event, fold it into the state, append it to the tail, and wake the watchers."""
-        self._known.fold(event)
+        self._known.view.apply(event)
         self._append(event)
 
     def _append(self, event: WatchRunResponse) -> None:

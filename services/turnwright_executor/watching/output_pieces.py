@@ -68,8 +68,8 @@ async def appended_messages(
 
 def cancellation(entry: Entry) -> event_pb2.OutputCancelled | None:
     """The event that tells a channel's producer that it was cancelled; None for others, and if the producer did it."""
-    channel = record_of_channel(entry.path)
-    if channel is None or entry.state is not State.CANCELLED:
+    channel = record_of_channel(entry.path) if entry.state is State.CANCELLED else None
+    if channel is None:
         return None
     if entry.outcome == ABORTED and PRODUCER in entry.attributes:
         return None

@@ -13,7 +13,7 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2, session_command_pb2, session_pb2
 
 from turnwright_core.chat.timeline import kind_of
-from turnwright_core.entries import Cursor, Entry, State
+from turnwright_core.entries import STATES, Cursor, Entry, State
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import QUEUED, RUNNING, Loop, Run, SessionState
@@ -30,7 +30,8 @@ from turnwright_executor.watching.pause_reasons import pause_reason
 from turnwright_executor.watching.proposals import proposal_of
 
 _QUEUED_EDIT: Final = json.Decoder(QueuedEdit)
-_SESSION_SCHEMES: Final = (EDIT_SCHEME, scheme_of(DRAFT))
+SESSION_SCHEMES: Final = (EDIT_SCHEME, scheme_of(DRAFT))
+"""Schemes of entries that are told by events of their own: the draft, and edits that wait."""
 
 
 class FreshRun(Struct, frozen=True):
@@ -95,17 +96,16 @@ class RunFold(Struct):
         self.view.apply(WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message)))
         if message.state == entry_pb2.STATE_PROPOSED:
             self.view.proposals[entry.path] = proposal_of(entry)
-        self._note(message)
+        self.note(message)
 
     # What is yet to be told ---------------------------------------------------------------------------------------
 
-    def state_now(self, run: Run | run_pb2.Run | None = None) -> SessionState:
+    def state_now(self, run: run_pb2.Run | None = None) -> SessionState:
         """What the run is doing by now, told or not; `run` is its row where that is newer."""
         run = run or self.run
         prefix = f"log://turn_{run.turn}/"
         waits = {wait for path, wait in self._waits.items() if path.startswith(prefix)}
-        status, reason = (run.loop.status, run.loop.reason) if run.loop else (0, "")
-        return session_state(status, reason, run.loops_queued, waits)
+        return session_state(run.loop.status, run.loop.reason, run.loops_queued, waits)
 
     def reasons_now(self, turn: int) -> list[session_event_pb2.PauseReason]:
         """Why the run is paused, as far as it is told to be; in the order of the commands of its latest turn."""
@@ -165,31 +165,19 @@ class RunFold(Struct):
 
     # Events -------------------------------------------------------------------------------------------------------
 
-    def fold(self, event: WatchRunResponse) -> None:
-        self.view.apply(event)
-        match event.WhichOneof("event"):
-            case "message_added":
-                self._note(event.message_added.entry)
-            case "message_updated":
-                self._note(event.message_updated.entry)
-            case "message_removed":
-                self._forget(event.message_removed.path)
-            case "messages_truncated":
-                for path in event.messages_truncated.paths:
-                    self._forget(path)
-
-    def _note(self, entry: entry_pb2.Entry) -> None:
+    def note(self, entry: entry_pb2.Entry) -> None:
         """Note what a command waits for."""
         if entry.scheme != "log":
             return
-        self._forget(entry.path)
-        wait = wait_in(State(entry.state), entry.record) if entry.writer == entry_pb2.TIER_SYSTEM else None
+        self.forget(entry.path)
+        wait = wait_in(STATES[entry.state], entry.record) if entry.writer == entry_pb2.TIER_SYSTEM else None
         if wait:
             self._waits[entry.path] = wait
         if reason := pause_reason(entry, wait):
             self._reasons[entry.path] = reason
 
-    def _forget(self, path: str) -> None:
+    def forget(self, path: str) -> None:
+        """Note that an entry is gone."""
         self._waits.pop(path, None)
         self._reasons.pop(path, None)
 
@@ -236,11 +224,6 @@ class RunFold(Struct):
         last.pause_reasons.extend(view.pause_reasons)
         last.proposals.extend(view.proposals.values())
         return [WatchRunResponse(cursor=cursor, time=now(), snapshot=part) for part in parts]
-
-
-def is_of_session(path: str) -> bool:
-    """Whether an entry is told by events of its own: the draft, and edits that wait."""
-    return scheme_of(path) in _SESSION_SCHEMES
 
 
 def now() -> Timestamp:

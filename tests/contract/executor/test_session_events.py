@@ -142,7 +142,7 @@ async def test_folding_any_prefix_of_a_real_run_gives_a_snapshot_taken_there(ser
     state, follower = RunFold(), RunView()
     compared = 0
     for event in watcher.events:
-        state.fold(event)
+        state.view.apply(event)
         follower.apply(event)
         if kind(event) == "snapshot" and not event.snapshot.last:
             continue
