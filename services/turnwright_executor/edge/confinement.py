@@ -153,7 +153,8 @@ def is_closed(path: str, home: str = "") -> bool:
     """
     if home and f"{path}/".casefold().startswith(f"{home}/".casefold()):
         return True
-    return any("".join(filter(str.isprintable, name)).casefold() in CLOSED for name in path.split("/"))
+    visible = path if path.isprintable() else "".join(filter(str.isprintable, path))
+    return not CLOSED.isdisjoint(visible.casefold().split("/"))
 
 
 def path_below(root: str, place: str | os.PathLike[str] | None) -> str:

@@ -44,21 +44,27 @@ class Mounts:
         """Whether a device holds a file system of this machine."""
         with self._lock:
             self._refresh()
-            if device not in self._local:
-                number = f"{os.major(device)}:{os.minor(device)}"
-                kinds = {kind for one, _, kind in self._all if one == number}
-                self._local[device] = bool(kinds) and kinds <= _LOCAL
-            return self._local[device]
+            return self._is_local(device)
+
+    def _is_local(self, device: int) -> bool:
+        if device not in self._local:
+            number = f"{os.major(device)}:{os.minor(device)}"
+            kinds = {kind for one, _, kind in self._all if one == number}
+            self._local[device] = bool(kinds) and kinds <= _LOCAL
+        return self._local[device]
 
     def mounts_below(self, root: str) -> tuple[Mount, ...]:
         """What is mounted below a folder."""
         with self._lock:
             self._refresh()
-            if root not in self._below:
-                if len(self._below) >= _FOLDERS_MAX:
-                    self._below.clear()
-                self._below[root] = tuple(mount for mount in self._all if mount[1].startswith(f"{root}/"))
-            return self._below[root]
+            return self._mounts_below(root)
+
+    def _mounts_below(self, root: str) -> tuple[Mount, ...]:
+        if root not in self._below:
+            if len(self._below) >= _FOLDERS_MAX:
+                self._below.clear()
+            self._below[root] = tuple(mount for mount in self._all if mount[1].startswith(f"{root}/"))
+        return self._below[root]
 
     def is_local_tree(self, root: str) -> bool:
         """Whether all that lies below a folder is on this machine."""
@@ -66,7 +72,9 @@ class Mounts:
             device = os.stat(root).st_dev  # noqa: PTH116
         except OSError:
             return False
-        return self.is_local(device) and all(kind in _LOCAL for _, _, kind in self.mounts_below(root))
+        with self._lock:
+            self._refresh()
+            return self._is_local(device) and _LOCAL.issuperset([kind for _, _, kind in self._mounts_below(root)])
 
     def _refresh(self) -> None:
         try:

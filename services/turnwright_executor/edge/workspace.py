@@ -61,16 +61,11 @@ class DiskWorkspace:
 
     async def find(self, path: str) -> tuple[str, FileText | None]:
         """The normalized path and the file there. Raises OutsideProjectError, OSError."""
-
-        def work(check: Check) -> tuple[str, FileText | None]:
-            relative = self._normalise(path)
-            return relative, self._read(relative, check)
-
         try:
             short = self._read_short(path) if self._is_local(self.root) else None
         except FileNotFoundError:
             return path, None
-        return (path, short) if short else await on_files(work)
+        return (path, short) if short else await on_files(lambda check: self._find(path, check))
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
         """The file at a path, or all files below a folder; None if neither exists.
@@ -121,12 +116,13 @@ class DiskWorkspace:
         if writing and self._constraints.is_readonly(relative):
             raise OutsideProjectError(f"{path} is read-only in this project and cannot be changed.")
 
-    def _read(self, relative: str, check: Check) -> FileText | None:
+    def _find(self, path: str, check: Check) -> tuple[str, FileText | None]:
+        relative = self._normalise(path)
         try:
             with Tree(self.root, check) as tree:
-                return read(tree, relative, self._file_bytes_max)
+                return relative, read(tree, relative, self._file_bytes_max)
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            return relative, None
 
     def _gather(self, path: str, files_max: int, bytes_max: int, check: Check) -> GatheredFiles | None:
         relative = self._normalise(path)
