@@ -109,6 +109,10 @@ class Hooks:
         )
         return hook.failed(value, sentence)
 
+    def observes(self, hook: EventHook[P]) -> bool:
+        """Whether anybody would be notified of this event."""
+        return bool(self._observers[hook.name])
+
     def emit(self, hook: EventHook[P], payload: P) -> None:
         """Notify the observers. Returns at once and never raises. Needs a running event loop."""
         for observer in self._observers[hook.name]:

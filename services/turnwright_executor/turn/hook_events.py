@@ -41,35 +41,40 @@ class HookEvents:
 
     def begun(self, turn: int, *, first: bool) -> None:
         """A turn has begun, and with the first one its loop."""
-        if first:
+        if first and self._hooks.observes(points.LOOP_STARTED):
             started = LoopStarted(self.at(turn), self._loop.settings.mode, self._loop.prompt)
             self._hooks.emit(points.LOOP_STARTED, started)
-        self._hooks.emit(points.TURN_STARTED, TurnStarted(self.at(turn)))
+        if self._hooks.observes(points.TURN_STARTED):
+            self._hooks.emit(points.TURN_STARTED, TurnStarted(self.at(turn)))
 
     def replied(self, turn: int, draft: Draft) -> None:
         """The model's reply is complete."""
-        reply = TurnResponse(self.at(turn), draft.text, draft.finish, draft.usage)
-        self._hooks.emit(points.TURN_RESPONSE, reply)
+        if self._hooks.observes(points.TURN_RESPONSE):
+            reply = TurnResponse(self.at(turn), draft.text, draft.finish, draft.usage)
+            self._hooks.emit(points.TURN_RESPONSE, reply)
 
     def recorded(self, turn: int, records: Iterable[CommandRecord]) -> None:
         """The reply's commands are recorded: durable, unless all of them are pure."""
-        for record in records:
+        for record in records if self._hooks.observes(points.ENTRY_CREATED) else ():
             created = EntryCreated(self.at(turn), record.path, record.tool, record.state, record.outcome)
             self._hooks.emit(points.ENTRY_CREATED, created)
 
     def dispatched(self, turn: int, records: Iterable[CommandRecord]) -> None:
         """Every command of the turn is settled."""
-        states = MappingProxyType({record.path: record.state for record in records})
-        self._hooks.emit(points.TURN_DISPATCHED, TurnDispatched(self.at(turn), states))
+        if self._hooks.observes(points.TURN_DISPATCHED):
+            states = MappingProxyType({record.path: record.state for record in records})
+            self._hooks.emit(points.TURN_DISPATCHED, TurnDispatched(self.at(turn), states))
 
     def concluded(self, turn: int, result: TurnResult, end: LoopEnd | None) -> None:
         """A turn has ended, and its loop if it has an end."""
-        ended = TurnCompleted(self.at(turn), result.status, result.reason, result.strikes, result.usage)
-        self._hooks.emit(points.TURN_COMPLETED, ended)
+        if self._hooks.observes(points.TURN_COMPLETED):
+            ended = TurnCompleted(self.at(turn), result.status, result.reason, result.strikes, result.usage)
+            self._hooks.emit(points.TURN_COMPLETED, ended)
         if end:
             self.ended(turn, end)
 
     def ended(self, turn: int, end: LoopEnd) -> None:
         """The loop has ended, by a verdict or from outside its turns."""
-        over = LoopCompleted(self.at(turn), end.status, end.reason, end.summary)
-        self._hooks.emit(points.LOOP_COMPLETED, over)
+        if self._hooks.observes(points.LOOP_COMPLETED):
+            over = LoopCompleted(self.at(turn), end.status, end.reason, end.summary)
+            self._hooks.emit(points.LOOP_COMPLETED, over)

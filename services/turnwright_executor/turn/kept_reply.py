@@ -57,6 +57,8 @@ def reply_writes(
 
 def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) -> list[dict[str, Any]]:
     """The calls in order, with their records' paths. Calls without a record, or with an empty one, stay as received."""
+    if not (reading.lost_calls or any(reading.calls)):
+        return []
     chars = CALLS_CHARS_MAX // max(1, len(reading.lost_calls) + len(records))
     for chars_kept in (ATTRIBUTES_BYTES_MAX, chars):
         kept = [

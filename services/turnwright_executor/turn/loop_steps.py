@@ -225,11 +225,13 @@ class LoopSteps:
         packet = scope.open.packet
         summary = packet.after_reply if packet and scope.open.reading.narration.strip() else ()
         while True:
-            verdict = await self._verdict(state)
-            result = self._result(state, verdict, is_summary=bool(summary))
+            known = scope.open.note.result()
+            exhausted = scope.spend_meter.exhausted_by(known)
+            verdict = await self._verdict(state, exhausted)
+            result = self._result(state, known, verdict, is_summary=bool(summary))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
             self._opener.add_file_writes(buffer.file_writes)
-            goes_on = loop_end is None and not scope.spend_meter.exhausted_by(result)
+            goes_on = loop_end is None and not exhausted
             next_turn = await self._next_turn(state, buffer) if goes_on else None
             wanted = scope.view_changes.wanted if goes_on else ReturnView.NONE
             refuted = map(buffer.at_final_path, _refuted(state.records, verdict))
@@ -258,9 +260,8 @@ class LoopSteps:
             self._opener.begun()
             scope.begun(state, opened, ack.cursor)
 
-    def _result(self, state: TurnState, verdict: Verdict, *, is_summary: bool) -> TurnResult:
-        """How the open turn ends, with what it cost."""
-        known = self._scope.open.note.result()
+    def _result(self, state: TurnState, known: TurnResult, verdict: Verdict, *, is_summary: bool) -> TurnResult:
+        """How the open turn ends, with what it cost; `known` is what its model call determines."""
         result = replace(
             known,
             status=verdict.status,
@@ -303,22 +304,22 @@ class LoopSteps:
             return False
         return (await checked_budget(scope.services.packets, scope.address, open_turn.turn, note, buffer)).summarize
 
-    def _after_summary(self) -> Verdict:
+    def _after_summary(self, exhausted: str) -> Verdict:
         """A summary ends no loop; a limit does."""
         scope = self._scope
         strikes = scope.recent[-1].strikes if scope.recent else 0
-        exhausted = scope.spend_meter.exhausted_by(scope.open.note.result())
         if scope.turns_ended + 1 >= scope.services.settings.loop_turns_max:
             exhausted = exhausted or "loop_turns"
         if exhausted:
             return Verdict(False, ABORTED, exhausted, "", strikes)
         return Verdict(True, RUNNING, "summary", "", strikes)
 
-    async def _verdict(self, state: TurnState) -> Verdict:
+    async def _verdict(self, state: TurnState, exhausted: str) -> Verdict:
+        """`exhausted`: why no turn may follow this one."""
         scope = self._scope
         open_turn = scope.open
         if self._is_compaction:
-            return self._after_summary()
+            return self._after_summary(exhausted)
         facts = facts_of(
             scope.events.at(open_turn.turn.number),
             tuple(state.records.values()),
@@ -327,7 +328,7 @@ class LoopSteps:
             scope.recent,
             scope.turns_ended + 1,
             limits_of(scope.services.settings),
-            scope.spend_meter.exhausted_by(open_turn.note.result()),
+            exhausted,
             is_demoted=open_turn.is_demoted,
             is_answer_refused=any(warning.kind == ANSWER for warning in open_turn.reading.warnings),
             is_transcript=open_turn.turn.request.assembly is Assembly.TRANSCRIPT,
