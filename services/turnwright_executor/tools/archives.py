@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Final
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
-from turnwright_executor.tools.paths import refusal
+from turnwright_executor.tools.contract import refusal
 from turnwright_executor.tools.ports import GatheredFiles
 
 RATIO_MAX: Final = 100

@@ -7,7 +7,7 @@ from typing import Final
 
 from turnwright_core.entries import Entry, Visibility, to_attributes_json
 from turnwright_core.limits import SUMMARY_CHARS_MAX
-from turnwright_executor.tools.paths import refusal
+from turnwright_executor.tools.contract import refusal
 from turnwright_grammar.reply import Command
 
 # Some models write every number in JSON with a decimal point.

@@ -3,15 +3,15 @@
 A tool has two steps. `prepare` either settles the command or returns the effect that it proposes; it has no effect
 outside the store. `perform` carries out an accepted effect, possibly in a later process. A tool only returns the
 content of its record and the entries that change with it, and the pipeline writes both together (row RU157). Failures
-are outcomes, not exceptions; an exception counts as a crash of the tool.
+are outcomes; an exception other than RefusedError counts as a crash of the tool.
 Source: architecture 6; rows RU029, RU149-RU157.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from turnwright_executor.tools.parameters import ToolParameter
     from turnwright_executor.tools.ports import Plans, Shell, Workspace
     from turnwright_grammar.reply import Command
+
+A = TypeVar("A")
 
 
 class Done(Struct, frozen=True):
@@ -55,6 +57,27 @@ class Proposed(Struct, frozen=True):
 def failed(outcome: str, body: str, **attributes: Any) -> Done:
     """A command that failed: `failed("not_found:404", "src/x.py is not in the project.")`."""
     return Done(body, State.FAILED, outcome, attributes)
+
+
+class RefusedError(Exception):
+    """Raised by a step of a tool for a command that cannot be carried out; `done` is its result."""
+
+    def __init__(self, done: Done) -> None:
+        super().__init__(done.body)
+        self.done = done
+
+
+async def result_of(step: Awaitable[A]) -> A | Done:
+    """The answer of a tool's step, which may refuse the command."""
+    try:
+        return await step
+    except RefusedError as refused:
+        return refused.done
+
+
+def refusal(outcome: str, body: str) -> RefusedError:
+    """The error that settles a command as `failed(outcome, body)`."""
+    return RefusedError(failed(outcome, body))
 
 
 class Entries(Protocol):
@@ -116,7 +139,7 @@ class Context(Struct, frozen=True):
 
 
 class Tool(Protocol):
-    """One tool. Its documentation for the model is in `{name}.md` next to its module."""
+    """One tool. Its documentation for the model is in `{name}.md` next to its module. Its steps raise RefusedError."""
 
     name: str
     effect_class: EffectClass

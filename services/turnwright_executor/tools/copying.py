@@ -15,7 +15,7 @@ from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_a
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, refusal
 from turnwright_executor.tools.files import carry_out, change_edit, conflict_result, file_proposal, removal_edit
 from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
@@ -23,7 +23,6 @@ from turnwright_executor.tools.listing import listed
 from turnwright_executor.tools.parameters import SUMMARY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
-    RefusedError,
     check_text,
     check_writable,
     find_item,
@@ -33,8 +32,6 @@ from turnwright_executor.tools.paths import (
     is_pattern,
     normalized,
     not_found,
-    refusal,
-    refusals_as_results,
     removal_write,
 )
 from turnwright_grammar.reply import Command
@@ -64,14 +61,12 @@ class Copying:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Change the files, and the entries at the other end."""
         if isinstance(effect, FileEffect) and self.moves:
             return await self._moved(effect, command, context)
         return await carry_out(effect, command, context)
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         visibility_of(command)
         pairs = await self._pairs(command, context)

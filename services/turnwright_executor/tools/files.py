@@ -18,15 +18,13 @@ from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, WrittenFile
 from turnwright_executor.tools.attributes import summary_of, visibility_of
-from turnwright_executor.tools.contract import Context, Done, Proposed, failed
+from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, failed, refusal
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
 from turnwright_executor.tools.paths import (
     BATCH_PATHS_MAX,
     PathItem,
-    RefusedError,
     file_attributes,
     read_file,
-    refusal,
     removal_write,
 )
 from turnwright_executor.tools.ports import FileText, OutsideProjectError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.tokens import token_count
+from turnwright_executor.tools.contract import refusal
 from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.paths import refusal
 
 
 def check_size(path: str, text: str, limits: ToolLimits) -> None:

@@ -19,7 +19,7 @@ from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.attributes import integer_of, visibility_of
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
@@ -35,8 +35,6 @@ from turnwright_executor.tools.paths import (
     is_pattern,
     literal_match,
     normalized,
-    refusal,
-    refusals_as_results,
 )
 from turnwright_executor.tools.ports import Web
 from turnwright_grammar.reply import Command
@@ -62,23 +60,19 @@ class Get(ImmediateTool):
         self._limits = limits
         self._web = web
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command; propose it if it would fetch a URL that the model made up."""
-        return await self._asked(command, context) or await self._settled(command, context)
+        path = command.attributes.get("path", "").strip()
+        is_opened = is_page(path) and not command.body.strip() and not is_flagged(command, "preview", "manifest")
+        if not is_opened or context.no_web or await kept_page(path, context):
+            return await self._settled(command, context)
+        asked = await proposed_address(checked_address(path), self._limits.web_hosts, context)
+        return asked or await self._settled(command, context)
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)
         return await self._settled(command, context)
-
-    async def _asked(self, command: Command, context: Context) -> Proposed | None:
-        path = command.attributes.get("path", "").strip()
-        is_opened = is_page(path) and not command.body.strip() and not is_flagged(command, "preview", "manifest")
-        if not is_opened or context.no_web or await kept_page(path, context):
-            return None
-        return await proposed_address(checked_address(path), self._limits.web_hosts, context)
 
     async def _settled(self, command: Command, context: Context) -> Done:
         if "line" in command.attributes or "limit" in command.attributes:
@@ -132,17 +126,13 @@ class Get(ImmediateTool):
         return Done(_with_texts(listing, readable) if context.is_transcript else listing, writes=writes)
 
     async def _matching(self, path: str, text: str, context: Context) -> list[PathItem]:
-        if not text:
-            return await self._by_path(path, context)
-        pattern = path if is_pattern(path) else await normalized(path, context)
-        return await find_items(pattern, context, self._limits.matches_max, text)
-
-    async def _by_path(self, path: str, context: Context) -> list[PathItem]:
-        if is_page(path):
+        if is_page(path) and not text:
             return [await page_item(path, context, self._web)]
-        if not is_pattern(path):
-            return [await get_item(path, context, gives_text=True)]
-        return await find_items(path, context, self._limits.matches_max)
+        if is_pattern(path):
+            return await find_items(path, context, self._limits.matches_max, text)
+        if text:
+            return await find_items(await normalized(path, context), context, self._limits.matches_max, text)
+        return [await get_item(path, context, gives_text=True)]
 
 
 def _with_texts(listing: str, items: Sequence[PathItem]) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import SUMMARY_CHARS_MAX
 from turnwright_executor.domain.pages import PageAddressError, page_address
-from turnwright_executor.tools.contract import Context
-from turnwright_executor.tools.paths import PathItem, find_item, refusal
+from turnwright_executor.tools.contract import Context, refusal
+from turnwright_executor.tools.paths import PathItem, find_item
 from turnwright_executor.tools.ports import Page, Web, WebError
 
 EMPTY = "(The page has no text.)"

@@ -1,17 +1,16 @@
 """Resolution of a path in a command: a project file, an entry, or a pattern over either.
 
 Files are read from disk whenever a command names them, so that a command sees the changes of earlier ones in the same
-turn (row RU204). What a command may not touch raises RefusedError, which carries the settled command.
+turn (row RU204). What a command may not touch raises RefusedError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from functools import wraps
 from posixpath import basename, dirname
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -29,11 +28,8 @@ from turnwright_core.patterns.matching import search
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
-from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.contract import Context, Done, RefusedError, failed, refusal
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
-
-A = TypeVar("A")
-P = ParamSpec("P")
 
 NEAR_MAX: Final = 3
 _SIMILAR_MAX: Final = 200
@@ -46,32 +42,6 @@ GIVEN_BYTES_MAX: Final = 64 * 1024
 
 BATCH_PATHS_MAX: Final = 1000
 """Paths that one read asks for."""
-
-
-class RefusedError(Exception):
-    """A command that cannot be carried out; `done` is its result."""
-
-    def __init__(self, done: Done) -> None:
-        super().__init__(done.body)
-        self.done = done
-
-
-def refusals_as_results(step: Callable[P, Awaitable[A]]) -> Callable[P, Coroutine[Any, Any, A | Done]]:
-    """Wraps a step of a tool: RefusedError becomes its result."""
-
-    @wraps(step)
-    async def answer(*args: P.args, **kwargs: P.kwargs) -> A | Done:
-        try:
-            return await step(*args, **kwargs)
-        except RefusedError as error:
-            return error.done
-
-    return answer
-
-
-def refusal(outcome: str, body: str) -> RefusedError:
-    """The error that settles a command as `failed(outcome, body)`."""
-    return RefusedError(failed(outcome, body))
 
 
 class PathItem(Struct, frozen=True):
@@ -109,31 +79,33 @@ async def normalized(path: str, context: Context, *, writing: bool = False) -> s
         return path
     try:
         return await context.workspace.normalise(path, writing=writing)
-    except OutsideProjectError as error:
-        raise refusal("permission:403", str(error)) from None
-    except OSError as error:
-        raise refusal("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
+    except (OutsideProjectError, OSError) as error:
+        raise _unreadable(path, error) from None
 
 
 async def read_file(path: str, context: Context) -> FileText | None:
     """A project file from disk, None if there is none. Raises RefusedError."""
-    with _refusing(path):
-        return await context.workspace.read(path)
+    return (await _found_file(path, context))[1]
 
 
-@contextmanager
-def _refusing(path: str) -> Iterator[None]:
-    """Translate errors of reading a file into RefusedError."""
+async def _found_file(path: str, context: Context) -> tuple[str, FileText | None]:
+    """The normalized path and the file there. Raises RefusedError."""
     try:
-        yield
-    except OutsideProjectError as error:
-        raise refusal("permission:403", str(error)) from None
-    except IsADirectoryError:
-        raise refusal("invalid:400", f"{path} is a directory. Use {path}/** for the files in it.") from None
-    except PermissionError:
-        raise refusal("permission:403", f"{path} cannot be read: the system denies it.") from None
-    except OSError as error:
-        raise refusal("unreadable:500", f"{path} cannot be read: {error.strerror}.") from None
+        return await context.workspace.find(path)
+    except (OutsideProjectError, OSError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str, error: OutsideProjectError | OSError) -> RefusedError:
+    match error:
+        case OutsideProjectError():
+            return refusal("permission:403", str(error))
+        case IsADirectoryError():
+            return refusal("invalid:400", f"{path} is a directory. Use {path}/** for the files in it.")
+        case PermissionError():
+            return refusal("permission:403", f"{path} cannot be read: the system denies it.")
+        case _:
+            return refusal("unreadable:500", f"{path} cannot be read: {error.strerror}.")
 
 
 async def find_item(path: str, context: Context, *, gives_text: bool = False) -> PathItem | None:
@@ -147,8 +119,7 @@ async def find_item(path: str, context: Context, *, gives_text: bool = False) ->
         entry = await _entry_at(path, context)
         is_seen = entry is not None and context.entries.scheme(entry.scheme).model_visible
         return PathItem(path, entry.body, "", entry) if entry and is_seen else None
-    with _refusing(path):
-        path, file = await context.workspace.find(path)
+    path, file = await _found_file(path, context)
     if file is None:
         return None
     if gives_text and file.text is not None and file.bytes_ <= GIVEN_BYTES_MAX:

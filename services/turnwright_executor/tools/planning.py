@@ -16,11 +16,11 @@ from turnwright_core.plans.plan import MAIN, PLAN_ID, Plan, PlanKind
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.tools.attributes import integer_of
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.parameters import BODY, ToolParameter
-from turnwright_executor.tools.paths import get_item, is_file, normalized, refusal, refusals_as_results
+from turnwright_executor.tools.paths import get_item, is_file, normalized
 from turnwright_grammar.reply import Command
 
 T = TypeVar("T")
@@ -53,13 +53,11 @@ class SetPlan:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         plan = _plan_of(command, context)
         await _check_body(plan, context)
         return Proposed(CallEffect(), f"set the plan {plan.plan_id}", needs_decision=False)
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
         tokens = token_count(plan.body, self._limits.token_divisor)
@@ -76,7 +74,6 @@ class UpdatePlan:
     parameters = (_WHICH, ToolParameter(BODY, "What is to be added.", required=True))
     effect_class = EffectClass.IDEMPOTENT
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
         plan_id = _plan_id(command)
         if not command.body:
@@ -84,7 +81,6 @@ class UpdatePlan:
         _check_bytes("A delta of a plan", command.body, PLAN_DELTA_BYTES_MAX)
         return Proposed(CallEffect(), f"add to the plan {plan_id}", needs_decision=False)
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.update(_plan_id(command), command.body, context.key))
         sequence = plan.deltas[-1].sequence
@@ -98,7 +94,6 @@ class GetPlan(ImmediateTool):
     name = "get_plan"
     parameters = (_WHICH, ToolParameter("version", "Which version; the latest where it is left out.", "integer"))
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         version = integer_of(command, "version") or 0
         if version < 0:

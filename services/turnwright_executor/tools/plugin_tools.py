@@ -30,10 +30,9 @@ from turnwright_executor.domain.effects import (
     QuestionEffect,
 )
 from turnwright_executor.domain.toolset import PHASES, Need, ToolDescriptor
-from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
+from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, RefusedError, failed
 from turnwright_executor.tools.files import with_own_diffs
 from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of
-from turnwright_executor.tools.paths import RefusedError
 from turnwright_grammar.reply import Command
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.domain.policy import is_flagged
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, refusal
 from turnwright_executor.tools.files import carry_out, file_proposal, removal_edit
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, listed
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
-    RefusedError,
     check_writable,
     find_items,
     get_item,
@@ -23,8 +22,6 @@ from turnwright_executor.tools.paths import (
     normalized,
     not_found,
     read_file,
-    refusal,
-    refusals_as_results,
     removal_write,
 )
 from turnwright_grammar.reply import Command
@@ -43,11 +40,9 @@ class Rm:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         return await carry_out(effect, command, context)
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose the deletion of files."""
         path = command.attributes.get("path", "").strip()

@@ -18,7 +18,6 @@ from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import plural
 from turnwright_executor.tools.pages import page_write
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_executor.tools.paths import refusals_as_results
 from turnwright_executor.tools.ports import Page, Web, WebError, WebResult
 from turnwright_grammar.reply import Command
 
@@ -40,7 +39,6 @@ class Search(ImmediateTool):
         self._limits = limits
         self._web = web
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done:
         query = command.attributes.get("path", "").strip()
         if not query:

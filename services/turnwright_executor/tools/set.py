@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
 from turnwright_executor.tools.files import carry_out, change_edit, file_proposal
 from turnwright_executor.tools.gates import check_size
 from turnwright_executor.tools.limits import ToolLimits
@@ -29,8 +29,6 @@ from turnwright_executor.tools.paths import (
     is_pattern,
     literal_match,
     normalized,
-    refusal,
-    refusals_as_results,
 )
 from turnwright_grammar.reply import Command
 
@@ -53,7 +51,6 @@ class Set:
     def __init__(self, limits: ToolLimits) -> None:
         self._limits = limits
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose the change of a file."""
         path = command.attributes.get("path", "").strip()
@@ -62,7 +59,6 @@ class Set:
             return await self._show(path, command, context)
         return await self._edit(path, command, context)
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         return await carry_out(effect, command, context)
 

@@ -29,13 +29,13 @@ from turnwright_executor.domain.skills import (
 )
 from turnwright_executor.tools.archives import is_archive, unpack
 from turnwright_executor.tools.asking import proposed_address
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_executor.tools.paths import refusal, refusals_as_results, removal_write
+from turnwright_executor.tools.paths import removal_write
 from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace
 from turnwright_grammar.reply import Command
 
@@ -71,7 +71,6 @@ class Skill(ImmediateTool):
         self._web = web
         self._shelf = shelf
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command; propose it if it would load a URL that the model made up."""
         source = command.attributes.get("path", "").strip()
@@ -80,7 +79,6 @@ class Skill(ImmediateTool):
             asked = await proposed_address(checked_address(source), self._limits.web_hosts, context)
         return asked or await self._settled(source, context)
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, CallEffect):
             return await super().perform(effect, command, context)

@@ -18,11 +18,11 @@ from turnwright_core.entries import Entry
 from turnwright_core.patterns.patch import hunks_of, without_hunks
 from turnwright_core.streams import record_of_channel
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, WrittenFile
-from turnwright_executor.tools.contract import Context, Done, Proposed
+from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, refusal
 from turnwright_executor.tools.files import CONFLICT, INVALID, carry_out, change_edit, file_proposal, removal_edit
 from turnwright_executor.tools.listing import LISTED_MAX, listed
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_executor.tools.paths import PathItem, RefusedError, normalized, read_file, refusal, refusals_as_results
+from turnwright_executor.tools.paths import PathItem, normalized, read_file
 from turnwright_executor.wire.command_records import files_in
 from turnwright_grammar.reply import Command
 
@@ -63,7 +63,6 @@ class Undo:
     )
     effect_class = EffectClass.IDEMPOTENT
 
-    @refusals_as_results
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Restore the files. What is said about it was stored with the proposal."""
         done = await carry_out(effect, command, context)
@@ -74,7 +73,6 @@ class Undo:
         ran = record.attributes.get(RAN, ())
         return replace(done, body="\n".join([f"Taken back what turn {turn} changed:", done.body, *left, *ran]))
 
-    @refusals_as_results
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         turn, records = await self._turn(command, context)
         written: dict[str, list[WrittenFile]] = {}

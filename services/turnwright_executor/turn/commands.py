@@ -28,7 +28,7 @@ from turnwright_executor.domain.endings import REJECTED_OUTCOME, is_transient, o
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
-from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
+from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, Tool, failed, result_of
 from turnwright_executor.tools.ports import Plans, Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, comment_of, record_too_large
@@ -136,6 +136,8 @@ class CommandSteps:
             return _uninstalled(record)
         try:
             return await self._scope.buffer.await_or_flush(tool.prepare(record.command, self._context(record)))
+        except RefusedError as refused:
+            return refused.done
         except Exception as error:  # noqa: BLE001 - a tool that crashes fails its command, not the loop
             return self._failure(record, error)
 
@@ -202,7 +204,7 @@ class CommandSteps:
         if tool is None or effect is None:
             return _uninstalled(record)
         try:
-            performing = tool.perform(effect, record.command, self._context(record))
+            performing = result_of(tool.perform(effect, record.command, self._context(record)))
             if not isinstance(effect, FileEffect):
                 return await performing
             return _commented(record, await self._to_the_end(record, performing))

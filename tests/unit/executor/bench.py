@@ -24,7 +24,7 @@ from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.workspace import DiskWorkspace
-from turnwright_executor.tools.contract import Context, Done, Proposed, Tool
+from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, result_of
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import WriteBuffer
@@ -141,7 +141,7 @@ class Bench:
     async def prepare(self, text: str) -> Done | Proposed:
         """What a command comes to; what it wrote is written."""
         sent = command(text)
-        prepared = await self.tools[sent.name].prepare(sent, self.context(sent))
+        prepared = await result_of(self.tools[sent.name].prepare(sent, self.context(sent)))
         if isinstance(prepared, Done):
             await self.entries.write(prepared.writes)
         return prepared
@@ -152,7 +152,7 @@ class Bench:
         sent = command(text)
         effect = effect_from_pb(Effect.FromString(effect_to_pb(proposal.effect).SerializeToString()))
         assert effect
-        done = await self.tools[sent.name].perform(effect, sent, self.context(sent))
+        done = await result_of(self.tools[sent.name].perform(effect, sent, self.context(sent)))
         await self.entries.write(done.writes)
         return done
 

@@ -8,7 +8,7 @@ from turnwright_core.entries import State, Visibility
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.domain.effects import CommandEffect, EffectClass
-from turnwright_executor.tools.contract import Done, Proposed
+from turnwright_executor.tools.contract import Done, Proposed, result_of
 from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.registry import TOOLS, build_tools
 
@@ -195,7 +195,7 @@ async def test_an_effect_of_another_kind_is_not_carried_out(bench):
     effect = CommandEffect("true", 1.0)
     for text in ('<get path="a"/>', '<set path="a">x</set>', '<mv path="a" to="b"/>'):
         sent = command(text)
-        done = await TOOLS[sent.name].perform(effect, sent, bench.context(sent))
+        done = await result_of(TOOLS[sent.name].perform(effect, sent, bench.context(sent)))
         assert done.state is State.FAILED
 
 
