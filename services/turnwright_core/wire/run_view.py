@@ -6,8 +6,7 @@ in parts and replace everything at the last one. Heartbeats and progress change 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2, task_pb2
@@ -92,15 +91,105 @@ class RunView(Struct):
         return self.run, session, self.entries, self.proposals, self.partial, plans
 
     def apply(self, event: Event) -> None:
-        """Fold one event in. Unknown kinds of events are ignored."""
+        """Fold one event in. Kinds that change nothing are ignored, unknown ones too."""
         kind = event.WhichOneof("event")
         if kind is None or kind == "heartbeat":
             return
-        fold = _FOLDS.get(kind)
-        if fold is not None:
-            fold(self, event)
+        self._fold(kind, event)
         if kind != "snapshot" or event.snapshot.last:
             self.cursor = event.cursor
+
+    def _fold(self, kind: str, event: Event) -> None:  # noqa: C901, PLR0912 - one case for each kind
+        match kind:
+            case "snapshot":
+                self._add_part(event.snapshot)
+            case "stream_started":
+                self.partial = Partial(event.stream_started.turn)
+            case "stream_delta":
+                if self.partial is not None and (delta := delta_from_pb(event.stream_delta.delta)):
+                    self.partial.reply.add(delta)
+            case "stream_cancelled":
+                self.partial = None
+            case "message_added":
+                self._keep(event.message_added.entry)
+            case "message_updated":
+                self._keep(event.message_updated.entry)
+            case "output_appended":
+                piece = event.output_appended
+                if before := self.entries.get(piece.path):
+                    self.entries[piece.path] = with_piece(before, piece)
+            case "message_removed":
+                self._forget(event.message_removed.path)
+            case "messages_truncated":
+                for path in event.messages_truncated.paths:
+                    self._forget(path)
+            case "proposal_pending":
+                self.proposals[event.proposal_pending.proposal.path] = event.proposal_pending.proposal
+            case "proposal_resolved":
+                self.proposals.pop(event.proposal_resolved.path, None)
+            case "run_state":
+                self.run = event.run_state.run
+            case "thread_updated":
+                # A copy: the run is part of an event, which others may still read.
+                run = run_pb2.Run()
+                if self.run is not None:
+                    run.CopyFrom(self.run)
+                run.settings.CopyFrom(event.thread_updated.settings)
+                self.run = run
+            case "queue_updated":
+                self.queue = list(event.queue_updated.commands)
+            case "draft_updated":
+                self.draft = event.draft_updated.text if event.draft_updated.HasField("text") else None
+            case "runtime_updated":
+                self.state = event.runtime_updated.state
+                if self.state != session_pb2.SESSION_STATE_PAUSED:
+                    self.pause_reasons = []
+            case "pause_required":
+                self.pause_reasons = list(event.pause_required.reasons)
+            case "plan_updated":
+                self.held.update(event.plan_updated.plan.plan_id, event.plan_updated.plan)
+            case "plan_removed":
+                self.held.remove(event.plan_removed.plan_id)
+            case "legacy_plan":
+                self.held.legacy = list(event.legacy_plan.items)
+
+    def _add_part(self, part: event_pb2.Snapshot) -> None:
+        if part.part == 0:
+            self._parts.clear()
+        self._parts.append(part)
+        if part.last:
+            parts, self._parts = self._parts, []
+            self._replace(parts)
+
+    def _replace(self, parts: list[event_pb2.Snapshot]) -> None:
+        last = parts[-1]
+        self.run, self.state = last.run, last.state
+        self.draft = last.draft if last.HasField("draft") else None
+        self.queue, self.pause_reasons = list(last.queue), list(last.pause_reasons)
+        self.entries = {entry.path: entry for part in parts for entry in part.entries}
+        for piece in (piece for part in parts for piece in part.bodies):
+            self.entries[piece.path] = with_piece(self.entries[piece.path], piece)
+        self.proposals = {proposal.path: proposal for proposal in last.proposals}
+        legacy = list(last.legacy_plan.items) if last.HasField("legacy_plan") else None
+        self.held.replace(((plan.plan_id, plan) for part in parts for plan in part.plans), legacy)
+        self.partial = None
+        if last.HasField("partial"):
+            pieces = [part.partial for part in parts if part.HasField("partial")]
+            contents, thoughts = [piece.content for piece in pieces], [piece.reasoning for piece in pieces]
+            message = last.partial.message
+            rest = message_from_pb(message) if last.partial.HasField("message") else Message(Role.ASSISTANT)
+            reply = partial_reply(contents, thoughts, rest, usage_from_pb(last.partial.usage))
+            self.partial = Partial(last.partial.turn, reply)
+
+    def _keep(self, entry: entry_pb2.Entry) -> None:
+        """Keep an entry. The text of a message that is streaming stays visible until the entry of the reply comes."""
+        self.entries[entry.path] = entry
+        if self.partial is not None and entry.path == f"assistant://{self.partial.turn}":
+            self.partial = None
+
+    def _forget(self, path: str) -> None:
+        self.entries.pop(path, None)
+        self.proposals.pop(path, None)
 
     def apply_all(self, events: Iterable[Event]) -> RunView:
         """Fold events in order; returns the view itself."""
@@ -148,160 +237,3 @@ def with_piece(entry: entry_pb2.Entry, piece: event_pb2.OutputAppended) -> entry
     after.body_size_bytes = max(end, entry.body_size_bytes)
     after.write_count, after.revision = piece.write_count, piece.revision
     return after
-
-
-def _snapshot(view: RunView, event: Event) -> None:
-    part = event.snapshot
-    if part.part == 0:
-        view._parts.clear()  # noqa: SLF001 - the folds are the view's own methods, by kind
-    view._parts.append(part)  # noqa: SLF001
-    if part.last:
-        parts = list(view._parts)  # noqa: SLF001
-        view._parts.clear()  # noqa: SLF001
-        _replace(view, parts)
-
-
-def _replace(view: RunView, parts: list[event_pb2.Snapshot]) -> None:
-    last = parts[-1]
-    view.run, view.state = last.run, last.state
-    view.draft = last.draft if last.HasField("draft") else None
-    view.queue, view.pause_reasons = list(last.queue), list(last.pause_reasons)
-    view.entries = {entry.path: entry for part in parts for entry in part.entries}
-    for piece in (piece for part in parts for piece in part.bodies):
-        view.entries[piece.path] = with_piece(view.entries[piece.path], piece)
-    view.proposals = {proposal.path: proposal for proposal in last.proposals}
-    legacy = list(last.legacy_plan.items) if last.HasField("legacy_plan") else None
-    view.held.replace(((plan.plan_id, plan) for part in parts for plan in part.plans), legacy)
-    view.partial = None
-    if last.HasField("partial"):
-        pieces = [part.partial for part in parts if part.HasField("partial")]
-        contents, thoughts = [piece.content for piece in pieces], [piece.reasoning for piece in pieces]
-        rest = message_from_pb(last.partial.message) if last.partial.HasField("message") else Message(Role.ASSISTANT)
-        reply = partial_reply(contents, thoughts, rest, usage_from_pb(last.partial.usage))
-        view.partial = Partial(last.partial.turn, reply)
-
-
-def _stream_started(view: RunView, event: Event) -> None:
-    view.partial = Partial(event.stream_started.turn)
-
-
-def _stream_delta(view: RunView, event: Event) -> None:
-    if view.partial is not None and (delta := delta_from_pb(event.stream_delta.delta)):
-        view.partial.reply.add(delta)
-
-
-def _stream_cancelled(view: RunView, _event: Event) -> None:
-    view.partial = None
-
-
-def _added(view: RunView, event: Event) -> None:
-    _keep(view, event.message_added.entry)
-
-
-def _updated(view: RunView, event: Event) -> None:
-    _keep(view, event.message_updated.entry)
-
-
-def _appended(view: RunView, event: Event) -> None:
-    piece = event.output_appended
-    if before := view.entries.get(piece.path):
-        view.entries[piece.path] = with_piece(before, piece)
-
-
-def _keep(view: RunView, entry: entry_pb2.Entry) -> None:
-    """Replace a partial message by the entry of the reply. Until that entry comes, the partial text stays visible."""
-    view.entries[entry.path] = entry
-    if view.partial is not None and entry.path == f"assistant://{view.partial.turn}":
-        view.partial = None
-
-
-def _removed(view: RunView, event: Event) -> None:
-    _forget(view, event.message_removed.path)
-
-
-def _truncated(view: RunView, event: Event) -> None:
-    for path in event.messages_truncated.paths:
-        _forget(view, path)
-
-
-def _forget(view: RunView, path: str) -> None:
-    view.entries.pop(path, None)
-    view.proposals.pop(path, None)
-
-
-def _pending(view: RunView, event: Event) -> None:
-    proposal = event.proposal_pending.proposal
-    view.proposals[proposal.path] = proposal
-
-
-def _decided(view: RunView, event: Event) -> None:
-    view.proposals.pop(event.proposal_resolved.path, None)
-
-
-def _run_state(view: RunView, event: Event) -> None:
-    view.run = event.run_state.run
-
-
-def _thread_updated(view: RunView, event: Event) -> None:
-    # A copy: the run is part of an event, which others may still read.
-    run = run_pb2.Run()
-    if view.run is not None:
-        run.CopyFrom(view.run)
-    run.settings.CopyFrom(event.thread_updated.settings)
-    view.run = run
-
-
-def _queue_updated(view: RunView, event: Event) -> None:
-    view.queue = list(event.queue_updated.commands)
-
-
-def _draft_updated(view: RunView, event: Event) -> None:
-    view.draft = event.draft_updated.text if event.draft_updated.HasField("text") else None
-
-
-def _runtime_updated(view: RunView, event: Event) -> None:
-    view.state = event.runtime_updated.state
-    if view.state != session_pb2.SESSION_STATE_PAUSED:
-        view.pause_reasons = []
-
-
-def _pause_required(view: RunView, event: Event) -> None:
-    view.pause_reasons = list(event.pause_required.reasons)
-
-
-def _plan_updated(view: RunView, event: Event) -> None:
-    plan = event.plan_updated.plan
-    view.held.update(plan.plan_id, plan)
-
-
-def _plan_removed(view: RunView, event: Event) -> None:
-    view.held.remove(event.plan_removed.plan_id)
-
-
-def _legacy_plan(view: RunView, event: Event) -> None:
-    view.held.legacy = list(event.legacy_plan.items)
-
-
-_FOLDS: Final[Mapping[str, Callable[[RunView, Event], None]]] = {
-    "snapshot": _snapshot,
-    "stream_started": _stream_started,
-    "stream_delta": _stream_delta,
-    "stream_cancelled": _stream_cancelled,
-    "message_added": _added,
-    "message_updated": _updated,
-    "output_appended": _appended,
-    "message_removed": _removed,
-    "messages_truncated": _truncated,
-    "proposal_pending": _pending,
-    "proposal_resolved": _decided,
-    "run_state": _run_state,
-    "thread_updated": _thread_updated,
-    "queue_updated": _queue_updated,
-    "draft_updated": _draft_updated,
-    "runtime_updated": _runtime_updated,
-    "pause_required": _pause_required,
-    "plan_updated": _plan_updated,
-    "plan_removed": _plan_removed,
-    "legacy_plan": _legacy_plan,
-}
-"""The fold of each kind of event; turns, stream ends, progress and heartbeats change nothing."""
