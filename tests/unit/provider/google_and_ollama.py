@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.sse import EventReader, LineReader, SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.gemini import GeminiWire
 from turnwright_provider.domain.wires.ollama import OllamaWire
-from turnwright_provider.domain.wires.wire import Framing, Wire
-from unit.provider.recorded import EVENT_BYTES_MAX, Message, body_of, folded, folded_whole, recorded
+from turnwright_provider.domain.wires.wire import Wire
+from unit.provider.damaged_replies import reader_of
+from unit.provider.recorded import Message, body_of, folded, folded_whole, recorded
 
 WIRES: dict[str, Wire] = {"gemini.generate": GeminiWire(), "ollama.chat": OllamaWire(ThinkTags.ANYWHERE)}
 
@@ -18,15 +18,10 @@ CASES = {case_id: case for api in WIRES for case_id, case in recorded(api=api).i
 OK = {i: case for i, case in CASES.items() if case["response"]["status"] == 200 and "expected_text" in case}
 STREAMS = {i: case for i, case in OK.items() if "stream" in case["tags"]}
 BODIES = {i: case for i, case in OK.items() if i not in STREAMS}
-ERRORS = {i: case for i, case in CASES.items() if case["response"]["status"] >= 400}
 
 
 def wire_of(case: dict[str, Any]) -> Wire:
     return WIRES[case["api"]]
-
-
-def reader_of(wire: Wire) -> EventReader:
-    return (LineReader if wire.framing is Framing.LINES else SseReader)(EVENT_BYTES_MAX)
 
 
 def folded_by(wire: Wire, chunks: Iterable[bytes]) -> Message:

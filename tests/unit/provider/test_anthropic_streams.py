@@ -1,37 +1,27 @@
-"""Every recorded reply of Anthropic's Messages: streams however they are cut, whole bodies, errors.
+"""Every recorded reply of Anthropic's Messages: streams and whole bodies.
 
 The usage of the cases is the vendor's own, which counts the cache beside the input; ours is normalised
 (research/wire 2.3) and each figure is the largest of a stream (RD05), so that the expectation is, too.
 """
 
-import asyncio
-import itertools
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cases import expect
-from sse_server import Answer, SseServer
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.classify import classify
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall
 from turnwright_provider.domain.wires.anthropic import AnthropicWire
-from turnwright_provider.edge.http import HttpLimits, HttpxTransport
-from turnwright_provider.vendors.http import Endpoint, HttpVendor
-from unit.provider.anthropic_replies import MODEL, collected, content_of, events_of, folded, is_message, is_stream
-from unit.provider.recorded import EVENT_BYTES_MAX, body_of, chunks_of, recorded
+from unit.provider.anthropic_replies import MODEL, content_of, events_of, folded, is_message, is_stream
+from unit.provider.recorded import body_of, chunks_of, recorded
 
 ALL = {i: c for i, c in recorded(api="anthropic.messages").items() if is_message(c)}
 CONSTRUCTED = {i: c for i, c in ALL.items() if c["provenance"] == "constructed"}
 REPLIES = {i: c for i, c in ALL.items() if c["response"]["status"] == 200 and i not in CONSTRUCTED}
-ERRORS = {i: c for i, c in ALL.items() if c["response"]["status"] >= 400}
-CALL = ModelCall("m", (text_message(Role.USER, "hi"),), vendor_model=MODEL)
 
 
 def starts_again(case: dict[str, Any]) -> bool:
@@ -167,82 +157,6 @@ def test_a_message_that_begins_inside_another_is_no_valid_response(case_id):
     with pytest.raises(VendorError) as broken:
         folded(REPLIES[case_id])
     assert broken.value.failure.kind is FailureClass.PROTOCOL
-
-
-@pytest.mark.parametrize("case_id", STREAMS)
-def test_a_recorded_stream_folds_the_same_byte_by_byte_and_at_once(case_id):
-    body = body_of(STREAMS[case_id])
-    step = 1 if len(body) < 40_000 else 7
-    pieces = [body[i : i + step] for i in range(0, len(body), step)]
-    assert folded(STREAMS[case_id], pieces) == folded(STREAMS[case_id], [body])
-
-
-SMALL = [i for i, c in STREAMS.items() if len(body_of(c)) < 12_000]
-
-
-@given(data=st.data())
-def test_any_split_of_the_bytes_folds_to_the_same_message(data):
-    # RD07, the provider's half
-    case = STREAMS[data.draw(st.sampled_from(SMALL))]
-    body = body_of(case)
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=60)))
-    pieces = [body[a:b] for a, b in itertools.pairwise([0, *cuts, len(body)])]
-    if data.draw(st.booleans()):
-        # A CR before an LF may be cut from it too.
-        pieces = [part for piece in pieces for part in piece.replace(b"\n", b"\r\n").partition(b"\n")]
-    assert folded(case, pieces) == folded(case)
-
-
-@pytest.mark.parametrize("case_id", CONSTRUCTED)
-def test_a_constructed_stream_has_its_outcome(case_id):
-    case = CONSTRUCTED[case_id]
-    try:
-        message, _ = folded(case)
-        outcome = "complete"
-        assert message.text == case["expected_text"]
-    except VendorError as error:
-        outcome = "error:retryable" if error.failure.is_retryable() else "error:fatal"
-    # A cut is retryable before the first delta, an interruption after it.
-    assert outcome == case["expected_outcome"].replace("incomplete", "error:retryable")
-
-
-@pytest.mark.parametrize("case_id", ERRORS)
-def test_a_recorded_error_has_its_class(case_id):
-    response = ERRORS[case_id]["response"]
-    failure = classify(response["status"], response["headers"], body_of(ERRORS[case_id]), 0.0)
-    if "expected_outcome" in ERRORS[case_id]:
-        assert failure.is_retryable()
-        return
-    words = {"not_found": "invalid", "invalid_request": "invalid", "context_length": "context_exceeded"}
-    told = ERRORS[case_id]["expected_error"]["class"]
-    assert failure.kind.value == words.get(told, told)
-    assert failure.detail
-
-
-@pytest.mark.asyncio
-async def test_recorded_replies_arrive_whole_over_real_sockets():
-    answers = [
-        Answer(chunks=chunks_of(case), framing=("chunked", "close", "length")[n % 3], headers=headers_of(case))
-        for n, case in enumerate(WHOLE.values())
-    ]
-    async with SseServer(answers) as server:
-        transport = HttpxTransport(server.url, HttpLimits(30, 1 << 30), from_environment=False)
-        wire = AnthropicWire()
-        vendor = HttpVendor(Endpoint(server.url, "key", EVENT_BYTES_MAX, 100, 5), wire, transport, lambda: 0)
-        received = {}
-        async with asyncio.timeout(100):
-            for case_id in WHOLE:
-                received[case_id] = collected([event async for event in vendor.stream(CALL, 1)])
-        await transport.close()
-
-    assert received == {case_id: folded(case) for case_id, case in WHOLE.items()}
-    (headers,) = {(r.method, r.path, r.headers["x-api-key"], r.headers["anthropic-version"]) for r in server.requests}
-    assert headers == ("POST", "/v1/messages", "key", "2023-06-01")
-
-
-def headers_of(case: dict[str, Any]) -> dict[str, str]:
-    kind = {k.lower(): v for k, v in case["response"]["headers"].items()}.get("content-type")
-    return {"content-type": kind} if kind else {}
 
 
 def test_the_corpus_has_every_kind_of_block():
