@@ -23,15 +23,6 @@ from turnwright_cli.options import (
     offering,
 )
 
-
-def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 - only here
-
-        click.echo(f"turnwright {version('turnwright')}")
-        context.exit()
-
-
 _MODEL: Final = Option(
     ["-m", "--model"],
     metavar="MODEL",
@@ -50,11 +41,8 @@ app = make_app(
     _MODEL,
     _YOLO,
     SERVER,
-    Option(
-        ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
-    ),
 )
-
+click.version_option(package_name="turnwright", message="turnwright %(version)s", help="Show the version.")(app)
 
 _TASK: Final = (
     Argument(["prompt"], metavar="PROMPT", help="The task; - reads standard input."),
@@ -71,14 +59,13 @@ _TASK: Final = (
     CALLS,
     Option(
         ["--without"],
-        metavar="WHAT",
         type=click.Choice(["repo", "web", "interaction", "proposals"]),
         multiple=True,
-        help="Leave out repo, web, interaction or proposals; repeatable.",
+        help="Work without this; repeatable.",
     ),
     Option(
         ["--reasoning"],
-        metavar="HOW_MUCH",
+        metavar="LEVEL",
         help="How much the model reasons: off, low, medium, high or a number of tokens.",
     ),
     Option(

@@ -156,7 +156,7 @@ def _add_plan(app: click.Group) -> None:
     add_command(
         plan,
         "show",
-        "control:show_plans",
+        "plans:show_plans",
         "Show the plans of a run, or one of them.",
         RUN,
         Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
@@ -166,7 +166,7 @@ def _add_plan(app: click.Group) -> None:
     add_command(
         plan,
         "set",
-        "control:set_plan",
+        "plans:set_plan",
         "Create a plan, or replace it with a new version.\n\n"
         "An item is an object with content, priority (high, medium, low), status (pending, in_progress, completed, "
         "cancelled, blocked) and, optionally, evidence_paths.",
@@ -181,7 +181,7 @@ def _add_plan(app: click.Group) -> None:
     add_command(
         plan,
         "update",
-        "control:update_plan",
+        "plans:update_plan",
         "Append to a plan without changing what it says.",
         RUN,
         Argument(["text"], metavar="[TEXT]", required=False, help="What to add; - reads standard input."),
@@ -190,7 +190,7 @@ def _add_plan(app: click.Group) -> None:
         *COMMON,
     )
     add_command(
-        plan, "rm", "control:remove_plan", "Remove a plan; its versions can still be shown.", RUN, _PLAN_ID, *COMMON
+        plan, "rm", "plans:remove_plan", "Remove a plan; its versions can still be shown.", RUN, _PLAN_ID, *COMMON
     )
 
 
@@ -260,12 +260,12 @@ def add_schedule_commands(app: click.Group) -> None:
         "Manage the schedules of a run: what the agent does again and again, without anybody who asks.",
     )
     add_command(
-        schedules, "list", "schedules:list_schedules", "List the schedules of a run, with times in UTC.", RUN, *COMMON
+        schedules, "list", "steering:list_schedules", "List the schedules of a run, with times in UTC.", RUN, *COMMON
     )
     add_command(
         schedules,
         "add",
-        "schedules:add_schedule",
+        "steering:add_schedule",
         "Add a schedule, or replace the one with this id. With a prompt, it begins a loop each time; without one, the "
         "model only reads in its next turn that the time has come.",
         RUN,
@@ -278,7 +278,7 @@ def add_schedule_commands(app: click.Group) -> None:
     add_command(
         schedules,
         "remove",
-        "schedules:remove_schedule",
+        "steering:remove_schedule",
         "Remove a schedule; what it has begun goes on.",
         RUN,
         _ID,

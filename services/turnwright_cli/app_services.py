@@ -108,10 +108,9 @@ def _add_others(app: click.Group) -> None:
         "Print a token with fewer rights, derived from this deployment's secret.",
         Option(
             ["--tier"],
-            metavar="TIER",
             type=click.Choice(["client", "model", "plugin"]),
             required=True,
-            help="client, model or plugin.",
+            help="What it may do.",
         ),
         Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
     )

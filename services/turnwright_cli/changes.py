@@ -22,7 +22,7 @@ from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.records import attributes_of
-from turnwright_cli.run_names import open_run
+from turnwright_cli.run_list import open_run
 from turnwright_client import Client
 from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of

@@ -25,7 +25,7 @@ from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import Prompter
 from turnwright_cli.render import TextScreen
-from turnwright_cli.run_names import full_alias, names_of_models, names_of_runs
+from turnwright_cli.run_list import full_alias, names_of_models, names_of_runs
 from turnwright_cli.session import open_session
 from turnwright_cli.tasks import LoopToFollow, changes_of, has_terminal, waiting_loop
 from turnwright_client import Client, QueuedLoop

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 from turnwright_cli.exit_codes import DONE, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import write_line
-from turnwright_cli.run_names import names_of_models, names_of_runs
+from turnwright_cli.run_list import names_of_models, names_of_runs
 from turnwright_cli.session import open_session, open_to_read
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import SettingsError

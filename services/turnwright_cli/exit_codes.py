@@ -55,8 +55,8 @@ def failure_of(error: TurnwrightError) -> FailureError:
     if error.reason is Reason.LIMIT_EXCEEDED and values.get("limit"):
         unit = f" {values['unit']}" if values.get("unit") else ""
         hint = f"The limit of {values.get('field', 'it')} is {values['limit']}{unit}."
-    if error.reason is Reason.ENTRY_NOT_FOUND and values.get("path", "").startswith("plan://"):
-        hint = _PLANS
+    if error.reason is Reason.ENTRY_NOT_FOUND:
+        hint = _PLANS if values.get("path", "").startswith("plan://") else _PROPOSALS
     return FailureError(USAGE if error.reason in _USAGE else FAILED, f"{error.message}\n{hint}".rstrip())
 
 
@@ -117,7 +117,6 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     Reason.TIER_FORBIDDEN: _TOKEN,
     Reason.PROJECT_NOT_FOUND: "Name the project's directory with --project.",
     Reason.RUN_NOT_FOUND: _RUNS,
-    Reason.ENTRY_NOT_FOUND: _PROPOSALS,
     Reason.MODEL_NOT_FOUND: _MODELS,
     Reason.MODEL_REQUIRED: _MODELS,
     Reason.RUN_EXISTS: "Choose another alias with --run.",

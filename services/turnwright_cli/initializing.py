@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from turnwright_cli.config_file import config_file
+from turnwright_cli.config import config_file
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console, put

@@ -9,8 +9,7 @@ from typing import Final
 
 from turnwright.types.v1 import budget_pb2, settings_pb2
 
-from turnwright_cli.config import CliSettings
-from turnwright_cli.config_file import TaskDefaults, apply_file, config_file, task_defaults
+from turnwright_cli.config import CliSettings, TaskDefaults, apply_file, config_file, task_defaults
 from turnwright_cli.exit_codes import usage
 from turnwright_core.kit.settings import load
 

@@ -31,8 +31,7 @@ from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import plan_title
 from turnwright_cli.records import record_line
-from turnwright_cli.run_list import SUMMARY_CHARS
-from turnwright_cli.run_names import found_run, open_run
+from turnwright_cli.run_list import SUMMARY_CHARS, found_run, open_run
 from turnwright_cli.session import open_to_read
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, turn_words, turns_words, usage_words
 from turnwright_client import Client, pending_proposals

@@ -7,6 +7,7 @@ errors load nothing else. It takes the `Invocation` and the command's own option
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 AT_LEAST_0: Final = click.IntRange(min=0)
+AT_LEAST_0.name = "whole number"
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -42,12 +44,7 @@ LIMITS: Final = (
 )
 """Budget limits."""
 
-CALLS: Final = Option(
-    ["--calls"],
-    metavar="HOW",
-    type=click.Choice(["tags", "native", "auto"]),
-    help="How the model calls tools: tags, native or auto.",
-)
+CALLS: Final = Option(["--calls"], type=click.Choice(["tags", "native", "auto"]), help="How the model calls tools.")
 PROMPT_EDITS: Final = Option(
     ["--prompt-edits"], metavar="FILE", help="Edit the prompt of each turn: a JSON list of edits, see docs/clients.md."
 )
@@ -60,34 +57,35 @@ DATABASE: Final = Option(
 )
 
 
-def _write_examples(context: click.Context, formatter: click.HelpFormatter) -> None:
-    from turnwright_cli.examples import EXAMPLES
-
-    with formatter.section("Examples"):
-        for line in EXAMPLES[context.command_path]:
-            formatter.write(f"  {line}\n")
-
-
-class Group(click.Group):
-    """Commands in the order in which they were added."""
+class Described(click.Command):
+    """A command with examples in its help, and its first clause in the list of commands."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        _write_examples(ctx, formatter)
+        from turnwright_cli.examples import EXAMPLES
+
+        with formatter.section("Examples"):
+            for line in EXAMPLES[ctx.command_path]:
+                formatter.write(f"  {line}\n")
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        clause = re.split(r"[.:;] ?", self.help or "")[0]
+        return clause if len(clause) <= limit else clause.split(", ")[0]
+
+
+class Group(Described, click.Group):
+    """Commands in the order in which they were added."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(self.commands)
 
 
-class WorkCommand(click.Command):
+class WorkCommand(Described):
     """A command implemented by a function that is loaded when it runs."""
 
     def __init__(self, name: str, work: str, *params: click.Parameter, **more: Any) -> None:
         super().__init__(name, params=list(params), callback=_callback(work), **more)
         self.work = work
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        _write_examples(ctx, formatter)
 
 
 def make_app(work: str, help_text: str, *params: click.Parameter) -> click.Group:
@@ -99,7 +97,7 @@ def make_app(work: str, help_text: str, *params: click.Parameter) -> click.Group
         if context.invoked_subcommand is None:
             run(**given)
         elif wrong := next((name for name, value in given.items() if value), ""):
-            raise click.UsageError(f"--{wrong} stands behind the command: turnwright {context.invoked_subcommand} ...")
+            raise click.UsageError(f"Put --{wrong} after the command: turnwright {context.invoked_subcommand} ...")
 
     names = {"help_option_names": ["-h", "--help"]}
     return Group(

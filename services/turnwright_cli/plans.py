@@ -15,7 +15,7 @@ from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
 from turnwright_cli.plan_words import kind_word, plan_lines, plan_title, priority_word, status_word
 from turnwright_cli.reading import given_text, text_in
-from turnwright_cli.run_names import open_run
+from turnwright_cli.run_list import open_run
 from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 

@@ -20,14 +20,14 @@ def given_text(argument: str, what: str, bytes_max: int, *, empty: str = "", lon
     return _checked(data, what, bytes_max, empty, long)
 
 
-def text_in(file: Path, what: str, bytes_max: int) -> str:
+def text_in(file: Path, what: str, bytes_max: int, *, may_be_empty: bool = False) -> str:
     """The text in a file. Raises FailureError as `given_text`, and for a file that cannot be read."""
     try:
         with file.open("rb") as stream:
             data = stream.read(bytes_max + 1)
     except OSError as error:
-        raise usage(f"The {what} {str(file)!r} cannot be read: {error}.") from None
-    return _checked(data, what, bytes_max)
+        raise usage(f"The {what} {str(file)!r} cannot be read: {error.strerror}.") from None
+    return "" if may_be_empty and not data.strip() else _checked(data, what, bytes_max)
 
 
 def _checked(data: bytes, what: str, bytes_max: int, empty: str = "", long: str = "") -> str:

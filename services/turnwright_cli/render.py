@@ -16,13 +16,12 @@ from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run
 
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
-from turnwright_cli.live_output import LiveOutput, OutputLine
+from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLine, ShownReplies
 from turnwright_cli.markdown_stream import MarkdownStream
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plan_words import PlanChanges, panel_lines
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
-from turnwright_cli.replies import CONTENT, REASONING, ShownReplies
 from turnwright_cli.screen import Screen
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.status_words import (

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from rich.text import Text
-from turnwright.types.v1 import run_pb2, settings_pb2
+from turnwright.types.v1 import run_pb2, schedule_pb2, settings_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.inbox import show_watch
@@ -16,11 +19,11 @@ from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.lists import budget_words, call_words
 from turnwright_cli.output import console, put, show_lines, write_line
 from turnwright_cli.plain import safe_line
-from turnwright_cli.reading import given_text
-from turnwright_cli.run_list import SUMMARY_CHARS
-from turnwright_cli.run_names import open_run
+from turnwright_cli.reading import given_text, text_in
+from turnwright_cli.run_list import SUMMARY_CHARS, open_run
 from turnwright_cli.session import open_project, open_session
 from turnwright_cli.status_words import run_words, title_of, turns_words
+from turnwright_cli.tables import Column, show_table
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 from turnwright_core.runs import Assembly
@@ -77,7 +80,7 @@ async def configure_run(
         model=model,
         temperature=temperature,
         context_limit=context_limit,
-        persona=None if persona_file is None else read_persona(persona_file),
+        persona=text_in(persona_file, "persona", PERSONA_BYTES_MAX, may_be_empty=True) if persona_file else None,
         budget=budget_of(**limits),
         yolo=yolo,
         calls=call_style(calls),
@@ -125,17 +128,6 @@ def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
         f"yolo           {'yes' if settings.yolo else 'no'}",
         f"calls          {call_words(settings.calls)}",
     ]
-
-
-def read_persona(file: Path) -> str:
-    """The persona in a file; an empty file means the built-in one. Raises FailureError if it cannot be read."""
-    try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"The persona {str(file)!r} cannot be read: {error}.") from None
-    if len(text.encode()) > PERSONA_BYTES_MAX:
-        raise usage(f"The persona is longer than {PERSONA_BYTES_MAX} bytes.")
-    return text
 
 
 # Watching -------------------------------------------------------------------------------------------------------------
@@ -205,3 +197,65 @@ def _say(call: Invocation, run: run_pb2.Run, what: str) -> int:
         return show_lines([run])
     put(console(), Text(f"{safe_line(run.run)}: {run_words(run, knows_holder=False)}; {safe_line(what)}"))
     return 0
+
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_PROMPT_CHARS: Final = 60
+
+
+async def list_schedules(call: Invocation, *, run: str) -> int:
+    async with open_run(call, run, reads=True) as (client, project, found):
+        schedules = await client.list_schedules(project, found.run)
+    if call.as_json:
+        return show_lines(schedules)
+    show_table(
+        (*map(Column, ("id", "when", "next (UTC)", "last (UTC)", "times")), Column("prompt", _PROMPT_CHARS)),
+        (
+            (one.schedule_id, _rule(one), _time(one.next_time), _time(one.last_time), str(one.fired), one.prompt)
+            for one in schedules
+        ),
+        empty=f"{found.run} has no schedules. Add one with `turnwright schedules add RUN ID --every TIME [PROMPT]`.",
+    )
+    return 0
+
+
+async def add_schedule(call: Invocation, *, run: str, schedule_id: str, prompt: str, cron: str, every: str) -> int:
+    if bool(cron) == bool(every):
+        raise usage("Say when: by --cron or by --every, one of them.")
+    every_s = _seconds(every) if every else 0
+    text = given_text(prompt, "prompt", COMMENT_BYTES_MAX) if prompt else ""
+    async with open_run(call, run) as (client, project, found):
+        made = await client.set_schedule(project, found.run, schedule_id, cron=cron, every_s=every_s, prompt=text)
+    if call.as_json:
+        return show_lines([made])
+    put(console(), Text(f"{made.schedule_id}: {safe_line(_rule(made))}, next {_time(made.next_time)} UTC"))
+    return 0
+
+
+async def remove_schedule(call: Invocation, *, run: str, schedule_id: str) -> int:
+    async with open_run(call, run) as (client, project, found):
+        await client.remove_schedule(project, found.run, schedule_id)
+        if call.as_json:
+            return show_lines(await client.list_schedules(project, found.run))
+    put(console(), Text(f"{safe_line(schedule_id)}: removed"))
+    return 0
+
+
+def _seconds(text: str) -> int:
+    """A time such as 90s or 10m. Raises FailureError."""
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
+    if not found or not int(found[1]):
+        raise usage(f"--every takes a whole number with s, m, h or d, such as 10m, and not {safe_line(text)!r}.")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def _rule(one: schedule_pb2.Schedule) -> str:
+    """When it happens, as --cron or --every takes it."""
+    if one.cron:
+        return one.cron
+    unit = max((unit for unit, size in _SECONDS.items() if one.every_s % size == 0), key=_SECONDS.__getitem__)
+    return f"{one.every_s // _SECONDS[unit]}{unit}"
+
+
+def _time(time: Timestamp) -> str:
+    return datetime.fromtimestamp(time.seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if time.seconds else ""

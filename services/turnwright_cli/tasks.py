@@ -29,9 +29,9 @@ from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompt_edits import prompt_edits_of
 from turnwright_cli.prompting import PromptDecision, Prompter, cut_comment
-from turnwright_cli.reading import given_text
+from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.render import TextScreen
-from turnwright_cli.run_names import full_alias
+from turnwright_cli.run_list import full_alias
 from turnwright_cli.screen import JsonScreen, Screen
 from turnwright_cli.session import open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
@@ -66,10 +66,9 @@ def answer_format_of(file: str | None) -> settings_pb2.ResponseFormat | None:
     """The response format from a file with a JSON Schema. Raises FailureError if it cannot be read."""
     if file is None:
         return None
-    try:
-        return settings_pb2.ResponseFormat(schema="" if file == "-" else Path(file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"--answer-schema {file} cannot be read: {error}") from None
+    return settings_pb2.ResponseFormat(
+        schema="" if file == "-" else text_in(Path(file), "answer schema", PROMPT_BYTES_MAX)
+    )
 
 
 class LoopToFollow(Struct, frozen=True):

@@ -10,7 +10,7 @@ from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console
 from turnwright_cli.render import TextScreen
-from turnwright_cli.run_names import open_run
+from turnwright_cli.run_list import open_run
 from turnwright_cli.screen import Screen
 from turnwright_cli.status_words import run_words
 from turnwright_client import RunView

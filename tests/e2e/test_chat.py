@@ -260,7 +260,7 @@ def test_a_session_needs_a_terminal_and_its_options_stand_behind_commands(bench)
     assert "turnwright act PROMPT" in done.stderr
     done = bench.run("--yolo", "runs")
     assert done.returncode == 2
-    assert "behind the command" in done.stderr
+    assert "Put --yolo after the command" in done.stderr
 
 
 def lines_of_watch(bench: Bench, run: str) -> list[str]:

@@ -163,7 +163,9 @@ def test_every_command_has_examples_that_parse_and_help_of_80_columns() -> None:
     assert commands.keys() == EXAMPLES.keys()
     for path, command in commands.items():
         context = click.Context(command, info_name=path, terminal_width=80, max_content_width=80)
-        assert max(map(len, command.get_help(context).splitlines())) <= 80
+        told = command.get_help(context)
+        assert max(map(len, told.splitlines())) <= 80
+        assert re.findall(r"\w\.\.\.$", told, re.MULTILINE) == [], "a command is described by half a sentence"
         for example in EXAMPLES[path]:
             called = re.split(r' {3}| \| |\)"', example[example.index("turnwright") :])[0]
             words = shlex.split(called)[1:]
