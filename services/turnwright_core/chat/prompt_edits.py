@@ -72,7 +72,6 @@ class PromptMessage(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its texts, concatenated."""
         return self.message.text
 
 

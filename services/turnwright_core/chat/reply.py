@@ -46,16 +46,13 @@ class PartialReply(Struct):
 
     @property
     def text(self) -> str:
-        """The content so far."""
         return "".join(self.content)
 
     @property
     def thoughts(self) -> str:
-        """The reasoning so far."""
         return "".join(self.reasoning)
 
     def add(self, delta: Delta) -> None:
-        """Apply one delta."""
         match delta:
             case AppendContent(text):
                 self.content.append(text)

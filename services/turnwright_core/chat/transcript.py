@@ -364,10 +364,8 @@ def merge_user_messages(messages: Sequence[Message]) -> Message:
 
 
 def to_json_lines(messages: Iterable[Message]) -> list[str]:
-    """The messages as JSON Lines."""
     return [_ENCODER.encode(message).decode() + "\n" for message in messages]
 
 
 def from_json_lines(text: str) -> list[Message]:
-    """Inverse of `to_json_lines`."""
     return [_DECODER.decode(line) for line in text.split("\n") if line]

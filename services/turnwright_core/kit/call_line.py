@@ -50,7 +50,6 @@ class CallLine:
                 bound[name] = found
 
     def answered(self) -> None:
-        """The call succeeded."""
         self._code = "OK"
 
     def failed(self, error: TurnwrightError) -> TurnwrightError:

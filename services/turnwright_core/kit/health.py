@@ -45,7 +45,6 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self._changed = asyncio.Event()
 
     def set(self, *, ready: bool) -> None:
-        """Set whether the service is ready."""
         self._set(self._own, ready=ready)
 
     def set_dependency(self, name: str, *, ready: bool) -> None:

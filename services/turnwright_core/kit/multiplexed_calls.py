@@ -31,7 +31,6 @@ class MultiplexedStream:
     """An open multiplexed stream, at the caller."""
 
     def __init__(self, end: Callable[[], object]) -> None:
-        """`end` ends the stream."""
         self.ids = itertools.count(1)
         self.ends_s = math.inf
         self._end = end

@@ -84,24 +84,18 @@ class PluginRegistry(Generic[S]):
         """The same registry, on behalf of another plugin."""
         return type(self)(plugin, self._shared)
 
-    def on(self, *_: Any, **__: Any) -> None:
-        """Register an observer of an event."""
+    def on(self, *_: Any, **__: Any) -> None: ...
 
-    def filter(self, *_: Any, **__: Any) -> None:
-        """Add a function to a chain of filters."""
+    def filter(self, *_: Any, **__: Any) -> None: ...
 
     def tool(self, *_: Any, **__: Any) -> None: ...
-    def section(self, *_: Any, **__: Any) -> None:
-        """Register a section of packets."""
+    def section(self, *_: Any, **__: Any) -> None: ...
 
-    def projection(self, *_: Any, **__: Any) -> None:
-        """Register how entries of a scheme are shown."""
+    def projection(self, *_: Any, **__: Any) -> None: ...
 
-    def prompt(self, *_: Any, **__: Any) -> None:
-        """Register an editor of prompts."""
+    def prompt(self, *_: Any, **__: Any) -> None: ...
 
-    def vendor(self, *_: Any, **__: Any) -> None:
-        """Register a model vendor."""
+    def vendor(self, *_: Any, **__: Any) -> None: ...
 
 
 R = TypeVar("R", bound=PluginRegistry[Any])

@@ -59,7 +59,6 @@ class Readiness:
         self._has_looked = asyncio.Event()
 
     async def begin(self) -> None:
-        """Check for the first time, then keep checking."""
         looks = [(name, self._report(name, check)) for name, check in self._dependencies.items()]
         if self._ready:
             looks.append((self._needed, self._look(self._ready)))
@@ -72,7 +71,6 @@ class Readiness:
                 await self._has_looked.wait()
 
     async def end(self) -> None:
-        """Stop checking."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

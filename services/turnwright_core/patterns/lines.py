@@ -37,11 +37,9 @@ class Lines:
         self.starts = list(accumulate((len(line) + 1 for line in raw), initial=0))
 
     def place(self, start: int, end: int) -> TextRegion:
-        """Return the region from offset `start` to `end` as a Place."""
         return TextRegion(start, end, self.number_at(start), self.number_at(max(start, end - 1)))
 
     def number_at(self, offset: int) -> int:
-        """Return the number (from 1) of the line that holds `offset`."""
         return max(1, min(bisect_right(self.starts, offset), len(self.bare)))
 
     def region(self, first: int, last: int) -> TextRegion:

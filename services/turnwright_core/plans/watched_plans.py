@@ -31,5 +31,4 @@ class WatchedPlans(Struct, Generic[P, L]):
         self.plans.pop(plan_id, None)
 
     def replace(self, plans: Iterable[tuple[str, P]], legacy: L | None) -> None:
-        """Replace everything."""
         self.plans, self.legacy = dict(plans), legacy

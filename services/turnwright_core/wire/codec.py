@@ -46,7 +46,6 @@ def _members(kind: type[IntEnum]) -> dict[int, Any]:
 
 
 def each(to_pb: Callable[[Any], Any], from_pb: Callable[[Any], Any]) -> FieldCodec:
-    """Codec of a repeated field."""
     return (lambda items: map(to_pb, items), lambda messages: tuple(map(from_pb, messages)))
 
 

@@ -103,7 +103,6 @@ class ParserState(Struct):
         return True
 
     def savepoint(self) -> Savepoint:
-        """Return a savepoint for `rollback`."""
         return (
             len(self.commands),
             len(self.warnings),

@@ -133,7 +133,6 @@ class HttpVendor:
         return [replace(one, problem=self._secrets.hide(one.problem)) for one in checks]
 
     async def count_tokens(self, call: ModelCall) -> int | None:
-        """Implements ports.TokenCounter."""
         # llama.cpp counts by Anthropic's endpoint alone.
         wire = _anthropic_wire() if self._access.preset == "llamacpp" else self._wire
         call = replace(call, extra=with_extra(self._access.extra, call.extra))

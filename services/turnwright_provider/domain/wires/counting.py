@@ -55,7 +55,6 @@ def _only(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def read_token_count(answer: bytes) -> int | None:
-    """The count in an answer; None if there is none."""
     body = parse_json_body(answer)
     if not isinstance(body, dict):
         return None

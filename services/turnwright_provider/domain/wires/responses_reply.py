@@ -121,7 +121,6 @@ class ResponsesFold(JsonFold):
             yield from self._call(place, "", item)
 
     def _item(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
-        """A finished item."""
         if place in self._whole:
             return
         self._whole.add(place)
