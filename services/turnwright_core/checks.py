@@ -6,7 +6,6 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 
 
 def check_chars(field: str, text: str, limit: int) -> None:
-    """Raise LIMIT_EXCEEDED for a text of more than `limit` code points."""
     if len(text) > limit:
         raise over_limit(field, limit, len(text), "characters")
 
@@ -20,17 +19,14 @@ def check_bytes(field: str, text: str, limit: int) -> int:
 
 
 def check_count(field: str, actual: int, limit: int) -> None:
-    """Raise LIMIT_EXCEEDED for a list of more than `limit` items."""
     if actual > limit:
         raise over_limit(field, limit, actual, "items")
 
 
 def over_limit(field: str, limit: int, actual: int, unit: str) -> TurnwrightError:
-    """The error for a field that is too long."""
     message = f"{field} has {actual} {unit}; the limit is {limit}."
     return fault(Reason.LIMIT_EXCEEDED, message, field=field, limit=limit, actual=actual, unit=unit)
 
 
 def invalid(field: str, message: str) -> TurnwrightError:
-    """The error for a field that is missing or malformed."""
     return fault(Reason.INVALID_FIELD, message, field=field)

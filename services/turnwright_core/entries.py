@@ -36,7 +36,6 @@ class State(IntEnum):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the entry has reached a final state."""
         return self in (State.RESOLVED, State.FAILED, State.CANCELLED)
 
 

@@ -55,7 +55,6 @@ class TurnPacket(Struct, frozen=True):
 
     @property
     def texts(self) -> list[str]:
-        """The new pieces of all messages."""
         return [piece for message in self.messages for piece in message.pieces if isinstance(piece, str)]
 
     @property
@@ -116,7 +115,6 @@ class EndTurnCall(Struct, frozen=True):
 
     @property
     def weight_bytes(self) -> int:
-        """About how many bytes its texts take."""
         return writes_bytes(self.end.writes) + (writes_bytes(self.end.next.writes) if self.end.next else 0)
 
 
@@ -149,7 +147,6 @@ class WriteEntriesCall(Struct, frozen=True):
 
     @property
     def weight_bytes(self) -> int:
-        """About how many bytes its texts take."""
         return writes_bytes(self.writes) + (sum(map(len, self.packet.texts)) if self.packet else 0)
 
 
@@ -263,7 +260,6 @@ class RunChanges(Struct, frozen=True):
 
 
 def writes_bytes(writes: Sequence[EntryWrite]) -> int:
-    """Approximate size of writes, in bytes."""
     return sum([_WRITE_BYTES + 2 * len(write.path) + _texts_bytes(write.change) for write in writes])
 
 

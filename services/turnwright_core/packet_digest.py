@@ -41,7 +41,6 @@ class IncrementalDigest:
     """Digests of consecutive packets, each of which continues the previous one's conversation. Mutable."""
 
     def __init__(self) -> None:
-        """Nothing has been digested."""
         self._before: tuple[str, ...] = ()
         self._hash: Any = None
         self._pieces = self._bytes = 0
@@ -88,7 +87,6 @@ def _end(length: int) -> bytes:
 
 
 def _length(pieces: Sequence[str]) -> int:
-    """Bytes of the pieces in UTF-8."""
     if all(map(str.isascii, pieces)):
         return sum(map(len, pieces))
     return sum(len(piece.encode()) for piece in pieces)

@@ -62,7 +62,6 @@ _ENDED: Final = {
 
 
 def is_active(run: Run) -> bool:
-    """Whether a loop of the run is running or waiting."""
     return run.loop is not None and run.loop.status in _ACTIVE
 
 

@@ -15,7 +15,6 @@ def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
 
 
 def unknown_vendor(name: str, known: Iterable[str]) -> str:
-    """The error message for an unknown vendor."""
     listed = sorted(known)
     return (
         f"There is no vendor {name}{did_you_mean(name, listed)}; there are {', '.join(listed)}. Any other server "

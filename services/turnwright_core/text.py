@@ -62,7 +62,6 @@ def tokens_of(chars: int, divisor: int = 2) -> int:
 
 
 def count_tokens(text: str, divisor: int = 2) -> int:
-    """Estimated tokens of `text`. Source: RU223, RU294."""
     return tokens_of(len(text), divisor)
 
 

@@ -179,7 +179,6 @@ class Assembler:
         return [packet_message(self.fit(ask, rows).climbed.packet)]
 
     def _transcript(self, ask: AssembleCall, rows: TranscriptRows) -> Assembled:
-        """The messages of a run, as far as they fit."""
         made = self.fit_transcript(ask, rows)
         assert rows.cursor is not None
         is_as_stored = not (made.effects or ask.edits or ask.compaction)
@@ -232,7 +231,6 @@ class Assembler:
         return min(ceiling, max(0, ask.context_length - ask.output_reserve)) if ask.transcript else ceiling
 
     def budget(self, ask: AssembleCall) -> TokenBudget:
-        """Maximum tokens of a packet without its edits."""
         whole = TokenBudget(self.ceiling(ask), ask.calibration)
         return replace(whole, ceiling=max(0, whole.ceiling - whole.expected(self._edit_tokens(ask))))
 

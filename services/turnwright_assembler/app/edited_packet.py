@@ -24,7 +24,6 @@ from turnwright_core.packet_digest import CONVERSATION
 
 
 def packet_message(packet: ComposedPacket) -> PromptMessage:
-    """The user message of a packet, as edits see it."""
     return PromptMessage(packet.prompt.path if packet.prompt else "", Role.USER, text_message(Role.USER, packet.user))
 
 

@@ -101,7 +101,6 @@ class Explainer:
     """Explains packets; reads, and never writes."""
 
     def __init__(self, reader: RunReader, assembler: Assembler) -> None:
-        """Explain what this assembler assembles."""
         self._reader = reader
         self._assembler = assembler
         self._lock = asyncio.Lock()
@@ -273,7 +272,6 @@ class Explainer:
 
 
 def _problems(entries: Mapping[str, Entry]) -> tuple[str, ...]:
-    """Why files with instructions were not read."""
     project = entries.get(PROJECT_PATH)
     return tuple(f"Not read as instructions: {problem}" for problem in problems_in(project)) if project else ()
 

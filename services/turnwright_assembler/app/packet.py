@@ -50,7 +50,6 @@ class ComposedPacket(Struct, frozen=True):
 
     @property
     def user(self) -> str:
-        """The user message."""
         return "".join(self.pieces)
 
     @property
@@ -74,7 +73,6 @@ class ComposedPacket(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of all messages."""
         return self.draft.figures.usage
 
 
@@ -146,7 +144,6 @@ class _Steps:
         return pieces
 
     def chars(self, draft: PacketDraft) -> int:
-        """Code points of the same."""
         if self._has_filters:
             return sum(map(len, self.pieces(draft)))
         chars = self._fixed_chars - len("\n")

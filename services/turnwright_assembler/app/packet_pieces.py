@@ -87,7 +87,6 @@ def system_pieces(text: str, attributes: Mapping[str, Any], packet_plugins: Pack
 
 
 def files_words(project: Entry) -> str:
-    """Which files the instructions of a project were read from."""
     files = [file for file in project.attributes.get("files", ()) if not file.get("problem")]
     listed = (f"{file['path']} ({file['bytes']:,} bytes{_cut_words(file)})" for file in files)
     return f"Instructions of the project, read when the loop began: {', '.join(listed)}."
@@ -98,7 +97,6 @@ def _cut_words(file: Mapping[str, Any]) -> str:
 
 
 def problems_in(project: Entry) -> list[str]:
-    """Why files with instructions were not read."""
     return [str(file["problem"]) for file in project.attributes.get("files", ()) if file.get("problem")]
 
 

@@ -199,7 +199,6 @@ class RunRows:
             self._reindex(before, block)
 
     def _reindex(self, before: Block | None, block: Block | None) -> None:
-        """Replace a block in the index."""
         if before and before.plan and not before.plan.sequence:
             del self._latest[before.plan.plan_id]
         if block and block.plan and not block.plan.sequence:

@@ -201,7 +201,6 @@ def _made(rows: TranscriptRows, ask: AssembleCall, divisor: int, *, is_draft: bo
 
 
 def _edited(rows: TranscriptRows, ask: AssembleCall, made: Transcript, divisor: int) -> Transcript:
-    """The transcript with its edits."""
     pieces = edited_pieces(rows.conversation, rows.speaker, ask.edits, prefill=ask.prefill)
     digest = rows.edited_digest(pieces)
     chars = made.chars - rows.conversation.chars + sum(map(len, pieces))

@@ -76,7 +76,6 @@ class TranscriptRows:
     """The entries that messages are made of, by path, and the conversation that they make, as of `cursor`."""
 
     def __init__(self) -> None:
-        """Empty, for reading a snapshot."""
         self.cursor: Cursor | None = None
         self.size_bytes = 0
         self.entries: dict[str, Entry] = {}
@@ -253,7 +252,6 @@ class TranscriptRows:
 
     @property
     def strength(self) -> CompressionStrength:
-        """How far the transcript is compressed."""
         before = self._began.strength if self._began else CompressionStrength.ABSENT
         return max([before, *self._evicted.values()])
 
@@ -296,7 +294,6 @@ class TranscriptRows:
 
     @property
     def chars(self) -> int:
-        """Code points of all messages."""
         return self.conversation.chars + self.fixed_chars
 
     @property
@@ -370,7 +367,6 @@ def _content(entry: Entry) -> tuple[object, ...]:
 
 
 def _is_gone(entry: Entry, kind: MessageKind) -> bool:
-    """Whether nothing is left of a message."""
     return entry.visibility is _ARCHIVED and kind is not MessageKind.PLAN
 
 

@@ -48,7 +48,6 @@ class EntryCounts:
     """The sums of an account, updated with each added or removed block. Mutable."""
 
     def __init__(self) -> None:
-        """No entries."""
         self._floor = 0
         self._visible: dict[str, list[int]] = {}
         """By scheme: number of entries, and their tokens."""
@@ -56,11 +55,9 @@ class EntryCounts:
         self._summarized = [0, 0]
 
     def add(self, block: Block) -> None:
-        """An entry more."""
         self._count(block, 1)
 
     def remove(self, block: Block) -> None:
-        """An entry less."""
         self._count(block, -1)
 
     def _count(self, block: Block, by: int) -> None:
@@ -75,7 +72,6 @@ class EntryCounts:
         counted[1] += by * tokens
 
     def account(self) -> Account:
-        """The account of all current entries."""
         lines = _lines(self._visible)
         lines.sort(key=lambda line: (-line.tokens, line.scheme))
         return Account(

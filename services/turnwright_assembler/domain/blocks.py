@@ -85,7 +85,6 @@ class Block(Struct, frozen=True):
 
     @property
     def is_visible(self) -> bool:
-        """Whether the whole body is shown."""
         return self.visibility is Visibility.VISIBLE
 
     @property

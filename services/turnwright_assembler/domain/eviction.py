@@ -108,7 +108,6 @@ class Evicted(Struct):
 
     @property
     def stages(self) -> dict[str, list[str]]:
-        """Paths by stage."""
         found: dict[str, list[str]] = {}
         for path, stage in self.stage_of.items():
             found.setdefault(stage, []).append(path)
@@ -233,7 +232,6 @@ def _covered(messages: Sequence[WeighedMessage]) -> list[WeighedMessage]:
 
 
 def _replied_to(messages: Sequence[WeighedMessage]) -> Iterator[WeighedMessage]:
-    """The results that the model has replied to."""
     before = messages[: _latest(messages, _REPLIES)]
     return (message for message in before if message.kind is MessageKind.RESULT)
 

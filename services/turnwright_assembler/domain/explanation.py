@@ -241,7 +241,6 @@ class KindTotal(Struct, frozen=True):
 
 
 def totals(pieces: Iterable[PlacedPiece]) -> list[KindTotal]:
-    """Totals by kind, largest first."""
     counts: Counter[PieceKind] = Counter()
     tokens: Counter[PieceKind] = Counter()
     for one in pieces:
@@ -252,7 +251,6 @@ def totals(pieces: Iterable[PlacedPiece]) -> list[KindTotal]:
 
 
 def largest(pieces: Sequence[PlacedPiece], most: int) -> list[PlacedPiece]:
-    """The largest pieces, in their order."""
     if len(pieces) <= most:
         return list(pieces)
     ranked = sorted(range(len(pieces)), key=lambda index: (-pieces[index].tokens, index))[:most]

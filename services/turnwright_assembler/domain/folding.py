@@ -126,13 +126,11 @@ def _subkind(block: Block) -> str:
 
 
 def is_marker(block: Block) -> bool:
-    """Whether it is a marker of folded events."""
     event = block.event
     return event is not None and (event.subkind, event.source) == (MARKER.value, SOURCE)
 
 
 def _folding(events: Iterable[Block], turn: int) -> list[Block]:
-    """The events that are too old."""
     facts = ((block, block.event.subkind, block.event.source, block.turn) for block in events if block.event)
     return outdated(facts, turn)
 

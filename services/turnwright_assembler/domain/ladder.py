@@ -102,7 +102,6 @@ class LadderResult(Struct, Generic[P_co], frozen=True):
 
     @property
     def overflow(self) -> bool:
-        """Whether the packet still does not fit."""
         return any(step.rung is Rung.OVERFLOW for step in self.steps)
 
     @property

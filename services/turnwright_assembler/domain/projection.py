@@ -69,7 +69,6 @@ OWN_VIEWS: Final = Views()
 
 
 def summarize(path: str, scheme: str, body: str, schemes: Schemes = BUILT_IN) -> str:
-    """The default summarized projection of an entry."""
     if scheme == "":
         return _outline(path, body)
     if scheme in _BY_SCHEME:

@@ -26,30 +26,25 @@ class StoreReader:
     """A RunReader over a connection to the store."""
 
     def __init__(self, peer: Peer) -> None:
-        """Read over this peer."""
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
         self._schemes = BUILT_IN
 
     def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
-        """The parts of the view, as they come."""
         since = cursor_to_pb(after) if after else None
         return self._read(project, run, messages=False, after=since, schemes_version=schemes)
 
     def read_messages(self, project: str, run: str, after: Cursor | None) -> AsyncGenerator[ViewPart, None]:
-        """The same of the entries that messages are made of."""
         return self._read(project, run, messages=True, after=cursor_to_pb(after) if after else None)
 
     def read_at(
         self, project: str, run: str, at: PastMoment | None, *, messages: bool
     ) -> AsyncGenerator[ViewPart, None]:
-        """The same of an earlier moment."""
         return self._read(project, run, messages=messages, at=_moment(at) if at else None)
 
     async def read_packet(
         self, project: str, run: str, turn: int = 0, wanted: Callable[[str], object] | None = None
     ) -> PacketRead | None:
-        """A stored packet in the pieces that it was stored in."""
         request = read_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
         packet = PacketParts()
         try:

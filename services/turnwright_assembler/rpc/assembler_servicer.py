@@ -32,7 +32,6 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
     """The rpcs of the assembler."""
 
     def __init__(self, assembler: Assembler, explainer: Explainer) -> None:
-        """Answer from this assembler, and explain what it assembles."""
         self._assembler = assembler
         self._explainer = explainer
 
@@ -69,7 +68,6 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
     async def Explain(
         self, request: assembler_service_pb2.ExplainRequest, context: Any
     ) -> assembler_service_pb2.ExplainResponse:
-        """What a packet consists of, and why."""
         explained = await self._explainer.explain(explain_request_from(request))
         explanation = explanation_to_pb(explained, request.pieces_max)
         explanation.render_version = self._assembler.packet_plugins.render_version

@@ -40,5 +40,4 @@ _OF_BLOCKS: Final = tuple(section for section in SECTIONS if isinstance(section,
 
 
 def indexed(blocks: Iterable[Block]) -> BlockIndex:
-    """Blocks by the sections that show them."""
     return BlockIndex(_OF_BLOCKS, blocks)

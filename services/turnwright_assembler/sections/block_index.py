@@ -42,7 +42,6 @@ class BlockIndex:
     """Blocks by section. Mutable."""
 
     def __init__(self, sections: Iterable[BlockSection], blocks: Iterable[Block] = ()) -> None:
-        """Index these blocks for these sections."""
         self._sections = tuple(sections)
         self._texts: dict[str, ByPlace[str]] = {section.tag: ByPlace() for section in self._sections}
         self._prompts: dict[str, Block] = {}
@@ -53,14 +52,12 @@ class BlockIndex:
             self.add(block)
 
     def add(self, block: Block) -> None:
-        """A block has come."""
         self._counts.add(block)
         if block.prompt:
             self._prompts[block.path] = block
         self._show(block)
 
     def remove(self, block: Block) -> None:
-        """A block that is here has left."""
         self._counts.remove(block)
         self._prompts.pop(block.path, None)
         self._hide(block)
@@ -91,7 +88,6 @@ class BlockIndex:
         return prompt
 
     def texts(self, tag: str) -> Sequence[str]:
-        """The texts of a section, in order."""
         return self._texts[tag].items
 
     def paths(self, tag: str) -> Sequence[str]:
@@ -99,5 +95,4 @@ class BlockIndex:
         return [path for _, path in self._texts[tag].places]
 
     def account(self) -> Account:
-        """Their token account."""
         return self._counts.account()

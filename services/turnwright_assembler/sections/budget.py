@@ -21,7 +21,6 @@ class BudgetSection(Section, frozen=True):
         return True
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """The table and its totals; always present."""
         usage, free = draft.figures.usage, draft.figures.free
         text = (
             f'<budget tokenUsage="{usage}" tokensFree="{free}">\n{draft.budget_table}'

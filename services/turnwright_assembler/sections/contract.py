@@ -71,11 +71,9 @@ class BlockSection(Section, frozen=True):
     """
 
     def shows(self, block: Block) -> str:
-        """The text for a block; empty: none."""
         raise NotImplementedError
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """One piece for each block; empty if there are none."""
         return block_section(self.tag, draft.index.texts(self.tag))
 
 

@@ -18,5 +18,4 @@ class InstructionsSection(Section, frozen=True):
     priority: int = 165
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """The text, always the same."""
         return (_NATIVE if draft.is_native else _TEXT,)

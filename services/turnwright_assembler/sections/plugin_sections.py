@@ -201,7 +201,6 @@ NO_ADDITIONS: Final = RunPacketPlugins()
 
 
 def context_of(draft: PacketDraft, schemes: frozenset[str]) -> PacketContext:
-    """The input of a plugin's function."""
     prompt = draft.prompt
     number = prompt.path.partition("://")[2] if prompt else ""
     return PacketContext(

@@ -39,5 +39,4 @@ class ProjectInstructionsSection(Section, frozen=True):
     priority: int = 40
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
-        """The text, the same through a loop."""
         return (draft.project,) if draft.project else ()

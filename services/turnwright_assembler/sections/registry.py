@@ -141,7 +141,6 @@ class SectionRegistry(PluginRegistry[_Shared]):
         return PluginFunction(self.plugin, name, function)
 
     def packet_plugins(self, plugins: Iterable[Plugin]) -> PacketPlugins:
-        """All that was registered, by these plugins."""
         shared = self._shared
         # What only edits prompts is no part of packets: its edits are recorded.
         editing = {one.plugin for one in shared.prompts} - self._bringing()
@@ -161,7 +160,6 @@ class SectionRegistry(PluginRegistry[_Shared]):
         )
 
     def _bringing(self) -> set[str]:
-        """The plugins that have a part in packets."""
         shared = self._shared
         parts = [*(step.part for step in shared.steps), *(part for _, part in shared.system)]
         return {part.plugin for part in parts} | {plugin for plugin, _ in shared.projections.values()}

@@ -33,7 +33,6 @@ def tools_text(attributes_json: str) -> str:
 
 
 def calls_natively(attributes: dict[str, Any]) -> bool:
-    """Whether the model is offered tools for native calls."""
     offered = attributes.get(NATIVE_TOOLS)
     return isinstance(offered, list) and bool(offered)
 

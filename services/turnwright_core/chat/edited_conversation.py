@@ -186,7 +186,6 @@ class _Sender:
             before = first.message
 
     def _replied(self, reply: Segment, message: Message, *, is_introduced: bool) -> Sequence[str]:
-        """A reply with its results."""
         before = reply.parts[0].message if reply.parts[0] else message
         if message is before and is_introduced == reply.is_introduced:
             return reply.pieces

@@ -90,7 +90,6 @@ class Message(Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The texts of its parts, concatenated."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Text):
             return self.parts[0].text
         return "".join(part.text for part in self.parts if isinstance(part, Text))

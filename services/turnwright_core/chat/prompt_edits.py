@@ -198,7 +198,6 @@ def apply_prompt_edits(
 
 
 def _place(messages: Sequence[PromptMessage], edit: PromptEdit, number: int) -> int:
-    """Where a new message goes."""
     if edit.verb is Verb.PREPEND:
         return 0
     if edit.verb is Verb.APPEND:

@@ -180,7 +180,6 @@ def _text(body: str) -> tuple[Text, ...]:
 
 
 def _images(entry: Entry) -> tuple[Image, ...]:
-    """The images of a prompt, by the paths of their entries, which only the runtime writes."""
     paths = entry.attributes.get(IMAGES)
     kept = paths if isinstance(paths, list) else ()
     return tuple(Image(path=path) for path in kept if isinstance(path, str) and path.startswith("image://"))

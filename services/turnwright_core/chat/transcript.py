@@ -118,7 +118,6 @@ class Conversation:
             self._segments.append(text)
 
     def put(self, path: str, one: PlacedMessage | None) -> None:
-        """Add, replace or remove a message."""
         order = self._order
         before = self._by_path.get(path)
         if before:
@@ -222,7 +221,6 @@ class Conversation:
         return begin
 
     def _divide(self, begin: int) -> None:
-        """Divide the messages from an index on into segments."""
         segments, order = self._segments, self._order
         for at in range(begin, len(order)):
             one = order[at]

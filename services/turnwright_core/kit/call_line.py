@@ -41,7 +41,6 @@ class CallLine:
         self._span = call_begun(method, scope)
 
     def admitted(self, principal: str, request: Any) -> None:
-        """The caller and the subject of the call are known."""
         bound, task = self._scope.bound, getattr(request, "task", request)
         if principal:
             bound["principal"] = principal

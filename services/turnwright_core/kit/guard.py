@@ -65,7 +65,6 @@ class CallsInProgress:
         self._ended: set[asyncio.Task[Any]] = set()
 
     def add(self) -> asyncio.Task[Any]:
-        """Register the call of the current task; returns the task."""
         task = asyncio.current_task()
         assert task, "handlers run in tasks"
         self._tasks.add(task)
@@ -166,7 +165,6 @@ class _Guarded(grpc.GenericRpcHandler):
         return found if metadata is None else self._handler_for(found, method, metadata)
 
     def _handler_for(self, found: Handler, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Handler:
-        """The handler for a caller with this metadata."""
         try:
             self._gate.check(metadata)
         except TurnwrightError as error:
@@ -241,8 +239,6 @@ class _Serializer:
 
 
 def _refusal(error: TurnwrightError, method: str) -> Handler:
-    """A handler that ends the call without reading anything."""
-
     async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
         line = CallLine(method, enter_scope((), None))
         line.failed(error)

@@ -49,7 +49,6 @@ class LocalServer:
         self._handlers += handlers
 
     def open(self) -> None:
-        """Accept calls from now on."""
         self._is_open = True
 
     async def stop(self, drain_s: float) -> None:
@@ -89,8 +88,6 @@ class LocalChannel:
         self._server = server
 
     def unary_unary(self, method: str, **_codecs: Any) -> Callable[..., Awaitable[Any]]:
-        """As in grpc.aio.Channel."""
-
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
             handler, context = self._server.find(method), LocalContext(metadata, timeout)
             loop = asyncio.get_running_loop()
@@ -109,15 +106,12 @@ class LocalChannel:
         return call
 
     def unary_stream(self, method: str, **_codecs: Any) -> Callable[..., LocalStream]:
-        """As in grpc.aio.Channel."""
-
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
             return LocalStream(self._server, method, request, timeout, metadata)
 
         return call
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:  # noqa: ARG002 - as a channel's
-        """Ready: there is nothing to connect to."""
         return grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
@@ -141,7 +135,6 @@ class LocalStream:
     def __init__(
         self, server: LocalServer, method: str, request: Any, timeout_s: float | None, metadata: Metadata
     ) -> None:
-        """Begin the call."""
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         self._room = asyncio.Semaphore(MESSAGES_AHEAD)
         self._has_ended = False
@@ -174,7 +167,6 @@ class LocalStream:
                 self._messages.put_nowait(message)
 
     def cancel(self) -> None:
-        """End the call, wherever it is."""
         self._task.cancel()
 
     def __aiter__(self) -> LocalStream:

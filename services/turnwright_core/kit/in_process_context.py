@@ -22,7 +22,6 @@ class LocalContext:
     """One call, as its handler sees it."""
 
     def __init__(self, metadata: Metadata, timeout_s: float | None) -> None:
-        """`timeout_s` is the caller's deadline in seconds from now; None: no deadline."""
         self._metadata = metadata
         self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._code: grpc.StatusCode | None = None
@@ -39,11 +38,9 @@ class LocalContext:
         return self._metadata
 
     def time_remaining(self) -> float | None:
-        """Seconds until the caller's deadline, never less than 0; None if it has none."""
         return None if self._ends_s is None else max(0.0, self._ends_s - time.monotonic())
 
     def peer(self) -> str:
-        """The caller's address: this process."""
         return "inproc"
 
     def peer_identities(self) -> None:

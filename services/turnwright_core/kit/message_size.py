@@ -25,13 +25,11 @@ def size_limit(metadata: Iterable[tuple[str, str | bytes]]) -> int:
 
 
 def check_size(message: Any, limit: int) -> None:
-    """Raise MESSAGE_TOO_LARGE for an answer that is longer than its caller accepts."""
     if limit < MESSAGE_BYTES_MAX:
         check_length(message.ByteSize(), limit)
 
 
 def check_length(size: int, limit: int) -> None:
-    """Raise MESSAGE_TOO_LARGE for an answer of more bytes than its caller accepts."""
     if size > limit:
         problem = (
             f"The answer has {size} bytes, more than the {limit} that the call takes. Ask for less: a smaller page, no "

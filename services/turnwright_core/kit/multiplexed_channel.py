@@ -103,7 +103,6 @@ class MultiplexedChannel:
         return self._channel.stream_unary(*args, **more)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """As in grpc.aio.Channel."""
         return self._channel.get_state(try_to_connect)
 
     async def close(self) -> None:
@@ -142,7 +141,6 @@ class MultiplexedChannel:
         return stream
 
     async def _hold(self, metadata: Metadata) -> None:
-        """Keep a multiplexed stream until it ends."""
         self._values = values_of(self._codecs)
         # Without the trace of the first call.
         own = [pair for pair in metadata if pair[0] not in (TRACEPARENT, TRACESTATE)]
@@ -217,7 +215,6 @@ class _Rpc:
         return self._codec is not None and isinstance(request, self._codec.request)
 
     def callable(self, *, is_value: bool) -> Any:
-        """What makes the rpc itself."""
         return self._values if is_value else self._messages
 
     def decoder(self, values: ValueCodecs | None, *, is_value: bool) -> Callable[[bytes], Any]:

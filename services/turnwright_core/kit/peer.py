@@ -120,7 +120,6 @@ class Peer:
         return AnswerStream(self, partial(method, request, timeout=timeout_s))
 
     def call_metadata(self) -> tuple[tuple[str, str], ...]:
-        """What a call carries that is made now."""
         return self._metadata + current_scope().trace
 
     def cut_short(self, without: str) -> TurnwrightError:

@@ -76,7 +76,6 @@ class PluginRegistry(Generic[S]):
     """The empty registrations of a service."""
 
     def __init__(self, plugin: str = RUNTIME, _shared: S | None = None) -> None:
-        """Register on behalf of this plugin."""
         self.plugin = plugin
         self._shared = self.nothing() if _shared is None else _shared
 

@@ -76,7 +76,6 @@ class Readiness:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _report(self, name: str, check: Callable[[], Awaitable[None]]) -> None:
-        """Report a dependency that the service is ready without."""
         while True:
             self._health.set_dependency(name, ready=not await self._problem(check))
             await self._pause()
@@ -104,7 +103,6 @@ class Readiness:
             await self._pause()
 
     async def _problem(self, ready: Callable[[], Awaitable[None]]) -> str:
-        """Why the service is not ready; empty if it is."""
         try:
             async with asyncio.timeout(self._look_s_max):
                 await ready()

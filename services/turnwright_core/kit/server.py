@@ -169,7 +169,6 @@ class RunningServer:
             observe(CERTIFICATE_EXPIRY, lambda: self._tls.current().expiry_s - time.time(), labels)
 
     async def leave(self) -> None:
-        """Report NOT_SERVING; calls are still served."""
         await self._readiness.end()
         self._health.leave()
         self.service.leave()

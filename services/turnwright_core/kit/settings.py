@@ -76,7 +76,6 @@ class Setting(Struct, frozen=True, kw_only=True):
         return self.check(found) if self.check else found
 
     def meaning(self) -> str:
-        """Description of its valid values."""
         if get_origin(self.kind) is Literal:
             *words, last = get_args(self.kind)
             return f"{', '.join(words)} or {last}"
@@ -296,6 +295,5 @@ class SettingsError(Exception):
 
 
 def exit_with(error: Exception) -> NoReturn:
-    """End the process with a usage error about its settings."""
     sys.stderr.write(f"{error}\n")
     raise SystemExit(2)

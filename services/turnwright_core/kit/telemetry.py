@@ -76,7 +76,6 @@ def span(name: str, attributes: SpanAttributes | None = None, *, calls_out: bool
 
 
 def add_attributes(attributes: SpanAttributes) -> None:
-    """Add to the span of the current scope."""
     if _sdk is not None:
         _sdk.add_attributes(attributes)
 
@@ -99,7 +98,6 @@ def call_begun(method: str, scope: CallScope) -> object:
 
 
 def call_ended(found: object, method: str, code: str, seconds: float) -> None:
-    """An rpc has ended, with the name of its status code."""
     if _sdk is not None:
         _sdk.call_ended(found, method, code, seconds)
 

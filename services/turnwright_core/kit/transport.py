@@ -114,7 +114,6 @@ class ReloadingChannel:
     """A TLS channel that reconnects when the certificates have changed. It has the methods that stubs and peers use."""
 
     def __init__(self, tls: Tls, address: str, options: Options) -> None:
-        """Prepare; nothing is sent before the first call."""
         self._tls, self._address, self._options = tls, address, options
         self._used = tls.current()
         self._channel = self._open()
@@ -163,7 +162,6 @@ class ReloadingChannel:
         return call
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """As in grpc.aio.Channel."""
         return self._current().get_state(try_to_connect)
 
     async def close(self, grace: float | None = None) -> None:

@@ -17,7 +17,6 @@ Result = TypeVar("Result")
 
 
 def timeout_error(pattern: str) -> PatternError:
-    """The error for a pattern that took too long."""
     detail = f"The pattern took longer than {PATTERN_TIMEOUT_S} s; use a simpler one, or a smaller text"
     return PatternError("timeout", pattern, detail)
 
@@ -39,7 +38,6 @@ class Deadline:
         self._end_s = thread_time() + PATTERN_TIMEOUT_S
 
     def check(self) -> None:
-        """Raise PatternError if the time is used up."""
         if thread_time() > self._end_s:
             raise timeout_error(self._pattern)
 

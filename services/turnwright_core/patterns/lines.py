@@ -61,7 +61,6 @@ def lines_in(block: str) -> list[str]:
 
 
 def block_of(lines: Iterable[str]) -> str:
-    """Return the block of these lines: the inverse of `lines_in`."""
     block = "\n".join(lines := tuple(lines))
     return block + "\n" if lines and not block.strip() else block
 

@@ -79,7 +79,6 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(found: list[LineChange], context_lines: int) -> Iterator[list[LineChange]]:
-    """Changes whose contexts touch, together."""
     hunk: list[LineChange] = []
     for change in found:
         if hunk and change.old_from - hunk[-1].old_to > 2 * context_lines:

@@ -63,7 +63,6 @@ def _without_missing(new: list[str], searched: list[str], matched: str) -> list[
 
 
 def _fitted(text: str, place: TextRegion, way: Way, search: str, replacement: str) -> str:
-    """The replacement under the indentation of the text."""
     matched = text[place.start : place.end]
     if way in _WHOLE_LINES:
         return reindent(search, matched, replacement)

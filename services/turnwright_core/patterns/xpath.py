@@ -167,7 +167,6 @@ class XmlSpans(Struct, frozen=True):
 
     @classmethod
     def of(cls, text: str) -> XmlSpans:
-        """Return the spans of `text`, which must be well-formed XML."""
         contents: list[XmlSpan | None] = []
         attributes: list[dict[str, XmlSpan]] = []
         opened: list[tuple[int, int]] = []  # element, end of its start tag

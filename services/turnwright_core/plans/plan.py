@@ -60,7 +60,6 @@ class PlanPart(Struct, frozen=True):
 
 
 def part_of(path: str) -> PlanPart:
-    """The role of the entry at a path."""
     found = _PART.fullmatch(path)
     return PlanPart(found[1], int(found[2] or 0), int(found[3] or 0)) if found else PlanPart()
 

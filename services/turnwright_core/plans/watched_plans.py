@@ -23,11 +23,9 @@ class WatchedPlans(Struct, Generic[P, L]):
     """Independent of the plans by id (AP26)."""
 
     def update(self, plan_id: str, plan: P) -> None:
-        """Replace a plan completely, whatever its kind was before."""
         self.plans[plan_id] = plan
 
     def remove(self, plan_id: str) -> None:
-        """Remove a plan. An unknown one changes nothing."""
         self.plans.pop(plan_id, None)
 
     def replace(self, plans: Iterable[tuple[str, P]], legacy: L | None) -> None:

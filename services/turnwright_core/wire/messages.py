@@ -43,7 +43,6 @@ def role_to_pb(role: Role) -> message_pb2.Role.ValueType:
 
 
 def role_from_pb(number: int) -> Role | None:
-    """Decode; None for none, or one of a later version."""
     return _ROLES.get(number)
 
 

@@ -33,7 +33,6 @@ def piece_to_pb(piece: Copied | str, shows: Mapping[str, str] = _NOTHING) -> pac
 
 
 def piece_from_pb(piece: packet_pb2.PacketPiece) -> Copied | str:
-    """Decode; an empty piece is an empty text."""
     return Copied(piece.copied.first, piece.copied.count) if piece.HasField("copied") else piece.text
 
 

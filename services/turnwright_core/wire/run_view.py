@@ -192,7 +192,6 @@ class RunView(Struct):
         self.proposals.pop(path, None)
 
     def apply_all(self, events: Iterable[Event]) -> RunView:
-        """Fold events in order; returns the view itself."""
         for event in events:
             self.apply(event)
         return self
