@@ -33,11 +33,8 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
     def __init__(self) -> None:
         self.begun = asyncio.Event()
         self.cancelled = asyncio.Event()
-        self.ended = asyncio.Event()
         self.sent = 0
-        self.seen = None
         self.left_s = None
-        self.state = None
 
     async def GetRun(self, request, context):
         match request.run:
@@ -54,34 +51,15 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
                 return await self._embitter()
             case "context":
                 self.left_s = context.time_remaining()
-                context.add_done_callback(self._end)
-                context.set_compression(grpc.Compression.Gzip)
-                context.set_trailing_metadata((("k", "v"),))
                 await context.send_initial_metadata((("k", "v"),))
-                self.seen = self._seen(context)
                 return registry_pb2.GetRunResponse(run=run_pb2.Run(run="answered"))
-            case "coded":
-                context.set_code(grpc.StatusCode.NOT_FOUND)
-                context.set_details("no such thing")
-                return registry_pb2.GetRunResponse()
             case "aborts":
                 with contextlib.suppress(grpc.aio.AbortError):
                     await context.abort(grpc.StatusCode.ABORTED, "given up", (("k", "v"),))
                 await context.abort(grpc.StatusCode.NOT_FOUND, "given up again")
             case "passes":
-                context.set_details("given up")
-                await context.abort(grpc.StatusCode.ABORTED)
-        context.add_done_callback(self._end)
+                await context.abort(grpc.StatusCode.ABORTED, "given up")
         return await self._hang()
-
-    def _seen(self, context):
-        # While the call lives: gRPC's own context is not to be asked later.
-        told = (context.code(), context.details(), context.trailing_metadata(), context.cancelled())
-        return (*told, context.peer_identities(), context.peer_identity_key(), context.peer(), context.auth_context())
-
-    def _end(self, context):
-        self.state = (context.done(), context.code())
-        self.ended.set()
 
     async def ReadView(self, request, context):
         if request.run == "aborts":
@@ -321,30 +299,9 @@ async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_e
     assert (answer.run.run, called.probe.left_s) == ("answered", None)
 
 
-async def test_a_handler_is_told_of_its_end(called):
-    await called.run("context")
-    await asyncio.wait_for(called.probe.ended.wait(), 60)
-    assert called.probe.state == (True, None)
-
-
-async def test_a_handler_whose_caller_left_is_told_of_its_end(called):
-    await refused(called.run("hangs", timeout_s=0.2))
-    await asyncio.wait_for(called.probe.ended.wait(), 60)
-    assert called.probe.state == (False, None)
-
-
-async def test_a_handler_sees_of_the_call_what_it_sets(called):
-    await called.run("context")
-    *told, peer, transport = called.probe.seen
-    assert told == [None, "", (("k", "v"),), False, None, None]
-    assert isinstance(peer, str)
-    assert set(transport) <= {"transport_security_type", "security_level"}
-
-
 @pytest.mark.parametrize(
     ("run", "code", "details"),
     [
-        ("coded", grpc.StatusCode.NOT_FOUND, "no such thing"),
         ("aborts", grpc.StatusCode.ABORTED, "given up"),
         ("passes", grpc.StatusCode.ABORTED, "given up"),
     ],

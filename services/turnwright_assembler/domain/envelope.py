@@ -60,11 +60,6 @@ def attributes_text(attributes: Mapping[str, str | int]) -> str:
     return "".join([f' {key}="{escape(str(value))}"' for key, value in attributes.items() if value != ""])
 
 
-def open_tag(name: str, attributes: Mapping[str, str | int]) -> str:
-    """`<name key="value">`."""
-    return f"<{name}{attributes_text(attributes)}>"
-
-
 def element(name: str, attributes: Mapping[str, str | int], content: str) -> str:
     """A tag around content on lines of its own; an empty one is self-closing."""
     return wrapped(name, attributes_text(attributes), content)

@@ -5,7 +5,7 @@ Sections are ordered by priority, lowest first, and are independent of each othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,8 +70,8 @@ class BlockSection(Section, frozen=True):
     The active prompt is in none of these: it has its own section.
     """
 
-    def shows(self, block: Block) -> str:
-        raise NotImplementedError
+    shows: Callable[[Block], str]
+    """The text for a block; empty: none."""
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         return block_section(self.tag, draft.index.texts(self.tag))

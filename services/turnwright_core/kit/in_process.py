@@ -72,12 +72,11 @@ class LocalServer:
             self._found[method] = found
         return found
 
-    def begin(self, call: Coroutine[Any, Any, Any], context: LocalContext) -> asyncio.Task[Any]:
+    def begin(self, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a call in a task of its own, whose context holds the caller."""
         task = asyncio.create_task(call)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        task.add_done_callback(context.end)
         return task
 
 
@@ -92,7 +91,7 @@ class LocalChannel:
             handler, context = self._server.find(method), LocalContext(metadata, timeout)
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[Any] = loop.create_future()
-            task = self._server.begin(context.outcome(handler.unary_unary(request, context)), context)
+            task = self._server.begin(context.outcome(handler.unary_unary(request, context)))
             task.add_done_callback(partial(_hand_over, answer))
             late = None if timeout is None else loop.call_later(timeout, _hand_over, answer, None)
             try:
@@ -138,8 +137,7 @@ class LocalStream:
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         self._room = asyncio.Semaphore(MESSAGES_AHEAD)
         self._has_ended = False
-        context = LocalContext(metadata, timeout_s)
-        self._task = server.begin(self._run(server, method, request, context), context)
+        self._task = server.begin(self._run(server, method, request, LocalContext(metadata, timeout_s)))
         self._task.add_done_callback(lambda task: self._end(_failure_of(task)))
         self._deadline: asyncio.TimerHandle | None = None
         if timeout_s is not None:

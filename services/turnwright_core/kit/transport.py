@@ -134,19 +134,15 @@ class ReloadingChannel:
         return self._channel
 
     def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
-        """As in grpc.aio.Channel."""
         return self._method("unary_unary", method, more)
 
     def unary_stream(self, *method: Any, **more: Any) -> Callable[..., Any]:
-        """As in grpc.aio.Channel."""
         return self._method("unary_stream", method, more)
 
     def stream_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
-        """As in grpc.aio.Channel."""
         return self._method("stream_unary", method, more)
 
     def stream_stream(self, *method: Any, **more: Any) -> Callable[..., Any]:
-        """As in grpc.aio.Channel."""
         return self._method("stream_stream", method, more)
 
     def _method(self, kind: str, method: tuple[Any, ...], more: dict[str, Any]) -> Callable[..., Any]:

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from turnwright_core.checks import invalid
 from turnwright_core.wire.times import time_from_pb, time_to_pb
@@ -49,19 +48,25 @@ def each(to_pb: Callable[[Any], Any], from_pb: Callable[[Any], Any]) -> FieldCod
     return (lambda items: map(to_pb, items), lambda messages: tuple(map(from_pb, messages)))
 
 
-def codec(value: type[V], message: type[M], /, **special: FieldCodec) -> tuple[Callable[[V], M], Callable[[M], V]]:
-    """Encoder and decoder for values of a class; `special` are fields that need more than a copy."""
+def codec(
+    value: type[V], message: type[M], /, *, only: tuple[str, ...] = (), **special: FieldCodec
+) -> tuple[Callable[[V], M], Callable[[M], V]]:
+    """Encoder and decoder for values of a class; `special` are fields that need more than a copy.
+
+    `only` these fields are in the message; empty: all.
+    """
     fields = message.DESCRIPTOR.fields_by_name
-    names = value.__struct_fields__
+    names = only or value.__struct_fields__
     outside = [name if name in fields else name.removesuffix("_ms") + "_time" for name in names]
     pairs = [special.get(name) or (_usual(value, name) if name in fields else _TIME) for name in names]
     encoders = [(at, pair[0]) for at, pair in enumerate(pairs) if pair]
     decoders = [(at, pair[1]) for at, pair in enumerate(pairs) if pair]
     optional = [(at, outside[at]) for at, name in enumerate(names) if "None" in value.__annotations__[name]]
-    read_message = attrgetter(*outside)
+    read_value, read_message = attrgetter(*names), attrgetter(*outside)
+    make: Any = partial(_made_by_name, value, only) if only else value
 
     def to_pb(one: V) -> M:
-        made: list[Any] = [*astuple(one)]
+        made: list[Any] = [*read_value(one)]
         for at, encode in encoders:
             if made[at] is not None:
                 made[at] = encode(made[at])
@@ -75,12 +80,14 @@ def codec(value: type[V], message: type[M], /, **special: FieldCodec) -> tuple[C
         for at, decode in decoders:
             if read[at] is not None:
                 read[at] = decode(read[at])
-        return value(*read)
+        made: V = make(*read)
+        return made
 
-    def copied(one: M) -> V:
-        return value(*read_message(one))
+    return to_pb, from_pb
 
-    return to_pb, from_pb if decoders or optional else copied
+
+def _made_by_name(value: type[V], names: tuple[str, ...], *read: Any) -> V:
+    return value(**dict(zip(names, read, strict=True)))
 
 
 def _usual(value: type[Struct], name: str) -> FieldCodec | None:

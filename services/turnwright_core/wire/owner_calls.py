@@ -40,7 +40,7 @@ from turnwright_core.wire.entries import (
     write_to_pb,
 )
 from turnwright_core.wire.packets import piece_from_pb, piece_to_pb, shown_in
-from turnwright_core.wire.prompt_edits import EDITS, edit_to_pb, edits_from_pb
+from turnwright_core.wire.prompt_edits import EDITS
 from turnwright_core.wire.runs import (
     loop_from_pb,
     loop_to_pb,
@@ -132,38 +132,15 @@ assembled_part_to_pb, assembled_part_from_pb = codec(
 )
 
 
-def check_budget_from_pb(request: budget_pb2.CheckBudgetRequest) -> AssembleCall:
-    """Decode. Raises InvalidError."""
-    return AssembleCall(
-        request.project,
-        request.run,
-        request.turn,
-        request.loop,
-        request.context_length,
-        cursor_from_pb(request.at_least) if request.HasField("at_least") else None,
-        request.calibration,
-        transcript=request.transcript,
-        output_reserve=request.output_reserve,
-        edits=edits_from_pb(request.edits),
-    )
-
-
-def check_budget_to_pb(call: AssembleCall) -> budget_pb2.CheckBudgetRequest:
-    """What of a call matters to whether its turn has room for more."""
-    return budget_pb2.CheckBudgetRequest(
-        project=call.project,
-        run=call.run,
-        turn=call.turn,
-        loop=call.loop,
-        context_length=call.context_length,
-        at_least=cursor_to_pb(call.at_least) if call.at_least else None,
-        calibration=call.calibration,
-        transcript=call.transcript,
-        output_reserve=call.output_reserve,
-        edits=map(edit_to_pb, call.edits),
-    )
-
-
+check_budget_to_pb, check_budget_from_pb = codec(
+    AssembleCall,
+    budget_pb2.CheckBudgetRequest,
+    only=("project", "run", "turn", "loop", "context_length", "at_least", "calibration", "transcript", "output_reserve",
+          "edits"),
+    at_least=_CURSOR,
+    edits=EDITS,
+)  # fmt: skip
+"""What of a call matters to whether its turn has room for more."""
 turn_ended_to_pb, turn_ended_from_pb = codec(
     TurnEnded,
     ledger_pb2.EndTurnResponse,

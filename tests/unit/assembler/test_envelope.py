@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnwright_assembler.domain.envelope import element, escape, fenced, open_tag, tag_name
+from turnwright_assembler.domain.envelope import element, escape, fenced, tag_name
 from unit.assembler.packet_reader import read_packet
 
 PATHS = ["known://a", "src/<b>.py", 'x"y', "a b", "</log>", ":::x", "known://a&b"]
@@ -61,7 +61,7 @@ def test_an_attribute_is_one_line_of_utf8_without_markup(text):
 
 
 def test_empty_attributes_are_left_out_and_zero_is_not():
-    assert open_tag("a", {"b": "", "c": 0, "d": "x\ny"}) == '<a c="0" d="x&#10;y">'
+    assert element("a", {"b": "", "c": 0, "d": "x\ny"}, "") == '<a c="0" d="x&#10;y"/>'
 
 
 # RU192
