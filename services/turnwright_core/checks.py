@@ -10,12 +10,11 @@ def check_chars(field: str, text: str, limit: int) -> None:
         raise over_limit(field, limit, len(text), "characters")
 
 
-def check_bytes(field: str, text: str, limit: int) -> int:
-    """Length of a text in bytes of UTF-8. Raises LIMIT_EXCEEDED over `limit`."""
-    actual = len(text.encode())
-    if actual > limit:
+def check_bytes(field: str, text: str, limit: int) -> None:
+    """Raise LIMIT_EXCEEDED for a text of more than `limit` bytes of UTF-8."""
+    # No code point takes more than four bytes.
+    if len(text) * 4 > limit and (actual := len(text.encode())) > limit:
         raise over_limit(field, limit, actual, "bytes")
-    return actual
 
 
 def check_count(field: str, actual: int, limit: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -39,7 +40,7 @@ class StoredMessage(Struct, frozen=True):
     pieces: tuple[Copied | str, ...]
 
 
-class TurnPacket(Struct, frozen=True):
+class TurnPacket(Struct, frozen=True, dict=True):
     """The packet of a turn."""
 
     turn: int
@@ -53,11 +54,11 @@ class TurnPacket(Struct, frozen=True):
     again: bool = False
     """Only count another call with the stored packet; everything else is empty."""
 
-    @property
+    @cached_property
     def texts(self) -> list[str]:
         return [piece for message in self.messages for piece in message.pieces if isinstance(piece, str)]
 
-    @property
+    @cached_property
     def copies(self) -> list[Copied]:
         """The runs of pieces that all messages copy."""
         return [piece for message in self.messages for piece in message.pieces if isinstance(piece, Copied)]
@@ -266,5 +267,5 @@ def writes_bytes(writes: Sequence[EntryWrite]) -> int:
 def _texts_bytes(change: object) -> int:
     if not isinstance(change, SetEntry):
         return len(getattr(change, "text", ""))
-    attributes = len(change.attributes_json or "") + len(change.merge_attributes_json or "")
-    return len(change.body or "") + attributes + len(change.record or b"")
+    texts = (change.body, change.attributes_json, change.merge_attributes_json, change.record)
+    return sum(map(len, filter(None, texts)))

@@ -117,7 +117,6 @@ class WrittenPaths(Struct, frozen=True):
 
     scope: int
     revision: int
-    now_ms: int
     states: Sequence[PathState]
     entries: dict[str, Entry] = field(default_factory=dict)
     """Entries by path, shared by the view change and the feed."""

@@ -26,6 +26,7 @@ from turnwright_core.entries import (
 from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.owner_calls import ViewChange
+from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_store.app.store_paths import store_paths
 from turnwright_store.domain.checks import (
@@ -38,8 +39,8 @@ from turnwright_store.domain.checks import (
 )
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, changes_content
-from turnwright_store.domain.permissions import check_not_plan, check_record_writer, check_writer, writer_of
-from turnwright_store.domain.scheme_rules import check_entry
+from turnwright_store.domain.permissions import check_record_writer, check_writer, plan_entry_error, writer_of
+from turnwright_store.domain.scheme_rules import check_event
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
@@ -99,20 +100,19 @@ def _checked(rules: StoreRules, caller: Caller, write: EntryWrite, *, of_plans: 
     if isinstance(write.change, SetEntry):
         scheme = scheme_of(write.path) or ""
         check_writer(rules.scheme(scheme), writer, write.path)
-        if not of_plans:
-            check_not_plan(scheme, write.path)
+        if scheme == PLANS and not of_plans:
+            raise plan_entry_error(write.path)
         _check_set(rules.limits, write.path, scheme, write.change)
         if write.change.record is not None:
             check_record_writer(writer, write.path)
-            check_record(write.change.record, rules.limits.attributes_bytes_max)
         return write
     if isinstance(write.change, (CopyEntry, MoveEntry)):
         _check_target(rules.limits, write.path, write.change.to)
     for path in written_paths(write):
         scheme = scheme_of(path) or ""
         check_writer(rules.scheme(scheme), write.writer, path)
-        if not of_plans:
-            check_not_plan(scheme, path)
+        if scheme == PLANS and not of_plans:
+            raise plan_entry_error(path)
     if isinstance(write.change, AppendEntry):
         check_bytes("text", write.change.text, rules.limits.append_bytes_max)
     return write
@@ -125,16 +125,18 @@ def _check_target(limits: WriteLimits, path: str, to: str) -> None:
 
 
 def _check_set(limits: WriteLimits, path: str, scheme: str, change: SetEntry) -> None:
-    # No code point takes more than four bytes.
-    if change.body is not None and len(change.body) * 4 > limits.body_bytes_max:
+    if change.body is not None:
         check_bytes("body", change.body, limits.body_bytes_max)
     if change.attributes_json is not None:
         check_attributes(change.attributes_json, limits.attributes_bytes_max)
     if change.merge_attributes_json is not None:
         check_attributes(change.merge_attributes_json, limits.attributes_bytes_max, "merge_attributes_json")
-    if change.outcome is not None:
+    if change.outcome:
         check_words("outcome", change.outcome, OUTCOME_CHARS_MAX)
-    check_entry(scheme, path, change)
+    if change.record:
+        check_record(change.record, limits.attributes_bytes_max)
+    if scheme == "event":
+        check_event(path, change)
 
 
 def written_paths(write: EntryWrite) -> tuple[str, ...]:
@@ -164,7 +166,7 @@ def apply_writes(
     states = _PathStates(tx, rules, run)
     states.load(_paths_in_order(writes))
     states.load_bodies(writes)
-    changed, paths = [], []
+    results = []
     # Most writes of a request are stamped alike.
     stamps: dict[object, WriteStamp] = {}
     for write in writes:
@@ -175,15 +177,14 @@ def apply_writes(
         same = (write.writer, write.turn, write.loop)
         stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turn_tag))
         try:
-            changed.append(_apply(states, state, write, stamp))
+            results.append((state.path, _apply(states, state, write, stamp)))
         except InvalidError as error:
             raise _with_path(write, error) from None
-        paths.append(state.path)
     touched = states.touched()
     entries_max = None if is_unbounded else rules.limits.run_entries_max
     after = store_paths(tx, run, touched, entries_max, actor) if touched else run
-    revisions = tuple(after.revision_run if is_changed else 0 for is_changed in changed)
-    return WriteResult(after, revisions, tuple(paths))
+    revisions = tuple([after.revision_run if is_changed else 0 for _, is_changed in results])
+    return WriteResult(after, revisions, tuple([path for path, _ in results]))
 
 
 def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:
@@ -234,7 +235,8 @@ def _apply(states: _PathStates, state: PathState, write: EntryWrite, stamp: Writ
         states.count_body(state.body_size_bytes)
     copied = state.copied(change.visibility, states.read_body)
     target = states.at(change.to)
-    check_entry(target.scheme, target.path, copied)
+    if target.scheme == "event":
+        check_event(target.path, copied)
     target.apply(copied, stamp, states.read_body)
     return state.apply(RemoveEntry(), stamp, states.read_body) if isinstance(change, MoveEntry) else True
 

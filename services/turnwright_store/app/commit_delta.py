@@ -19,7 +19,7 @@ from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.runs import Loop, Turn
 from turnwright_store.app.read_view import ENTRY_BYTES
 from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
-from turnwright_store.domain.path_state import DraftVersion, PathState, StoredVersion, View
+from turnwright_store.domain.path_state import ClosedView, PathState, StoredVersion, View
 from turnwright_store.ports import DELTA_BYTES_MAX, Transaction, WrittenPaths
 from turnwright_store.sql.runs import RunHead, RunRow
 from turnwright_store.sql.views import Wanted, cut, is_wanted
@@ -51,11 +51,8 @@ class CommitDelta(Struct, frozen=True):
 
 def _path_bytes(state: PathState) -> int:
     made = state.draft
-    return ENTRY_BYTES + 3 * len(state.path) + (_draft_bytes(made) if made else 0)
-
-
-def _draft_bytes(made: DraftVersion) -> int:
-    return made.body_size_bytes + 4 * len(made.attributes) + len(made.record)
+    texts = made.body_size_bytes + 4 * len(made.attributes) + len(made.record) if made else 0
+    return ENTRY_BYTES + 3 * len(state.path) + texts
 
 
 def publish(
@@ -153,12 +150,13 @@ def merge_views(
             for state in moment.states:
                 path = state.path
                 if path not in was_shown:
-                    was_shown[path] = _closed_at(state, one.run, moment, wanted, hidden)
+                    closed = state.closed
+                    was_shown[path] = _closed_at(state, closed, one.run, moment, wanted, hidden) if closed else None
                 # A path that is shown again comes where its latest view does.
                 shown.pop(path, None)
                 shown[path] = _entry(state, one.run, moment, wanted, hidden)
-    closed = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
-    return [entry for entry in shown.values() if entry], [path for _, path in sorted(closed)]
+    removed = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
+    return [entry for entry in shown.values() if entry], [path for _, path in sorted(removed)]
 
 
 def _wants_archived_files(run: RunHead, wanted: Wanted, hidden: Collection[str]) -> bool:
@@ -167,12 +165,9 @@ def _wants_archived_files(run: RunHead, wanted: Wanted, hidden: Collection[str])
 
 
 def _closed_at(
-    state: PathState, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
+    state: PathState, closed: ClosedView, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
 ) -> tuple[int, int] | None:
-    """The feed position (end and number) of the view that was replaced; None if there was none."""
-    closed = state.closed
-    if closed is None:
-        return None
+    """The feed position (end and number) of the view that was replaced; None if the follower was not shown it."""
     was = state.path in wanted.include or is_wanted(
         wanted.filter, run, hidden, state.scheme, closed.scope, closed.visibility, closed.state
     )
@@ -195,7 +190,7 @@ def _entry(
     if whole is None:
         whole = moment.entries[state.path] = _whole_entry(state, view, content, run, moment)
     body = whole.body if wanted.bodies else ""
-    if bytes_max := wanted.bytes_max(state.scheme):
+    if wanted.body_bytes_max and (bytes_max := wanted.bytes_max(state.scheme)):
         body = cut(body, bytes_max)
     return whole if body == whole.body else replace(whole, body=body)
 

@@ -49,7 +49,7 @@ from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.registry import put_window
 from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, write_run
-from turnwright_store.sql.scopes import coalesced_bumps
+from turnwright_store.sql.scopes import write_deferred_bumps
 
 
 def check_fence(run: RunHead, epoch: int) -> None:
@@ -239,12 +239,13 @@ def end_turn(
     is_shown = end.loop_end is None or run.loop_active == run.loops
     is_read_back = is_shown and (bool(tx.returns_view_change) or tx.is_followed(run.scope))
     opened = None
-    with coalesced_bumps(tx):
-        run, ended = _close_turn(tx, rules, caller, run, end, is_read_back=is_read_back)
-        if end.next:
-            # A rewind to the end of this turn must not show what the next one began with.
-            tx.next_moment()
-            run, opened = _next_turn(tx, rules, caller, run, end.next)
+    tx.deferred_bumps = {}
+    run, ended = _close_turn(tx, rules, caller, run, end, is_read_back=is_read_back)
+    if end.next:
+        # A rewind to the end of this turn must not show what the next one began with.
+        tx.next_moment()
+        run, opened = _next_turn(tx, rules, caller, run, end.next)
+    write_deferred_bumps(tx)
     loop = run.run.loop
     assert loop
     loop_continues = not end.loop_end and loop.status == RUNNING

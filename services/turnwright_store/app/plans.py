@@ -222,7 +222,8 @@ def update_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str
     """Append a delta to a plan. Raises ENTRY_NOT_FOUND, LIMIT_EXCEEDED."""
     run = _run_for(tx, by)
     check_name("plan_id", plan_id, PLAN_ID)
-    size = check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
+    check_bytes("delta", text, PLAN_DELTA_BYTES_MAX)
+    size = len(text.encode())
     if not size:
         raise invalid("delta", "A delta needs some text.")
     pieces = rows.current_pieces(tx.connection, run.id, plan_path(plan_id))

@@ -37,13 +37,13 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     for scope in sorted({state.home.scope for state in touched if state.draft and state.home.shared}):
         before = run.revision_project if scope == run.project_scope else run.revision_global
         heads[scope] = bump_if_unchanged(tx, scope, ScopePosition(before, 0), 0).revision
-    _store_content(tx, touched, heads, actor)
-    _store_views(tx, run, touched, reached.revision)
-    if not any(state.view for state in touched):
+    now_ms = tx.now_ms
+    _store_content(tx, touched, heads, actor, now_ms)
+    if not _store_views(tx, run, touched, reached.revision, now_ms):
         # Other writes leave a view that tells when they were; retention asks when the last one was.
-        mark_written(tx.connection, run.id, tx.now_ms)
+        mark_written(tx.connection, run.id, now_ms)
     if tx.returns_view_change or tx.is_followed(run.scope):
-        tx.stored.append(WrittenPaths(run.scope, reached.revision, tx.now_ms, touched))
+        tx.stored.append(WrittenPaths(run.scope, reached.revision, touched))
     if run.loop_active and any(state.is_proposal for state in touched):
         update_next_loop(tx.connection, run.id)
     return with_revisions(
@@ -55,15 +55,14 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     )
 
 
-def _store_content(tx: Transaction, touched: list[PathState], heads: dict[int, int], actor: str) -> None:
+def _store_content(tx: Transaction, touched: list[PathState], heads: dict[int, int], actor: str, now_ms: int) -> None:
     drafted = [state for state in touched if state.draft]
     if not drafted:
         return
     fresh = [state for state in drafted if not state.stored_entry]
     if len(fresh) < len(drafted):
-        _move_heads(tx, [state for state in drafted if state.stored_entry], heads)
+        _move_heads(tx, [state for state in drafted if state.stored_entry], heads, now_ms)
     ids = tx.entry_ids(len(fresh)) if fresh else ()
-    now_ms = tx.now_ms
     rows.add_entries(
         tx.connection,
         [_entry(entry, state, heads[state.home.scope]) for entry, state in zip(ids, fresh, strict=True)],
@@ -73,14 +72,14 @@ def _store_content(tx: Transaction, touched: list[PathState], heads: dict[int, i
     rows.add_versions(tx.connection, [_version(state, actor, now_ms) for state in drafted])
 
 
-def _move_heads(tx: Transaction, again: list[PathState], heads: dict[int, int]) -> None:
+def _move_heads(tx: Transaction, again: list[PathState], heads: dict[int, int], now_ms: int) -> None:
     """The entries that are there already get their drafts as heads."""
     for shared in (False, True):
         among = [state for state in again if state.home.shared is shared]
         moved = [(state.stored_entry, heads[state.home.scope]) for state in among]
         rows.move_heads(tx.connection, moved, shared=shared)
     for state in again:
-        state.stored_as(state.stored_entry, heads[state.home.scope], tx.now_ms)
+        state.stored_as(state.stored_entry, heads[state.home.scope], now_ms)
 
 
 def _entry(entry: int, state: PathState, head: int) -> tuple[object, ...]:
@@ -100,12 +99,14 @@ def _version(state: PathState, actor: str, now_ms: int) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revision: int) -> None:
+def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revision: int, now_ms: int) -> bool:
+    """End and begin intervals of views; whether one has begun."""
     rows.close_views(tx.connection, [state.closed.view for state in touched if state.closed], revision)
     appended = [state for state in touched if state.appended]
     rows.add_chunks(tx.connection, [_chunk(state) for state in appended])
-    shown = [_view(state, state.view, run, revision, tx.now_ms) for state in touched if state.view]
-    rows.add_views(tx.connection, shown)
+    begun = [_view(state, state.view, run, revision, now_ms) for state in touched if state.view]
+    rows.add_views(tx.connection, begun)
+    return bool(begun)
 
 
 def _chunk(state: PathState) -> tuple[object, ...]:

@@ -219,7 +219,8 @@ class PathState(Struct):
         if self.view is None:
             return False
         inherited = self.is_inherited
-        self._close()
+        if self.view.id:
+            self._close(self.view)
         if inherited:
             # It is in no scope of this run; without its view the run does not know it.
             self.content, self.tail = None, 0
@@ -227,12 +228,10 @@ class PathState(Struct):
         self.touched = True
         return True
 
-    def _close(self) -> None:
-        if self.view is not None and self.view.id:
-            view = self.view
-            self.is_proposal |= view.state is State.PROPOSED
-            self.closed = ClosedView(view.id, self.content.scope if self.content else 0, view.visibility, view.state)
-            view.id = 0
+    def _close(self, view: View) -> None:
+        self.is_proposal |= view.state is State.PROPOSED
+        self.closed = ClosedView(view.id, self.content.scope if self.content else 0, view.visibility, view.state)
+        view.id = 0
 
     def _set(self, change: SetEntry, stamp: WriteStamp, read_body: ReadBody) -> None:
         given = changes_content(change)
@@ -252,40 +251,40 @@ class PathState(Struct):
         self._see(stamp, visibility, state, outcome)
 
     def _see(self, stamp: WriteStamp, visibility: Visibility, state: State, outcome: str) -> None:
-        old = self.view
-        self._close()
+        old = self.view or View(0, 0, visibility, state, "", stamp.turn_now, stamp.loop_now, 0, 0)
+        if old.id:
+            self._close(old)
         self.is_proposal |= state is State.PROPOSED
-        turn, loop = stamp.turn_for(old), stamp.loop_for(old)
-        if old is None:
-            self.view = View(0, 0, visibility, state, outcome, turn, loop, 0, 1)
-        else:
-            count = old.write_count + 1
-            self.view = View(0, old.revision, visibility, state, outcome, turn, loop, old.position, count)
+        turn = old.turn if stamp.turn is None else stamp.turn
+        loop = old.loop if stamp.loop is None else stamp.loop
+        count = old.write_count + 1
+        self.view = View(0, old.revision, visibility, state, outcome, turn, loop, old.position, count)
 
     def _set_content(self, change: SetEntry, writer: Tier, read_body: ReadBody) -> None:
         """Make a draft where the body, the attributes or the record differ from what is there."""
         # A run that took its own entry away and writes another one: nobody sees what the old one said any more.
         is_anew = change.body is not None and self.view is None and not self.home.shared
-        attributes = self._attributes_after(change, "{}" if is_anew else self.attributes)
-        record = change.record
+        attributes, record = change.attributes_json, change.record
+        if attributes is None:
+            attributes = "{}" if is_anew else self.attributes
+        if change.merge_attributes_json is not None:
+            attributes = self._merged(attributes, change.merge_attributes_json)
         if record is None:
             record = b"" if is_anew else self.record
-        if change.body is None and self.is_taken:
+        is_taken = self.is_taken
+        if change.body is None and is_taken:
             if self.is_inherited or (attributes, record) != (self.attributes, self.record):
                 self._draft(self.body(read_body), attributes, record, writer)
             return
         new = draft_version(change.body or "", attributes, record, writer)
-        if self._is_whole and (new.hash, attributes, record) == (self._hash, self.attributes, self.record):
+        if is_taken and self._is_whole and (new.hash, attributes, record) == (self._hash, self.attributes, self.record):
             self.given = new.body
             return
         self.draft = new
         self.appended, self.appended_bytes = [], 0
 
-    def _attributes_after(self, change: SetEntry, kept: str) -> str:
-        attributes = kept if change.attributes_json is None else change.attributes_json
-        if change.merge_attributes_json is None:
-            return attributes
-        merged = merge_attributes(attributes, change.merge_attributes_json)
+    def _merged(self, attributes: str, patch: str) -> str:
+        merged = merge_attributes(attributes, patch)
         actual = len(merged.encode())
         if actual > self.limits.attributes_bytes_max:
             raise over_limit("merge_attributes_json", self.limits.attributes_bytes_max, actual, "bytes")
@@ -357,22 +356,10 @@ def changes_content(change: SetEntry) -> bool:
 
 
 class WriteStamp(Struct, frozen=True):
-    """The writer of a write, and the turn and loop for its view, unless that has its own."""
+    """The writer of a write, and the turn and loop for its view: else the view's, else the current ones."""
 
     writer: Tier
     turn: int | None
     loop: int | None
     turn_now: int
     loop_now: int
-
-    def turn_for(self, old: View | None) -> int:
-        """The turn to stamp: the write's, else the view's, else the current one."""
-        if self.turn is not None:
-            return self.turn
-        return old.turn if old else self.turn_now
-
-    def loop_for(self, old: View | None) -> int:
-        """The loop to stamp: the write's, else the view's, else the current one."""
-        if self.loop is not None:
-            return self.loop
-        return old.loop if old else self.loop_now

@@ -8,7 +8,6 @@ from __future__ import annotations
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
-from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.schemes import Scheme
 
 PERMISSION: str = "permission:403"
@@ -48,16 +47,15 @@ PLAN_TOOL: str = "plan_tool:409"
 """Outcome of a write to a plan by another rpc than those for plans (C45)."""
 
 
-def check_not_plan(scheme: str, path: str) -> None:
-    """Refuse to change a plan as an entry, without its versions, deltas and events (C45)."""
-    if scheme == PLANS:
-        raise fault(
-            Reason.PLAN_ENTRY,
-            f"{path} is part of a plan, and not written as an entry: use set_plan to replace a plan, update_plan to "
-            "add to it; `turnwright plan rm` takes one away.",
-            path=path,
-            outcome=PLAN_TOOL,
-        )
+def plan_entry_error(path: str) -> Exception:
+    """The refusal to change a plan as an entry, without its versions, deltas and events (C45)."""
+    return fault(
+        Reason.PLAN_ENTRY,
+        f"{path} is part of a plan, and not written as an entry: use set_plan to replace a plan, update_plan to add to "
+        "it; `turnwright plan rm` takes one away.",
+        path=path,
+        outcome=PLAN_TOOL,
+    )
 
 
 def check_record_writer(writer: Tier, path: str) -> None:

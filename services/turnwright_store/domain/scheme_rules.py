@@ -18,14 +18,8 @@ from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, EVENT_SOURCE_CHARS_M
 _EVENT_PATH: Final = re.compile(r"event://turn_(?:0|[1-9][0-9]*)/(?P<subkind>[a-z_]+)/.+", re.DOTALL)
 
 
-def check_entry(scheme: str, path: str, change: SetEntry) -> None:
-    """Refuse what the scheme of an entry does not allow. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
-    if scheme == "event":
-        _check_event(path, change)
-
-
-def _check_event(path: str, change: SetEntry) -> None:
-    """An event is written once, with all of its fields."""
+def check_event(path: str, change: SetEntry) -> None:
+    """An event is written once, with all of its fields. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
     if change.merge_attributes_json is not None:
         raise invalid("merge_attributes_json", f"{path} cannot be merged into: write the whole event.")
     if change.attributes_json is None:

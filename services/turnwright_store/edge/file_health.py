@@ -35,14 +35,15 @@ class FileHealth:
     """The health of one database file."""
 
     def __init__(self, path: Path) -> None:
-        self._file, self._wal = path, path.with_name(path.name + "-wal")
-        self._opened: dict[Path, os.stat_result] = {}
+        self._file = path
+        self._opened: dict[str, os.stat_result] = {}
         self._damage = ""
         self._change = ""
         self._is_closed = threading.Event()
 
     def remember_files(self) -> None:
-        self._opened = {path: path.stat() for path in (self._file, self._wal) if path.exists()}
+        files = (str(self._file), f"{self._file}-wal")
+        self._opened = {path: os.stat(path) for path in files if os.path.exists(path)}  # noqa: PTH110, PTH116 - as below
 
     def close(self) -> None:
         self._is_closed.set()
@@ -106,12 +107,12 @@ class FileHealth:
             try:
                 now = os.stat(path)  # noqa: PTH116 - after each commit
             except FileNotFoundError:
-                return "was deleted" if path is self._file else "has lost its log"
+                return "has lost its log" if path.endswith("-wal") else "was deleted"
             except OSError as error:
                 return f"cannot be looked at ({error.strerror})"
-            if not os.path.samestat(now, before):
-                return "was replaced" if path is self._file else "has got another log"
+            if (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino):
+                return "has got another log" if path.endswith("-wal") else "was replaced"
             # It never shrinks while a store runs.
-            if path is self._file and now.st_size < before.st_size:
+            if not path.endswith("-wal") and now.st_size < before.st_size:
                 return "was cut short"
         return ""

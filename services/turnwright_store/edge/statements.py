@@ -65,12 +65,11 @@ class CompiledStatement:
 
     def arguments(self, values: Values) -> Sequence[Any]:
         """The parameters by position, converted; those of a list stay one."""
-        return self.written(self._values({**self.constants, **values} if self.constants else values))
+        row = self._values({**self.constants, **values} if self.constants else values)
+        return self.written(row) if self.writes else row
 
     def written(self, row: Sequence[Any]) -> Sequence[Any]:
         """Parameters by position, converted."""
-        if not self.writes:
-            return row
         arguments = list(row)
         for place, write in self.writes:
             if arguments[place] is not None:

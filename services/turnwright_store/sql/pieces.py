@@ -107,10 +107,12 @@ def grouped(texts: Sequence[str], shows: Mapping[str, str], bodies: Mapping[str,
     datas: list[bytes] = []
     shown: dict[int, ShownBody] = {}
     total = 0
+    bodies_of = {text: bodies[path] for text, path in shows.items() if path in bodies}
     for text in texts:
-        datas.append(text.encode())
-        total += len(datas[-1])
-        body = bodies.get(shows.get(text, ""))
+        data = text.encode()
+        datas.append(data)
+        total += len(data)
+        body = bodies_of.get(text)
         if body and body.version not in shown:
             shown[body.version] = body
             total += len(body.body)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
@@ -83,14 +81,11 @@ def _write_bump(tx: Transaction, scope: int, read: ScopePosition, after: ScopePo
     tx.connection.execute(_BUMP_IF_UNCHANGED, values)
 
 
-@contextmanager
-def coalesced_bumps(tx: Transaction) -> Iterator[None]:
-    """Coalesce the bumps of several moments in the block into one write at its end."""
-    held = tx.deferred_bumps = {}
-    yield
-    tx.deferred_bumps = None
-    for scope, (read, after) in held.items():
+def write_deferred_bumps(tx: Transaction) -> None:
+    """Write the bumps that were deferred: those of several moments as one."""
+    for scope, (read, after) in (tx.deferred_bumps or {}).items():
         _write_bump(tx, scope, read, after)
+    tx.deferred_bumps = None
 
 
 def add_scope(tx: Transaction, key: str) -> int:

@@ -7,7 +7,7 @@ import pytest
 from turnwright_core.entries import Tier
 from turnwright_core.events import CUT, RunEvent, Subkind, event_write, payload_bytes, truncate_payload
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, PATH_CHARS_MAX
-from turnwright_store.domain.scheme_rules import check_entry
+from turnwright_store.domain.scheme_rules import check_event
 
 
 def event(payload, **more):
@@ -22,7 +22,7 @@ def test_an_event_is_an_entry_that_the_store_takes():
     assert json.loads(write.change.attributes_json) == {
         "event": {"subkind": "tick", "source": "clock", "payload": {"n": 1}}
     }
-    check_entry("event", write.path, write.change)
+    check_event(write.path, write.change)
 
 
 LONG = [
@@ -44,7 +44,7 @@ def test_a_payload_that_is_too_long_is_cut_with_a_mark(payload):
         key: value for key, value in payload.items() if not isinstance(value, str | list)
     }
     write = event_write(1, event(payload))
-    check_entry("event", write.path, write.change)
+    check_event(write.path, write.change)
 
 
 def test_a_payload_of_the_limit_is_kept_whole():
@@ -55,4 +55,4 @@ def test_a_payload_of_the_limit_is_kept_whole():
 def test_names_that_are_too_long_are_cut():
     write = event_write(1, event({}, source="s" * 500, slug="a" * 5000))
     assert len(write.path) == PATH_CHARS_MAX - 12
-    check_entry("event", write.path, write.change)
+    check_event(write.path, write.change)
