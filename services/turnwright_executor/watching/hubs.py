@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
-
-from msgspec import Struct, field
+from weakref import WeakValueDictionary
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_executor.config import ExecutorSettings
@@ -16,13 +15,6 @@ from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predicate, RunHub, draining_error
 from turnwright_executor.watching.run_fold import FreshRun
-
-
-class _KeyedLock(Struct):
-    """Serializes calls that need the hub of one run: the first one opens it."""
-
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    callers: int = 0
 
 
 class Hubs:
@@ -36,7 +28,8 @@ class Hubs:
         self._opened = 0
         self._hubs: dict[RunAddress, RunHub] = {}
         self._unready: set[RunHub] = set()
-        self._opening: dict[RunAddress, _KeyedLock] = {}
+        self._opening: WeakValueDictionary[RunAddress, asyncio.Lock] = WeakValueDictionary()
+        """Those who want the hub of one run at once: the first opens it."""
         self._lingering: dict[RunAddress, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -52,7 +45,8 @@ class Hubs:
 
         Raises TurnwrightError if the run does not exist, DRAINING during shutdown.
         """
-        hub = await self._get(address, fresh)
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            hub = await self._open(address, fresh)
         hub.holders += 1
         try:
             yield hub
@@ -61,17 +55,6 @@ class Hubs:
             if hub.holders == 0 and self._hubs.get(address) is hub:
                 loop = asyncio.get_running_loop()
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
-
-    async def _get(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
-        line = self._opening.setdefault(address, _KeyedLock())
-        line.callers += 1
-        try:
-            async with line.lock:
-                return await self._open(address, fresh)
-        finally:
-            line.callers -= 1
-            if not line.callers:
-                del self._opening[address]
 
     async def _open(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         if self._is_closed:

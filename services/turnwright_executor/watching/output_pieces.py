@@ -24,11 +24,10 @@ ReadOutput = Callable[[str, int, int], Awaitable[str]]
 """(path, offset in bytes, maximum bytes) -> that part of a body."""
 
 
-def has_grown(before: entry_pb2.Entry | None, entry: Entry) -> bool:
+def has_grown(before: entry_pb2.Entry, entry: Entry) -> bool:
     """Whether a streaming entry has a longer body than before, so that a piece can be sent."""
     return (
-        before is not None
-        and before.state == entry_pb2.STATE_STREAMING
+        before.state == entry_pb2.STATE_STREAMING
         and entry.body_size_bytes >= before.body_size_bytes
         and entry.body.startswith(before.body)
     )

@@ -6,21 +6,13 @@ and usage only the latest is kept. Source: architecture 12.6; research/perf.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Final
-
-from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
 
 TEXT_CHARS_MAX: Final = 64 * 1024
 """Longest text of one delta, in code points; longer ones are split (at most 256 KB, architecture 12.4)."""
-
-
-class _Run(Struct):
-    """Consecutive texts of one kind."""
-
-    kind: type[AppendContent | AppendReasoning]
-    texts: list[str] = field(default_factory=list)
 
 
 class DeltaBuffer:
@@ -30,7 +22,7 @@ class DeltaBuffer:
         """`sent_s`: when the last one was sent that did not come through here."""
         self._flush_s = flush_s
         self._flush_bytes = flush_bytes
-        self._runs: list[_Run] = []
+        self._texts: list[AppendContent | AppendReasoning] = []
         self._tools: SetToolCalls | None = None
         self._usage: SetUsage | None = None
         self._blocks: list[Delta] = []
@@ -39,7 +31,7 @@ class DeltaBuffer:
         """Size of the held deltas, in bytes of UTF-8."""
 
     def __bool__(self) -> bool:
-        return bool(self._runs or self._blocks or self._tools or self._usage)
+        return bool(self._texts or self._blocks or self._tools or self._usage)
 
     def add(self, delta: Delta) -> None:
         if isinstance(delta, SetToolCalls):
@@ -48,16 +40,11 @@ class DeltaBuffer:
         elif isinstance(delta, SetUsage):
             self._usage = delta
         elif isinstance(delta, AppendContent | AppendReasoning):
-            self._add_text(delta)
+            self._texts.append(delta)
+            self.size_bytes += len(delta.text) if delta.text.isascii() else len(delta.text.encode())
         else:
             self._blocks.append(delta)
             self.size_bytes += 1
-
-    def _add_text(self, delta: AppendContent | AppendReasoning) -> None:
-        if not self._runs or self._runs[-1].kind is not type(delta):
-            self._runs.append(_Run(type(delta)))
-        self._runs[-1].texts.append(delta.text)
-        self.size_bytes += len(delta.text) if delta.text.isascii() else len(delta.text.encode())
 
     def is_full(self) -> bool:
         """Whether the held deltas should be sent without waiting for the interval."""
@@ -70,11 +57,11 @@ class DeltaBuffer:
     def take(self, now: float) -> list[Delta]:
         """The held deltas, merged; empties the buffer and starts the next interval."""
         deltas: list[Delta] = []
-        for run in self._runs:
-            text = "".join(run.texts)
-            deltas += [run.kind(text[i : i + TEXT_CHARS_MAX]) for i in range(0, len(text), TEXT_CHARS_MAX)]
+        for kind, run in groupby(self._texts, type):
+            text = "".join(delta.text for delta in run)
+            deltas += [kind(text[i : i + TEXT_CHARS_MAX]) for i in range(0, len(text), TEXT_CHARS_MAX)]
         deltas += self._blocks
         deltas += [delta for delta in (self._tools, self._usage) if delta is not None]
-        self._runs, self._blocks, self._tools, self._usage, self.size_bytes = [], [], None, None, 0
+        self._texts, self._blocks, self._tools, self._usage, self.size_bytes = [], [], None, None, 0
         self._next_at = now + self._flush_s
         return deltas

@@ -30,7 +30,7 @@ RUN = RunAddress("p", "r")
 
 def kept(hubs: Hubs) -> int:
     """Runs that anything is kept of."""
-    return len(hubs._hubs.keys() | hubs._opening.keys() | hubs._lingering.keys())
+    return len(hubs._hubs.keys() | set(hubs._opening) | hubs._lingering.keys())
 
 
 async def idle_run(bench, store: Peer, name: str) -> tuple[store_service_pb2_grpc.StoreServiceStub, RunAddress]:
