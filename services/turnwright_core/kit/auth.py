@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Final
@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.scope import Metadata
 
 AUTHORIZATION: Final = "authorization"
 TIER: Final = "turnwright-tier"
@@ -44,8 +45,6 @@ def check_token(token: str) -> str:
         raise ValueError("must be plain ASCII text, because it travels in a header")
     return token
 
-
-Metadata = Sequence[tuple[str, str | bytes]]
 
 CALLERS_MAX: Final = 1024
 """Callers whose tokens are not checked again."""

@@ -17,7 +17,8 @@ from typing import Any, Final
 import grpc
 from msgspec import Struct
 
-from turnwright_core.kit.in_process_context import LocalContext, Metadata, error_of
+from turnwright_core.kit.in_process_context import LocalContext, error_of
+from turnwright_core.kit.scope import Metadata
 
 LocalServers = Mapping[str, "LocalServer"]
 """Servers in this process, by the address at which others reach them."""

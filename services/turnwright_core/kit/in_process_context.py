@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
 
+from turnwright_core.kit.scope import Metadata
+
 T = TypeVar("T")
-Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class LocalContext:

@@ -5,10 +5,10 @@ A client that receives a longer message only gets an error of its own library, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.scope import Metadata
 from turnwright_core.limits import MESSAGE_BYTES_MAX, STOCK_MESSAGE_BYTES_MAX
 
 RECEIVES: Final = "turnwright-receive-bytes"
@@ -18,7 +18,7 @@ RECEIVES_ALL: Final = (RECEIVES, str(MESSAGE_BYTES_MAX))
 """The value that our own services send."""
 
 
-def size_limit(metadata: Iterable[tuple[str, str | bytes]]) -> int:
+def size_limit(metadata: Metadata) -> int:
     """The longest message that a caller accepts, in bytes; at most MESSAGE_BYTES_MAX, which any answer fits into."""
     header = dict(metadata).get(RECEIVES, "")
     return int(header) if isinstance(header, str) and header.isascii() and header.isdigit() else STOCK_MESSAGE_BYTES_MAX

@@ -17,7 +17,6 @@ import msgspec
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.kit.idempotency import may_be_repeated
-from turnwright_core.kit.in_process_context import Metadata
 from turnwright_core.kit.multiplexed_calls import MultiplexedStream, NotBegunError, StreamingCall, UnansweredError
 from turnwright_core.kit.multiplexed_frames import (
     METHOD,
@@ -30,7 +29,7 @@ from turnwright_core.kit.multiplexed_frames import (
     encode_value,
     values_of,
 )
-from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
+from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE, Metadata
 from turnwright_core.kit.transport import wait_for_connection
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 

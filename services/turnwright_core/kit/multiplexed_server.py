@@ -13,7 +13,7 @@ import msgspec
 
 from turnwright_core.checks import invalid
 from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.in_process_context import LocalContext, Metadata, error_of
+from turnwright_core.kit.in_process_context import LocalContext, error_of
 from turnwright_core.kit.multiplexed_frames import (
     CALLS_MAX,
     METHOD,
@@ -35,6 +35,7 @@ from turnwright_core.kit.multiplexed_frames import (
     encode_value,
     values_of,
 )
+from turnwright_core.kit.scope import Metadata
 from turnwright_core.rpc_codec import Codecs
 
 UNAVAILABLE: Final[int] = grpc.StatusCode.UNAVAILABLE.value[0]

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import re
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 TRACEPARENT: Final = "traceparent"
@@ -21,6 +21,7 @@ TRACESTATE_CHARS_MAX: Final = 512
 _TRACE_ID: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
 
 T = TypeVar("T")
+Metadata = Sequence[tuple[str, str | bytes]]
 TextMetadata = tuple[tuple[str, str], ...]
 
 
@@ -36,7 +37,7 @@ class CallScope:
 
     __slots__ = ("_ends_s", "asked", "bound", "span", "turn")
 
-    def __init__(self, metadata: Iterable[tuple[str, str | bytes]], left_s: float | None) -> None:
+    def __init__(self, metadata: Metadata, left_s: float | None) -> None:
         """`left_s` is the deadline in seconds from now; None: no deadline."""
         self._ends_s = None if left_s is None else time.monotonic() + left_s
         self.asked, trace_id = _trace_of(metadata)
@@ -68,7 +69,7 @@ def current_scope() -> CallScope:
     return _scope.get()
 
 
-def enter_scope(metadata: Iterable[tuple[str, str | bytes]], left_s: float | None) -> CallScope:
+def enter_scope(metadata: Metadata, left_s: float | None) -> CallScope:
     """Start handling a call in this task."""
     scope = CallScope(metadata, left_s)
     _scope.set(scope)
@@ -93,7 +94,7 @@ def detached(work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
     return asyncio.create_task(work, name=name, context=context)
 
 
-def _trace_of(metadata: Iterable[tuple[str, str | bytes]]) -> tuple[TextMetadata, str]:
+def _trace_of(metadata: Metadata) -> tuple[TextMetadata, str]:
     """The trace to propagate, and its id; empty if it is malformed or duplicated."""
     parent, states, parents = "", [], 0
     for key, value in metadata:
