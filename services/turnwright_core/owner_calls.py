@@ -92,8 +92,8 @@ class TurnStart(Struct, frozen=True):
 class TurnEnd(Struct, frozen=True):
     """How a turn ends: its number (0: the loop has no open one), its result, and the entries written with it.
 
-    `loop_end` also ends the loop, `next` opens the following turn. `release` also releases the run's lease, unless
-    another loop is queued.
+    `loop_end` also ends the loop, `next` opens the following turn, or the loop's first. `release` also releases the
+    run's lease, unless another loop is queued.
     """
 
     number: int

@@ -31,9 +31,6 @@ from turnwright_core.owner_calls import (
     WriteEntriesCall,
 )
 from turnwright_core.runs import Turn
-from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
-from turnwright_core.wire.owner_calls import view_change_from_pb
-from turnwright_core.wire.runs import turn_from_pb, turn_request_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import turn_packet
 from turnwright_executor.edge.schemes import KnownSchemes
@@ -118,23 +115,22 @@ class StoreWrites:
     ) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
 
-        async def send(writes: Sequence[EntryWrite], _: tuple[str, ...]) -> ledger_pb2.BeginTurnResponse:
-            message = ledger_pb2.BeginTurnRequest(
-                project=address.project,
-                run=address.run,
-                fence=write_pb2.Fence(epoch=epoch),
-                request=turn_request_to_pb(new.request),
-                writes=map(write_to_pb, writes),
-                schemes_version=self._schemes.version,
-                return_view_change=return_view_change is not ReturnView.NONE,
-                view_change_of_messages=return_view_change is ReturnView.MESSAGES,
-            )
-            return await self._call(self.stub.BeginTurn, message)
+        async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> tuple[Turn | None, WriteAck]:
+            first = TurnEnd(0, next=TurnStart(new.request, last))
+            return await self._turned(address, epoch, first, return_view_change)
 
-        answer = await self._in_parts(address, epoch, new.writes, send)
-        self._schemes.update(answer)
-        change = view_change_from_pb(answer.view_change) if answer.HasField("view_change") else None
-        return turn_from_pb(answer.turn), WriteAck((), cursor_from_pb(answer.cursor), view_change=change)
+        turn, ack = await self._in_parts(address, epoch, new.writes, send)
+        assert turn
+        return turn, ack
+
+    async def _turned(
+        self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView
+    ) -> tuple[Turn | None, WriteAck]:
+        version = self._schemes.version
+        call = EndTurnCall(address.project, address.run, epoch, end, version, return_view_change)
+        done: TurnEnded = await self._call(self._by_value.EndTurn, call)
+        self._schemes.update_registry(done.schemes)
+        return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released)
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
         """Adopt the files of another run; returns the files that the run sees. Raises SERVICE_UNAVAILABLE."""
@@ -211,15 +207,9 @@ class StoreWrites:
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn. A next turn with more writes than the store accepts at once is not opened."""
 
-        async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> TurnEnded:
+        async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> tuple[Turn | None, WriteAck]:
             is_small = end.next is not None and len(end.next.writes) <= self._writes_max
             rest = replace(end, writes=last, next=end.next if is_small else None)
-            wanted = ReturnView.NONE if before else return_view_change
-            call = EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, wanted)
-            ended: TurnEnded = await self._call(self._by_value.EndTurn, call)
-            return ended
+            return await self._turned(address, epoch, rest, ReturnView.NONE if before else return_view_change)
 
-        ended = await self._in_parts(address, epoch, end.writes, send)
-        self._schemes.update_registry(ended.schemes)
-        ack = WriteAck((), ended.cursor, view_change=ended.view_change, released=ended.released)
-        return ended.next, ack
+        return await self._in_parts(address, epoch, end.writes, send)

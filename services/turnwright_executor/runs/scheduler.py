@@ -379,21 +379,14 @@ class Scheduler:
         """Drive a loop until it ends or waits for a decision. Raises TurnwrightError if it is left as it is."""
         steps, driver = self._driver(address, claim, loop, hub)
         worker.driver, worker.sequence = driver, loop.sequence
-        # An abort may be requested from another executor, or from the store: the change feed reports it at once, a
-        # renewal later.
-        requested = asyncio.create_task(hub.abort_requested(loop.sequence), name=f"abort of {address.run}")
-        requested.add_done_callback(partial(self._on_abort_requested, address, loop.sequence))
+        # An abort may be requested from another executor, or from the store: the change feed reports it at once, the
+        # next renewal in any case.
+        hub.report_abort(partial(self.abort, address))
         if worker.aborting:
             driver.interrupt(ABORT)
         try:
             return await driver.drive()
         finally:
+            hub.report_abort(None)
             worker.driver, worker.sequence = None, 0
             steps.close()
-            requested.cancel()
-            await asyncio.gather(requested, return_exceptions=True)
-
-    def _on_abort_requested(self, address: RunAddress, sequence: int, task: asyncio.Task[None]) -> None:
-        """The change feed reports an abort; if it is unavailable, the next renewal of the lease does."""
-        if not task.cancelled() and task.exception() is None:
-            self.abort(address, sequence)

@@ -68,7 +68,7 @@ class FileSync:
         scan = await self._scanner.scan(self._mirrored if self._has_scanned else self._differing())
         self._mirrored = set()
         # The first scan may not know files that the run knows and that are no longer on disk.
-        gone = scan.removed if self._has_scanned else tuple(path for path in self._known if path not in self._files)
+        gone = scan.removed if self._has_scanned else sorted(self._known.keys() - self._files.keys())
         self._has_scanned = True
         writes = [self._write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
         writes += [EntryWrite(path, RemoveEntry(), Tier.PLUGIN) for path in gone if path in self._known]
@@ -83,8 +83,12 @@ class FileSync:
 
     def _differing(self) -> set[str]:
         """Files that the scanner knows, but the run does not see in their current state."""
-        known = self._known
-        return {path for path, file in self._files.items() if known.get(path) != _body_hash(file)}
+        known, empty = self._known, EMPTY_HASH
+        return {
+            path
+            for path, file in self._files.items()
+            if known.get(path) != (empty if file.chars is None else file.hash)
+        }
 
     def _write(self, file: ScannedFile) -> EntryWrite:
         """Archived until somebody reads it, unless the project includes it with `add` (RU115, RU168)."""
@@ -108,8 +112,8 @@ class FileSync:
 
     def manifest(self) -> EntryWrite:
         """The list of all files, written once in a run (RU165, RU166)."""
-        files, divisor = self._files, self._divisor
-        lines = "\n".join(f"* {path} - {tokens_of(files[path].chars or 0, divisor)} tokens" for path in sorted(files))
+        files, divisor = sorted(self._files.items()), self._divisor
+        lines = "\n".join(f"* {path} - {tokens_of(file.chars or 0, divisor)} tokens" for path, file in files)
         change = SetEntry(
             body=lines,
             attributes_json=to_attributes_json({"tool": "repo", "target": "manifest"}),
@@ -145,6 +149,5 @@ def _file_write(file: ScannedFile, initial: Visibility) -> EntryWrite:
     return EntryWrite(file.path, change, Tier.PLUGIN)
 
 
-def _body_hash(file: ScannedFile | SeenFile) -> str:
-    is_text = file.text is not None if isinstance(file, ScannedFile) else file.chars is not None
-    return file.hash if is_text else EMPTY_HASH
+def _body_hash(file: ScannedFile) -> str:
+    return file.hash if file.text is not None else EMPTY_HASH

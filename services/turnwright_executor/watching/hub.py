@@ -138,6 +138,8 @@ class RunHub:
         """Consecutive crashes of the feed."""
         self._aborting = 0
         """Sequence of the loop whose abort was requested; 0: none."""
+        self._told_abort: Callable[[int], None] | None = None
+        """The owner of the run, if it is here."""
 
     async def open(self, fresh: FreshRun | None = None) -> None:
         """Load the state and follow the change feed from there.
@@ -210,9 +212,11 @@ class RunHub:
             async with asyncio.timeout(CAUGHT_UP_TIMEOUT_S):
                 await self.until(lambda hub: hub._cursor.run_revision >= cursor.run_revision)  # noqa: SLF001 - a hub's own
 
-    async def abort_requested(self, sequence: int) -> None:
-        """Wait until the feed reports a request to abort this loop. Raises TurnwrightError."""
-        await self._until(lambda hub: hub._aborting == sequence)  # noqa: SLF001
+    def report_abort(self, told: Callable[[int], None] | None) -> None:
+        """From now on call this with the loop that the feed reports a request to abort of, and for one before."""
+        self._told_abort = told
+        if told and self._aborting:
+            told(self._aborting)
 
     async def ended(self, paths: Sequence[str]) -> None:
         """Wait until one of these entries ends; one that has already ended does not count.
@@ -325,6 +329,7 @@ class RunHub:
             self.starts += 1
         if changes.run:
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
+            self.report_abort(self._told_abort)
         self._cursor = changes.cursor
         self._fed_signal.notify()
         self.wake()

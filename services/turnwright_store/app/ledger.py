@@ -17,7 +17,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
-from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnPacket, TurnStart, ViewChange
+from turnwright_core.owner_calls import TurnEnd, TurnPacket, TurnStart, ViewChange
 from turnwright_core.runs import (
     LOOP_ENDED,
     PROPOSED,
@@ -73,45 +73,6 @@ def with_status(run: RunRow, status: int) -> RunRow:
     if not can_transition(run.run.status, status):
         raise transition_forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
     return replace(run, run=replace(run.run, status=status))
-
-
-class OpenedTurn(Struct, frozen=True):
-    """An opened turn."""
-
-    turn: Turn
-    cursor: Cursor
-    abort_requested: bool
-    view_change: ViewChange | None = None
-
-
-def begin_turn(
-    tx: Transaction,
-    rules: StoreRules,
-    caller: Caller,
-    address: RunRef,
-    epoch: int,
-    new: TurnStart,
-    return_view_change: ReturnView = ReturnView.NONE,
-) -> OpenedTurn:
-    """Open the next turn of the active loop and write entries with it."""
-    check_min_tier(caller, Tier.SYSTEM, "BeginTurn")
-    _check_new(new)
-    run = get_run(tx.connection, address.project, address.run)
-    check_fence(run, epoch)
-    before, is_just_created = run.revision_run, run.revision_run == 1 and run.run.forked_from is None
-    tx.returns_view_change = return_view_change
-    run, turn = _next_turn(tx, rules, caller, run, new)
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, loop_continues=True)
-    change = view_change(rules, publish(tx, before, run, [turn]), return_view_change)
-    if change and is_just_created:
-        # What was written with the run, no packet shows.
-        change = replace(change, before=replace(change.before, run_revision=0))
-    return OpenedTurn(turn, run.cursor(rules.incarnation), run.abort_requested, change)
-
-
-def _check_new(new: TurnStart) -> None:
-    if not 0 <= new.request.temperature <= 2:
-        raise invalid("temperature", f"temperature must be 0 to 2; it is {new.request.temperature}.")
 
 
 def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: TurnStart) -> tuple[RunRow, Turn]:
@@ -214,7 +175,7 @@ def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
 
 
 class EndedTurn(Struct, frozen=True):
-    """An ended turn, and the one that was opened with its end."""
+    """A run after one of its turns has ended, or the next one was opened, or both."""
 
     run: Run
     loop: Loop
@@ -234,16 +195,18 @@ def end_turn(
     _check_end(end)
     run = get_run(tx.connection, address.project, address.run)
     check_fence(run, epoch)
-    before = run.revision_run
+    before, is_just_created = run.revision_run, run.revision_run == 1 and run.run.forked_from is None
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
     is_read_back = is_shown and (bool(tx.returns_view_change) or tx.is_followed(run.scope))
-    opened = None
+    ended = opened = None
     tx.deferred_bumps = {}
-    run, ended = _close_turn(tx, rules, caller, run, end, is_read_back=is_read_back)
+    if end.number or end.loop_end:
+        run, ended = _close_turn(tx, rules, caller, run, end, is_read_back=is_read_back)
     if end.next:
-        # A rewind to the end of this turn must not show what the next one began with.
-        tx.next_moment()
+        if end.number:
+            # A rewind to the end of this turn must not show what the next one began with.
+            tx.next_moment()
         run, opened = _next_turn(tx, rules, caller, run, end.next)
     write_deferred_bumps(tx)
     loop = run.run.loop
@@ -259,6 +222,9 @@ def end_turn(
         lease_rows.release(tx.connection, run.id)
     delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_read_back else None
     change = view_change(rules, delta, tx.returns_view_change)
+    if change and is_just_created:
+        # What was written with the run, no packet shows.
+        change = replace(change, before=replace(change.before, run_revision=0))
     cursor = run.cursor(rules.incarnation)
     return EndedTurn(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, change, is_released)
 
@@ -300,22 +266,26 @@ def _close_turn(
 def _check_end(end: TurnEnd) -> None:
     if end.number and end.result is None:
         raise invalid("result", "result is required to end a turn.")
-    if not end.number and end.loop_end is None:
-        raise invalid("turn", "Without a turn, only a loop can be ended: set loop_end.")
+    if not (end.number or end.loop_end):
+        if end.next is None:
+            raise invalid("turn", "Without a turn, set loop_end to end the loop, or next to open its next turn.")
+        if end.writes:
+            raise invalid("writes", "No turn and no loop is ended: what the next turn begins with belongs to next.")
     if end.result:
         for field, cost in (("cost_usd", end.result.usage.cost_usd), ("lost_cost_usd", end.result.lost_cost_usd)):
             if not isfinite(cost or 0):
                 raise invalid(field, f"{field} must be a finite number.")
     if end.next:
-        _check_next(end, end.next)
+        _check_next(end, end.next.request.temperature)
     if end.loop_end:
         _check_loop_end(end.loop_end)
 
 
-def _check_next(end: TurnEnd, new: TurnStart) -> None:
-    if end.loop_end or not end.number:
+def _check_next(end: TurnEnd, temperature: float) -> None:
+    if end.loop_end:
         raise invalid("next", "`next` cannot be combined with loop_end: the loop ends.")
-    _check_new(new)
+    if not 0 <= temperature <= 2:
+        raise invalid("temperature", f"temperature must be 0 to 2; it is {temperature}.")
 
 
 def _check_loop_end(end: LoopEnd) -> None:

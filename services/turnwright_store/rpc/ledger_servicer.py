@@ -16,6 +16,7 @@ from turnwright_core.owner_calls import (
     EndTurnCall,
     EntriesWritten,
     ReturnView,
+    TurnEnd,
     TurnEnded,
     TurnStart,
     ViewChange,
@@ -28,7 +29,7 @@ from turnwright_core.wire.owner_calls import (
     entries_written_to_pb,
     return_view_from_pb,
     run_changes_to_pb,
-    view_change_to_pb,
+    turn_ended_to_pb,
     watch_changes_from_pb,
     write_entries_to_pb,
 )
@@ -43,7 +44,6 @@ from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
     address_of,
-    is_small,
     mutation,
     needs_bodies,
     project_locks,
@@ -152,26 +152,18 @@ class LedgerRpcs(Calls):
         run, cursor = commands.request_abort(tx, self._rules, caller, address_of(request))
         return queue_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
 
-    async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, _context: Any) -> ledger_pb2.BeginTurnResponse:
-        writes = writes_of(request.writes)
-        work = partial(
-            ledger.begin_turn,
-            rules=self._rules,
-            caller=current_caller(),
-            address=address_of(request),
-            epoch=request.fence.epoch,
-            new=TurnStart(wire.turn_request_from_pb(request.request), writes),
-            return_view_change=return_view_from_pb(request),
-        )
-        locks = self._locks(request, writes)
-        begun = await self._database.write(work, Durability.NORMAL, locks, inline=is_small(request))
-        change = self._view_change(begun.view_change)
+    async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, context: Any) -> ledger_pb2.BeginTurnResponse:
+        """What EndTurn does without a turn to end."""
+        first = TurnEnd(0, next=TurnStart(wire.turn_request_from_pb(request.request), writes_of(request.writes)))
+        owner = (request.project, request.run, request.fence.epoch)
+        call = EndTurnCall(*owner, first, request.schemes_version, return_view_from_pb(request))
+        begun = turn_ended_to_pb(await self.EndTurn(call, context))
         return ledger_pb2.BeginTurnResponse(
-            view_change=view_change_to_pb(change) if change else None,
-            turn=wire.turn_to_pb(begun.turn),
-            cursor=entry_wire.cursor_to_pb(begun.cursor),
+            turn=begun.next,
+            cursor=begun.cursor,
             abort_requested=begun.abort_requested,
-            schemes=self._service.newer_schemes(self._rules, request.schemes_version),
+            schemes=begun.schemes if begun.HasField("schemes") else None,
+            view_change=begun.view_change if begun.HasField("view_change") else None,
         )
 
     async def AdoptFiles(
@@ -248,7 +240,8 @@ class LedgerRpcs(Calls):
 
         locks = self._locks(call, [*end.writes, *(end.next.writes if end.next else ())])
         inline = call.weight_bytes <= INLINE_BYTES_MAX
-        ended = await self._database.write(work, Durability.FULL, locks, inline=inline)
+        durability = Durability.FULL if end.number or end.loop_end else Durability.NORMAL
+        ended = await self._database.write(work, durability, locks, inline=inline)
         return TurnEnded(
             ended.run,
             ended.loop,

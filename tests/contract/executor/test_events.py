@@ -200,6 +200,8 @@ class Robbing(grpc.aio.ServerInterceptor):
             return handler
 
         async def end(request, context):
+            if not request.turn:
+                return await handler.unary_unary(request, context)
             store = StoreClient(self.address, SECRET)
             run = Run(store, request.project, request.run, request.fence.epoch)
             await store.call("ReleaseRun", **run.address, fence=run.fence)

@@ -17,11 +17,19 @@ GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">All is done.</update>'
 
 
+BEGIN = "begin"
+"""The call that opens a turn, and ends none."""
+
+
+def _begins(method, request):
+    return method == "EndTurn" and not request.turn and request.HasField("next")
+
+
 class Asked(grpc.aio.ServerInterceptor):
     """Keeps what the store was asked for by some methods, in order; unless others are named, to write under a fence."""
 
     def __init__(self, *methods):
-        self.methods = methods or ("BeginTurn", "WriteEntries", "EndTurn")
+        self.methods = methods or ("WriteEntries", "EndTurn")
         self.asked = []
 
     async def intercept_service(self, continuation, details):
@@ -31,7 +39,7 @@ class Asked(grpc.aio.ServerInterceptor):
             return handler
 
         async def kept(request, context):
-            self.asked.append((method, request))
+            self.asked.append((BEGIN if _begins(method, request) else method, request))
             return await handler.unary_unary(request, context)
 
         return grpc.unary_unary_rpc_method_handler(kept, handler.request_deserializer, handler.response_serializer)
@@ -62,7 +70,7 @@ def told(hook):
     return observer
 """
 
-STEPS = {"BeginTurn", "Assemble", "ReadView", "WriteEntries", "Generate", "EndTurn"}
+STEPS = {"Assemble", "ReadView", "WriteEntries", "Generate", "EndTurn"}
 
 
 class Steps(grpc.aio.ServerInterceptor):
@@ -81,9 +89,10 @@ class Steps(grpc.aio.ServerInterceptor):
             return handler
 
         async def kept(request, context):
-            self.line.append(method)
-            if method == "BeginTurn":
-                self.line.append({write.path for write in request.writes if "://" in write.path})
+            if _begins(method, request):
+                self.line += [BEGIN, {write.path for write in request.next.writes if "://" in write.path}]
+            else:
+                self.line.append(method)
             if method == "WriteEntries" and request.HasField("packet"):
                 self.line.append("packet")
             return await handler.unary_unary(request, context)
@@ -129,12 +138,12 @@ async def test_a_command_that_changes_nothing_costs_no_write_of_its_own(tmp_path
     async with running(tmp_path, [writes]) as services:
         services.script(f'<set path="known://a">A.</set><think>So.</think>{DONE}')
         await services.until(await services.act())
-    assert [method for method, _ in writes.asked] == ["BeginTurn", "WriteEntries", "WriteEntries", "EndTurn"]
+    assert [method for method, _ in writes.asked] == [BEGIN, "WriteEntries", "WriteEntries", "EndTurn"]
 
 
 async def test_a_turn_that_follows_another_is_opened_with_its_end(tmp_path):
     """Architecture 12.1: at most four calls to the store for the bookkeeping of a turn."""
-    calls = Asked("BeginTurn", "WriteEntries", "EndTurn", "GetEntries", "ReadPacket")
+    calls = Asked("WriteEntries", "EndTurn", "GetEntries", "ReadPacket")
     async with running(tmp_path, [calls]) as services:
         (services.files / "a").write_text("text of a")
         go_on = '<get path="a"/><set path="known://a">A.</set><update status="102">More.</update>'
@@ -144,7 +153,7 @@ async def test_a_turn_that_follows_another_is_opened_with_its_end(tmp_path):
         entry = await services.entry("log://turn_2/get/a")
     turn = ["WriteEntries", "WriteEntries", "GetEntries", "EndTurn"]
     # The last one has no command that could have an effect.
-    assert [method for method, _ in asked] == ["BeginTurn", *turn * 2, "WriteEntries", "EndTurn"]
+    assert [method for method, _ in asked] == [BEGIN, *turn * 2, "WriteEntries", "EndTurn"]
     assert [request.HasField("next") for method, request in asked if method == "EndTurn"] == [True, True, False]
     assert (entry.turn, entry.status) == (2, 200)
 
@@ -160,7 +169,7 @@ async def test_much_that_changed_on_disk_is_written_before_its_turn_and_not_with
         assert (await services.until(await services.act(yolo=True))).status == 200
         bodies = [(await services.entry(f"{number}.txt")).body for number in (1, 2, 3)]
     assert bodies == [str(number) * 100_000 for number in (1, 2, 3)]
-    assert [method for method, _ in calls.asked].count("BeginTurn") == 2
+    assert [method for method, _ in calls.asked].count(BEGIN) == 2
     assert not any(request.HasField("next") for method, request in calls.asked if method == "EndTurn")
 
 
@@ -249,10 +258,10 @@ async def test_a_turn_writes_its_instructions_tells_that_it_began_reads_the_view
         (services.files / "a.txt").write_text("text\n")
         await services.until(await services.act())
         system, user = [(await services.entry(f"{kind}://1")).body for kind in ("system", "user")]
-    line = line[line.index("BeginTurn") :]
+    line = line[line.index(BEGIN) :]
     asked = [step for step in line if not isinstance(step, str) or "." not in step]
     assert asked == [
-        "BeginTurn",
+        BEGIN,
         {"instructions://system", "prompt://{turn}", "log://turn_0/repo/manifest"},
         "Assemble",
         "ReadView",
@@ -262,7 +271,7 @@ async def test_a_turn_writes_its_instructions_tells_that_it_began_reads_the_view
         "EndTurn",
     ]
     assert [step for step in line if step not in asked] == ["turn.started", "turn.response", "turn.completed"]
-    assert line.index("BeginTurn") < line.index("turn.started") < line.index("packet")
+    assert line.index(BEGIN) < line.index("turn.started") < line.index("packet")
     assert line.index("Generate") < line.index("turn.response") < line.index("turn.completed")
     assert ("## <get" in system, "Do it." in user) == (True, True)
 

@@ -125,8 +125,8 @@ async def test_a_run_at_the_limit_of_its_entries_ends_wherever_it_meets_it(tmp_p
     assert told == dict.fromkeys(told, (500, "limit_exceeded", 0))
 
 
-def _begins(_request):
-    return True
+def _begins(request):
+    return not request.turn and request.HasField("next")
 
 
 def _has_packet(request):
@@ -146,11 +146,11 @@ def _has_channel(request):
 
 
 def _goes_on(request):
-    return not request.HasField("loop_end")
+    return bool(request.turn) and not request.HasField("loop_end")
 
 
 PLACES = {
-    "begin": ("BeginTurn", _begins, 0),
+    "begin": ("EndTurn", _begins, 0),
     "packet": ("WriteEntries", _has_packet, 0),
     "record": ("WriteEntries", _has_reply, 1),
     "mark": ("WriteEntries", _has_mark, 1),

@@ -84,11 +84,11 @@ async def test_results_that_do_not_fit_are_summarized_with_the_end_of_the_turn_a
         assert (failed.visibility, failed.status) == (SUMMARIZED, 404)
         assert (await services.entry("prompt://1")).visibility == VISIBLE
         assert "budget_turn" in (await services.entry("user://2")).body
-    first, _ = calls.requests["EndTurn"]
+    _, first, _ = calls.requests["EndTurn"]
     [checked] = calls.requests["CheckBudget"]
     assert list(checked.edits) == [edit]
     assert {write.path for write in first.writes} >= {"big.txt", ERROR}
-    assert (calls.asked["CheckBudget"], calls.asked["EndTurn"]) == (1, 2)
+    assert (calls.asked["CheckBudget"], calls.asked["EndTurn"]) == (1, 3)
 
 
 async def test_a_turn_that_surely_fits_asks_nobody(tmp_path) -> None:
@@ -100,7 +100,7 @@ async def test_a_turn_that_surely_fits_asks_nobody(tmp_path) -> None:
             f'<get path="a.txt"/><set path="known://a">A.</set>{GO_ON}', f"<sh>seq 300; exit 1</sh>{GO_ON}", DONE
         )
         assert (await worked(services, 32_768)).status == 200
-    assert [calls.asked[name] for name in ("BeginTurn", "Assemble", "Generate", "EndTurn")] == [1, 3, 3, 3]
+    assert [calls.asked[name] for name in ("Assemble", "Generate", "EndTurn")] == [3, 3, 4]
     assert calls.asked["CheckBudget"] == 0
 
 

@@ -164,12 +164,18 @@ class OddAtFirst(OddStore):
         await asyncio.Event().wait()
 
 
+async def abort_reported(hub, sequence):
+    told = asyncio.Queue()
+    hub.report_abort(told.put_nowait)
+    assert await told.get() == sequence
+
+
 @pytest.mark.parametrize(
     "waits",
     [
         lambda hub: hub.ended(["sh://turn_1/x_1"]),
         lambda hub: hub.expired(hub.moment),
-        lambda hub: hub.abort_requested(7),
+        lambda hub: abort_reported(hub, 7),
     ],
     ids=["ended", "expired", "abort"],
 )
@@ -182,7 +188,7 @@ async def test_who_waits_for_something_hears_it_though_a_change_before_could_not
 async def test_who_waits_for_something_hears_it_from_the_next_hub_when_one_ends(tmp_path) -> None:
     store = OddAtFirst(FEED_CRASHES_MAX + 1)
     async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
-        await hub.abort_requested(7)
+        await hub.expired(0)
         assert hub.is_closed
 
 
@@ -238,13 +244,13 @@ async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
 async def test_who_waits_hears_of_the_end_of_all_hubs_and_no_other_is_opened(bench) -> None:
     hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
     async with hubs.hold(bench.entries._address) as hub, asyncio.timeout(60):
-        waits = [asyncio.create_task(wait) for wait in (hub.ended(["a"]), hub.expired(0), hub.abort_requested(1))]
+        waits = [asyncio.create_task(wait) for wait in (hub.ended(["a"]), hub.expired(0))]
         await asyncio.sleep(0.05)
         await hubs.close()
         heard = await asyncio.gather(*waits, return_exceptions=True)
     with pytest.raises(TurnwrightError) as refused:
         await watched(hubs, bench.entries._address)
-    assert [error.reason for error in (*heard, refused.value)] == [Reason.DRAINING] * 4
+    assert [error.reason for error in (*heard, refused.value)] == [Reason.DRAINING] * 3
 
 
 class SlowStore(OddStore):

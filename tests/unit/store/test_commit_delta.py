@@ -119,7 +119,7 @@ class Run:
         await self._do(steering.write_entries, epoch=None, writes=writes, run_status=0)
 
     async def begin(self, writes):
-        await self._do(ledger.begin_turn, epoch=self.epoch, new=TurnStart(REQUEST, writes))
+        await self._do(ledger.end_turn, epoch=self.epoch, end=TurnEnd(0, next=TurnStart(REQUEST, writes)))
 
     async def end(self, writes, follows=None, loop_end=None):
         number = (await self.row()).turn_open

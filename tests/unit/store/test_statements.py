@@ -64,7 +64,7 @@ class Store:
     async def begin(self, *writes):
         request = TurnRequest("fast", "v/m", 1, 0.1, ())
         fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.begin_turn, **fields, new=TurnStart(request, writes))
+        return await self.write(ledger.end_turn, **fields, end=TurnEnd(0, next=TurnStart(request, writes)))
 
     async def end(self, number):
         fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}

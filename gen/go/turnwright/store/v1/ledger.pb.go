@@ -811,7 +811,8 @@ type EndTurnRequest struct {
 	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	// The owner's fencing token.
 	Fence *Fence `protobuf:"bytes,3,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Number of the turn; 0: end a loop that has no open turn.
+	// Number of the turn; 0: none is open. Then `loop_end` ends the loop, or `next` opens its next turn, and `writes` are only for
+	// the former.
 	Turn uint32 `protobuf:"varint,4,opt,name=turn,proto3" json:"turn,omitempty"`
 	// How the turn ended; ignored if there is none.
 	Result *v1.TurnResult `protobuf:"bytes,5,opt,name=result,proto3" json:"result,omitempty"`
@@ -821,7 +822,7 @@ type EndTurnRequest struct {
 	// Also ends the loop. Absent: the loop goes on.
 	LoopEnd *LoopEnd `protobuf:"bytes,7,opt,name=loop_end,json=loopEnd,proto3,oneof" json:"loop_end,omitempty"`
 	// Also opens the next turn, in the same transaction and at a revision after that of the end. Only if the loop goes
-	// on. Absent: BeginTurn opens it.
+	// on. Absent: another call opens it, with `turn` 0, or BeginTurn.
 	Next *NextTurn `protobuf:"bytes,8,opt,name=next,proto3,oneof" json:"next,omitempty"`
 	// For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes.
 	SchemesVersion string `protobuf:"bytes,9,opt,name=schemes_version,json=schemesVersion,proto3" json:"schemes_version,omitempty"`

@@ -166,7 +166,7 @@ type StoreServiceClient interface {
 	ReleaseRun(ctx context.Context, in *ReleaseRunRequest, opts ...grpc.CallOption) (*ReleaseRunResponse, error)
 	// Lists runs that have work and no owner, in the order in which ClaimWork takes them.
 	ListWork(ctx context.Context, in *ListWorkRequest, opts ...grpc.CallOption) (*ListWorkResponse, error)
-	// Opens the next turn of the active loop and writes entries in the same transaction.
+	// Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
 	BeginTurn(ctx context.Context, in *BeginTurnRequest, opts ...grpc.CallOption) (*BeginTurnResponse, error)
 	// Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
 	// returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -985,7 +985,7 @@ type StoreServiceServer interface {
 	ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error)
 	// Lists runs that have work and no owner, in the order in which ClaimWork takes them.
 	ListWork(context.Context, *ListWorkRequest) (*ListWorkResponse, error)
-	// Opens the next turn of the active loop and writes entries in the same transaction.
+	// Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
 	BeginTurn(context.Context, *BeginTurnRequest) (*BeginTurnResponse, error)
 	// Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
 	// returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.

@@ -467,7 +467,9 @@ class EndTurnRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     turn: _builtins.int
-    """Number of the turn; 0: end a loop that has no open turn."""
+    """Number of the turn; 0: none is open. Then `loop_end` ends the loop, or `next` opens its next turn, and `writes` are only for
+    the former.
+    """
     schemes_version: _builtins.str
     """For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     return_view_change: _builtins.bool
@@ -501,7 +503,7 @@ class EndTurnRequest(_message.Message):
     @_builtins.property
     def next(self) -> Global___NextTurn:
         """Also opens the next turn, in the same transaction and at a revision after that of the end. Only if the loop goes
-        on. Absent: BeginTurn opens it.
+        on. Absent: another call opens it, with `turn` 0, or BeginTurn.
         """
 
     def __init__(

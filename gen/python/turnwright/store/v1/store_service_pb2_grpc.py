@@ -628,7 +628,7 @@ class StoreServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def BeginTurn(self, request, context):
-        """Opens the next turn of the active loop and writes entries in the same transaction.
+        """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

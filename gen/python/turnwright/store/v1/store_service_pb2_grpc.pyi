@@ -134,7 +134,7 @@ class StoreServiceStub:
     ListWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]
-    """Opens the next turn of the active loop and writes entries in the same transaction."""
+    """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`."""
     AdoptFiles: _grpc.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]
     """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
     returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -277,7 +277,7 @@ class StoreServiceAsyncStub(StoreServiceStub):
     ListWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]  # type: ignore[assignment]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
     BeginTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]  # type: ignore[assignment]
-    """Opens the next turn of the active loop and writes entries in the same transaction."""
+    """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`."""
     AdoptFiles: _aio.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]  # type: ignore[assignment]
     """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
     returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -651,7 +651,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _ledger_pb2.BeginTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.BeginTurnResponse, _abc.Awaitable[_ledger_pb2.BeginTurnResponse]]:
-        """Opens the next turn of the active loop and writes entries in the same transaction."""
+        """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`."""
 
     @_abc_1.abstractmethod
     def AdoptFiles(

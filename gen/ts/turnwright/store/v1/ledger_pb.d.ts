@@ -490,7 +490,8 @@ export declare type EndTurnRequest = Message<"turnwright.store.v1.EndTurnRequest
   fence?: Fence | undefined;
 
   /**
-   * Number of the turn; 0: end a loop that has no open turn.
+   * Number of the turn; 0: none is open. Then `loop_end` ends the loop, or `next` opens its next turn, and `writes` are only for
+   * the former.
    *
    * @generated from field: uint32 turn = 4;
    */
@@ -520,7 +521,7 @@ export declare type EndTurnRequest = Message<"turnwright.store.v1.EndTurnRequest
 
   /**
    * Also opens the next turn, in the same transaction and at a revision after that of the end. Only if the loop goes
-   * on. Absent: BeginTurn opens it.
+   * on. Absent: another call opens it, with `turn` 0, or BeginTurn.
    *
    * @generated from field: optional turnwright.store.v1.NextTurn next = 8;
    */

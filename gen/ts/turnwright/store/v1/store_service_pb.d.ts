@@ -415,7 +415,7 @@ export declare const StoreService: GenService<{
     output: typeof ListWorkResponseSchema;
   },
   /**
-   * Opens the next turn of the active loop and writes entries in the same transaction.
+   * Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
    *
    * @generated from rpc turnwright.store.v1.StoreService.BeginTurn
    */
