@@ -147,8 +147,6 @@ class Transaction(Struct):
     """Whether a scope has followers, for which to publish a delta."""
     returns_view_change: ReturnView = ReturnView.NONE
     """Which view changes the answer to the request contains."""
-    empty_runs: set[int] = field(default_factory=set)
-    """The scopes of runs that the request has created and not written to: there is nothing to read."""
     stored: list[WrittenPaths] = field(default_factory=list)
     """The written entries, of followed scopes; all of them if `returns_view_change` is set."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)

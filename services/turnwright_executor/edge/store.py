@@ -26,17 +26,14 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import (
     ATTRIBUTES_BYTES_MAX,
-    EVENT_BODY_BYTES_MAX,
     PAGE_SIZE_MAX,
     RECORD_BYTES_MAX,
-    WHOLE_IN_EVENTS,
 )
 from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
-from turnwright_core.wire.owner_calls import run_changes_from_pb
 from turnwright_core.wire.runs import (
     loop_from_pb,
     model_from_pb,
@@ -81,9 +78,6 @@ class StoreLedger(StorePlans):
         self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, like_run: str, claims: bool
     ) -> CreatedRun:
         new = queue_pb2.NewRun(principal=caller.principal, tier=int(caller.tier), like_run=like_run)  # type: ignore[arg-type]
-        new.watch.filter = read_pb2.VIEW_FILTER_TIMELINE
-        new.watch.body_bytes_max = EVENT_BODY_BYTES_MAX
-        new.watch.whole_schemes[:] = WHOLE_IN_EVENTS
         if claims:
             version = self._schemes.version
             new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))
@@ -98,8 +92,7 @@ class StoreLedger(StorePlans):
                 claim = (await self._readable([answer.claim]))[0]
         if claim and answer.HasField("files"):
             claim = replace(claim, files=dict(zip(answer.files.paths, answer.files.hashes, strict=True)))
-        changes = run_changes_from_pb(answer.changes) if answer.HasField("changes") else None
-        return CreatedRun(answer, claim, changes)
+        return CreatedRun(answer, claim)
 
     async def claim(self, address: RunAddress) -> Claim:
         request = lease_pb2.ClaimRunRequest(

@@ -49,8 +49,6 @@ class CreatedRun(Struct, frozen=True):
 
     answer: queue_pb2.EnqueueLoopResponse
     claim: Claim | None = None
-    changes: RunChanges | None = None
-    """What the task has changed, if the store could tell: then a watch goes on from there."""
 
 
 class LeaseRenewal(Struct, frozen=True):

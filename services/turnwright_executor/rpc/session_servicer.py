@@ -18,7 +18,6 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.wire.entries import cursor_from_pb
-from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.effects import ClientToolEffect
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, check_floor
@@ -94,7 +93,7 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
         answer = await self._submit(wanted)
         address = RunAddress(wanted.project, answer.run.run)
         is_fresh = answer.created and not answer.duplicate and not answer.run.HasField("forked_from")
-        fresh = FreshRun(run_from_pb(answer.run), cursor_from_pb(answer.cursor)) if is_fresh else None
+        fresh = FreshRun(answer.run, cursor_from_pb(answer.cursor)) if is_fresh else None
         try:
             async with self._hubs.hold(address, fresh=fresh) as hub:
                 return answer, hub.cursor()

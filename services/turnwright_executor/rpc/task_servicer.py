@@ -22,7 +22,6 @@ from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
 from turnwright_core.runs import SessionState
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
-from turnwright_core.wire.runs import run_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import CreatedRun, Ledger
 from turnwright_executor.ports.workspaces import Admits, Locate
@@ -127,8 +126,7 @@ class TaskRpcs(Forwarding):
         """Where the events of the task begin, and what the run was doing then."""
         answer = created.answer
         address = RunAddress(answer.run.project, answer.run.run)
-        run, before = run_from_pb(answer.run), cursor_from_pb(answer.cursor)
-        fresh = FreshRun(run, before, created.changes) if answer.created else None
+        fresh = FreshRun(answer.run, cursor_from_pb(answer.cursor)) if answer.created else None
         try:
             async with self._hubs.hold(address, fresh=fresh) as hub:
                 # All events of a fresh run are numbered: the task's begin with the first.

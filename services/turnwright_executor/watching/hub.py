@@ -17,6 +17,7 @@ from typing import Final
 
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.types.v1 import run_pb2
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.coalesced_timers import heartbeat_due_s
@@ -148,10 +149,10 @@ class RunHub:
         DRAINING if closed meanwhile.
         """
         if fresh:
-            self._known.load(run_to_pb(fresh.run), ())
+            run = run_pb2.Run()
+            run.CopyFrom(fresh.run)
+            self._known.load(run, ())
             self._cursor = fresh.cursor
-            if fresh.changes:
-                await self._publish_changes(fresh.changes)
         else:
             await self._load()
         if self._closed:

@@ -15,7 +15,6 @@ from turnwright.types.v1 import entry_pb2, run_pb2, session_command_pb2, session
 from turnwright_core.chat.timeline import kind_of
 from turnwright_core.entries import STATES, Cursor, Entry, State
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import QUEUED, RUNNING, Loop, Run, SessionState
 from turnwright_core.session import Wait, session_state
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, merge_queue, queued_loop
@@ -37,11 +36,9 @@ SESSION_SCHEMES: Final = (EDIT_SCHEME, scheme_of(DRAFT))
 class FreshRun(Struct, frozen=True):
     """A run that was just created."""
 
-    run: Run
+    run: run_pb2.Run
     cursor: Cursor
     """Before its first change."""
-    changes: RunChanges | None = None
-    """The first ones, if they are known."""
 
 
 class RunFold(Struct):

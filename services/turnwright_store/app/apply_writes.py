@@ -299,9 +299,8 @@ class _PathStates:
         """Load the states of paths from what is stored."""
         known = self._by_path
         fresh = {path: self._place_of(path) for path in paths if path not in known}
-        is_empty = self._run.scope in self._tx.empty_runs
-        asked = {} if is_empty else self._prefetch(fresh)
-        found = {} if is_empty else rows.find_visible(self._tx.connection, self._run.id, fresh)
+        asked = self._prefetch(fresh)
+        found = rows.find_visible(self._tx.connection, self._run.id, fresh)
         # A path can have a view of an entry in another scope, and an entry in its own scope too.
         not_at_home = {
             path: place
@@ -342,8 +341,6 @@ class _PathStates:
     ) -> dict[str, rows.StoredPath]:
         found: dict[str, rows.StoredPath] = {}
         for scope, inside in _by_scope(places).items():
-            if scope in self._tx.empty_runs:
-                continue
             find = rows.find_in_own_scope if scope == self._run.scope else rows.find_in_scope
             found |= find(self._tx.connection, scope, inside, asked.get(scope))
         return found

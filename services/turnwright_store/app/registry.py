@@ -151,7 +151,6 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
     else:
         alias = generate_alias(tx, owner.project.name, settings.model)
     scope, revision = add_bumped_scope(tx, f"run:{owner.id}:{alias}")
-    tx.empty_runs.add(scope)
     run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
     runs.add_run(tx.connection, owner.id, scope, run)
     return runs.get_run(tx.connection, owner.project.name, alias)

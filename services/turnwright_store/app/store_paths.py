@@ -26,7 +26,6 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
 
     Raises LIMIT_EXCEEDED for more than so many entries in the run; None: as many as there are.
     """
-    tx.empty_runs.discard(run.scope)
     entering = [state.view for state in touched if state.view and not state.view.position]
     reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), len(entering))
     if entering and entries_max is not None and reached.positions > entries_max:

@@ -15,7 +15,6 @@ from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.owner_calls import (
     EndTurnCall,
     EntriesWritten,
-    ReturnView,
     TurnEnd,
     TurnEnded,
     TurnStart,
@@ -28,14 +27,10 @@ from turnwright_core.wire.owner_calls import (
     entries_written_from_pb,
     entries_written_to_pb,
     return_view_from_pb,
-    run_changes_to_pb,
     turn_ended_to_pb,
-    watch_changes_from_pb,
     write_entries_to_pb,
 )
 from turnwright_store.app import commands, leases, ledger, steering
-from turnwright_store.app.changes import changes_of
-from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.project_files import AT_ONCE_MAX, adopt_at_once, adopt_files
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
@@ -51,7 +46,6 @@ from turnwright_store.rpc.calls import (
     writes_of,
 )
 from turnwright_store.rpc.lease_servicer import claim_to_pb, claimant_of
-from turnwright_store.rpc.read_servicer import watched
 
 FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
@@ -97,31 +91,24 @@ class LedgerRpcs(Calls):
     async def EnqueueLoop(self, request: queue_pb2.EnqueueLoopRequest, _context: Any) -> queue_pb2.EnqueueLoopResponse:
         new = request.new if request.HasField("new") else None
         who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
-        wanted = watched(watch_changes_from_pb(new.watch)) if new else None
         small = self._service.small_projects
         for_owner = queue_pb2.EnqueueLoopResponse()
 
         def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
             for_owner.Clear()
-            tx.returns_view_change = ReturnView.PACKET if wanted else ReturnView.NONE
             settings = wire.loop_settings_from_pb(request.settings)
             run_settings = wire.run_settings_from_pb(request.run_settings)
-            address, is_new = address_of(request), wanted is not None
+            address, is_new = address_of(request), new is not None
             done = commands.enqueue_loop(
                 tx, self._rules, caller, address, request.prompt, settings, run_settings, is_new=is_new
             )
-            row = done.row
             if who:
-                granted = leases.claimed(tx, row, who, done.loop, done.model)
+                granted = leases.claimed(tx, done.row, who, done.loop, done.model)
                 for_owner.claim.CopyFrom(claim_to_pb(granted))
-                row = granted.run
                 if new and new.like_run and granted.constraints == [] and request.project in small:
-                    files, row = adopt_at_once(tx, self._rules, row, new.like_run)
+                    files = adopt_at_once(tx, self._rules, granted.run, new.like_run)
                     if files:
                         for_owner.files.CopyFrom(_files_to_pb(files, is_last=True))
-            delta = publish(tx, 0, row, shows_files=for_owner.HasField("files")) if wanted else None
-            if delta and wanted and (changes := changes_of([delta], done.cursor, wanted, self._rules)):
-                for_owner.changes.CopyFrom(run_changes_to_pb(changes))
             return queue_pb2.EnqueueLoopResponse(
                 run=wire.run_to_pb(done.row.run),
                 loop=wire.loop_to_pb(done.loop),
@@ -138,7 +125,7 @@ class LedgerRpcs(Calls):
             inline=True,
             caller=_principal_of(new) if new else None,
         )
-        # A repeated call does not get these: what they say may not hold any more.
+        # A repeated call does not get these: they may not hold any more.
         answer.MergeFrom(for_owner)
         if answer.HasField("claim"):
             schemes = self._service.newer_schemes(self._rules, request.new.claim.schemes_version)

@@ -1,4 +1,4 @@
-"""A run that an executor creates for a task: claimed in the same transaction, with what a watch would send first."""
+"""A run that an executor creates for a task: claimed in the same transaction, with the files of another run."""
 
 import pytest
 from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2, registry_pb2
@@ -6,20 +6,16 @@ from turnwright.types.v1 import entry_pb2
 
 from contract.store.harness import Run, act, as_tier, new_project, new_run, set_
 from contract.store.test_repeats import refused
-from contract.store.watcher import Watcher, plain
+from contract.store.watcher import Watcher
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason
 
 pytestmark = pytest.mark.asyncio
 
-TIMELINE = read_pb2.VIEW_FILTER_TIMELINE
 
-
-def new(owner="me", tier=entry_pb2.TIER_CLIENT, **more):
+def new(owner="me", tier=entry_pb2.TIER_CLIENT, like_run=""):
     claim = lease_pb2.ClaimRunRequest(owner=owner, address="here:1") if owner else None
-    return queue_pb2.NewRun(
-        claim=claim, principal="alice", tier=tier, watch=read_pb2.WatchChangesRequest(filter=TIMELINE, **more)
-    )
+    return queue_pb2.NewRun(claim=claim, principal="alice", tier=tier, like_run=like_run)
 
 
 async def create(client, project, **fields):
@@ -43,24 +39,14 @@ async def test_a_run_is_created_and_claimed_by_one_call(client):
 
 
 @pytest.mark.parametrize("owner", ["me", ""])
-async def test_the_changes_are_those_of_a_watch_from_before(client, owner):
+async def test_a_watch_from_before_it_tells_all_of_a_new_run(client, owner):
     project = await new_project(client)
-    answer = await create(client, project, new=new(owner, body_bytes_max=2))
+    answer = await create(client, project, new=new(owner))
     assert answer.HasField("claim") is bool(owner)
-    run = Run(client, project, "r")
-    watcher = Watcher(run, after=answer.cursor, filter=TIMELINE, body_bytes_max=2)
+    watcher = Watcher(Run(client, project, "r"), after=answer.cursor, filter=read_pb2.VIEW_FILTER_TIMELINE)
     first = await watcher.next()
-    first.ClearField("send_time")
-    for message in (first, answer.changes):
-        entries = [plain(entry) for entry in message.entries]
-        del message.entries[:]
-        message.entries.extend(entries)
-    assert first == answer.changes
-    assert first.entries[0].body == "do"
-    await watcher.close()
-    # And a watch that goes on after them has nothing to send but its cursor.
-    watcher = Watcher(run, after=answer.changes.cursor, filter=TIMELINE)
-    assert not (await watcher.next()).HasField("run")
+    assert [(entry.path, entry.body) for entry in first.entries] == [("run://r", "do it")]
+    assert (first.run.status, [loop.sequence for loop in first.loops]) == (102 if owner else 100, [1])
     await watcher.close()
 
 
@@ -85,7 +71,6 @@ async def test_a_repeated_call_gets_no_claim(client):
     again = await create(client, project, new=new("other"), request_id="id")
     assert first.HasField("claim")
     assert not again.HasField("claim")
-    assert not again.HasField("changes")
     assert again.run == first.run
 
 
@@ -111,27 +96,22 @@ async def test_a_run_adopts_files_with_its_claim(client, project):
     await first.enqueue()
     await first.claim()
     await first.write(set_("a.py", "a"), set_("b.py", "b"))
-    like = {"principal": "alice", "tier": entry_pb2.TIER_CLIENT, "like_run": "first"}
-    claim, watch = new().claim, new().watch
     # Whether the project has few files, the store learns from the first call that adopts them.
-    unknown = await create(client, project, new=queue_pb2.NewRun(claim=claim, watch=watch, **like))
+    unknown = await create(client, project, new=new(like_run="first"))
     assert not unknown.HasField("files")
     adopting = client.stream(
         "AdoptFiles", project=project, run="r", fence=unknown.claim.fence, like_run="first"
     )  # fmt: skip
     assert [part.paths async for part in adopting] == [["a.py", "b.py"]]
-    second = await create(client, project, run="r2", new=queue_pb2.NewRun(claim=claim, watch=watch, **like))
+    second = await create(client, project, run="r2", new=new(like_run="first"))
     run = Run(client, project, "r2", second.claim.fence.epoch)
     assert dict(zip(second.files.paths, second.files.hashes, strict=True)) == await files_of(run)
     assert second.files.last
-    # They are no part of the timeline, and the cursor is after them.
-    assert [entry.path for entry in second.changes.entries] == ["run://r2"]
-    assert second.changes.cursor == (await run.view()).cursor
     assert (await run.begin()).turn.number == 1
-    unclaimed = await create(client, project, run="r3", new=queue_pb2.NewRun(watch=watch, **like))
+    unclaimed = await create(client, project, run="r3", new=new("", like_run="first"))
     assert not unclaimed.HasField("files")
     ignored = registry_pb2.FileConstraint(pattern="b.py", kind="ignore")
     await client.call("SetFileConstraints", project=project, constraints=[ignored])
-    fourth = await create(client, project, run="r4", new=queue_pb2.NewRun(claim=claim, watch=watch, **like))
+    fourth = await create(client, project, run="r4", new=new(like_run="first"))
     assert not fourth.HasField("files")
     assert not await files_of(Run(client, project, "r4"))

@@ -10,7 +10,6 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
-from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -117,7 +116,6 @@ class NewRun(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLAIM_FIELD_NUMBER: _builtins.int
-    WATCH_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     TIER_FIELD_NUMBER: _builtins.int
     LIKE_RUN_FIELD_NUMBER: _builtins.int
@@ -133,22 +131,17 @@ class NewRun(_message.Message):
     def claim(self) -> _lease_pb2.ClaimRunRequest:
         """Claims the run in the same transaction; project and run are those of the loop. Absent: no claim."""
 
-    @_builtins.property
-    def watch(self) -> _read_pb2.WatchChangesRequest:
-        """The changes to return; project, run and cursor are those of the loop."""
-
     def __init__(
         self,
         *,
         claim: _lease_pb2.ClaimRunRequest | None = ...,
-        watch: _read_pb2.WatchChangesRequest | None = ...,
         principal: _builtins.str = ...,
         tier: _entry_pb2.Tier.ValueType = ...,
         like_run: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "watch", b"watch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "like_run", b"like_run", "principal", b"principal", "tier", b"tier", "watch", b"watch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "like_run", b"like_run", "principal", b"principal", "tier", b"tier"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
     _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015
@@ -167,7 +160,6 @@ class EnqueueLoopResponse(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
-    CHANGES_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """True if this call created the run."""
@@ -188,12 +180,6 @@ class EnqueueLoopResponse(_message.Message):
         """The claim, if one was requested; `run` and `loop` are as before it. Absent in the answer to a repeated call."""
 
     @_builtins.property
-    def changes(self) -> _read_pb2.WatchChangesResponse:
-        """With `new`: what the call has changed, the first message of a watch that begins at `cursor`. Absent in the answer to
-        a repeated call, or if it has to be read.
-        """
-
-    @_builtins.property
     def files(self) -> _ledger_pb2.AdoptFilesResponse:
         """With `claim`: the adopted files, all of them. Absent if there is none, or if they have to be adopted by a call of
         their own.
@@ -207,21 +193,16 @@ class EnqueueLoopResponse(_message.Message):
         created: _builtins.bool = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         claim: _lease_pb2.ClaimRunResponse | None = ...,
-        changes: _read_pb2.WatchChangesResponse | None = ...,
         files: _ledger_pb2.AdoptFilesResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_claim", b"_claim", "_files", b"_files", "changes", b"changes", "claim", b"claim", "cursor", b"cursor", "files", b"files", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "_files", b"_files", "claim", b"claim", "cursor", b"cursor", "files", b"files", "loop", b"loop", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_claim", b"_claim", "_files", b"_files", "changes", b"changes", "claim", b"claim", "created", b"created", "cursor", b"cursor", "files", b"files", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "_files", b"_files", "claim", b"claim", "created", b"created", "cursor", b"cursor", "files", b"files", "loop", b"loop", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__changes: _TypeAlias = _typing.Literal["changes"]  # noqa: Y015
-    _WhichOneofArgType__changes: _TypeAlias = _typing.Literal["_changes", b"_changes"]  # noqa: Y015
     _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
     _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015
     _WhichOneofReturnType__files: _TypeAlias = _typing.Literal["files"]  # noqa: Y015
     _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__changes) -> _WhichOneofReturnType__changes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
     @_typing.overload

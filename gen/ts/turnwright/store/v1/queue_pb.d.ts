@@ -6,7 +6,6 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import type { Message } from "@bufbuild/protobuf";
 import type { LoopSettings, RunSettings } from "../../types/v1/settings_pb.js";
 import type { ClaimRunRequest, ClaimRunResponse } from "./lease_pb.js";
-import type { WatchChangesRequest, WatchChangesResponse } from "./read_pb.js";
 import type { Entry, Tier } from "../../types/v1/entry_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
@@ -97,23 +96,16 @@ export declare type NewRun = Message<"turnwright.store.v1.NewRun"> & {
   claim?: ClaimRunRequest | undefined;
 
   /**
-   * The changes to return; project, run and cursor are those of the loop.
-   *
-   * @generated from field: turnwright.store.v1.WatchChangesRequest watch = 2;
-   */
-  watch?: WatchChangesRequest | undefined;
-
-  /**
    * Principal that the executor acts for: the loop is queued on its behalf.
    *
-   * @generated from field: string principal = 3;
+   * @generated from field: string principal = 2;
    */
   principal: string;
 
   /**
    * Tier of that principal, at least `client`.
    *
-   * @generated from field: turnwright.types.v1.Tier tier = 4;
+   * @generated from field: turnwright.types.v1.Tier tier = 3;
    */
   tier: Tier;
 
@@ -121,7 +113,7 @@ export declare type NewRun = Message<"turnwright.store.v1.NewRun"> & {
    * Run of the project whose files are adopted with the claim, see AdoptFilesRequest; if the project has no file
    * constraints and few files. Empty: none.
    *
-   * @generated from field: string like_run = 5;
+   * @generated from field: string like_run = 4;
    */
   likeRun: string;
 };
@@ -174,18 +166,10 @@ export declare type EnqueueLoopResponse = Message<"turnwright.store.v1.EnqueueLo
   claim?: ClaimRunResponse | undefined;
 
   /**
-   * With `new`: what the call has changed, the first message of a watch that begins at `cursor`. Absent in the answer to
-   * a repeated call, or if it has to be read.
-   *
-   * @generated from field: optional turnwright.store.v1.WatchChangesResponse changes = 6;
-   */
-  changes?: WatchChangesResponse | undefined;
-
-  /**
    * With `claim`: the adopted files, all of them. Absent if there is none, or if they have to be adopted by a call of
    * their own.
    *
-   * @generated from field: optional turnwright.store.v1.AdoptFilesResponse files = 7;
+   * @generated from field: optional turnwright.store.v1.AdoptFilesResponse files = 6;
    */
   files?: AdoptFilesResponse | undefined;
 };
