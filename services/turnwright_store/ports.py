@@ -241,10 +241,6 @@ class Database(Protocol):
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         """Subscribe to commits that bump one of these scopes; `follows` is one whose deltas are wanted."""
 
-    @property
-    def notifications(self) -> int:
-        """How often subscribers were woken, or would have been: unchanged, nothing was committed meanwhile."""
-
     def stats(self) -> Stats:
         """Counters since the start."""
 

@@ -128,16 +128,13 @@ class Watches:
 
         The first message is sent at once, so that a watcher without a cursor gets one.
         """
-        before = database.notifications
         run = await database.read(partial(get_run, project=address.project, alias=address.run), inline=True)
         subscription = database.subscribe((run.scope, run.project_scope, run.global_scope), follows=run.scope)
         try:
-            now = run.cursor(rules_now().incarnation)
-            # Who begins at the head is read nothing for, unless somebody has committed meanwhile.
-            is_woken = after not in (None, now) or database.notifications != before
-            after = after or now
+            after = after or run.cursor(rules_now().incarnation)
             clock_s = asyncio.get_running_loop().time
             due_s = clock_s()
+            is_woken = True
             while True:
                 subscription.woken.clear()
                 rules = rules_now()
@@ -180,12 +177,7 @@ class Watches:
 def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> RunChanges | None:
     """A message from the deltas of the last commits; None if the database must be read."""
     deltas = subscription.take_deltas()
-    return changes_of(cast("Sequence[CommitDelta]", deltas), after, wanted, rules) if deltas else None
-
-
-def changes_of(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, rules: StoreRules) -> RunChanges | None:
-    """What commits have changed since a cursor; None if the database must be read."""
-    merged = merge(deltas, after, wanted, rules.hidden_schemes)
+    merged = merge(cast("Sequence[CommitDelta]", deltas), after, wanted, rules.hidden_schemes) if deltas else None
     if merged is None:
         return None
     row = merged.row

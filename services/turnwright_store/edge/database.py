@@ -149,10 +149,6 @@ class SqliteDatabase:
         self._health.raise_if_damaged()
         return to_fault(error)
 
-    @property
-    def notifications(self) -> int:
-        return self._wakeups.notifications
-
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         return self._wakeups.subscribe(scopes, follows)
 

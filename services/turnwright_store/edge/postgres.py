@@ -88,10 +88,6 @@ class PostgresDatabase:
     async def integrity_check(self) -> None:
         """Nothing, as above."""
 
-    @property
-    def notifications(self) -> int:
-        return self._wakeups.notifications
-
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         return self._wakeups.subscribe(scopes, follows)
 

@@ -70,9 +70,5 @@ class ReadOnlyDatabase:
         """Never woken: this process commits nothing."""
         return self._wakeups.subscribe(scopes, follows)
 
-    @property
-    def notifications(self) -> int:
-        return self._wakeups.notifications
-
     def stats(self) -> Stats:
         return Stats(self._link.statements, 0, 0)

@@ -69,8 +69,6 @@ class Wakeups:
     def __init__(self) -> None:
         self._by_scope: defaultdict[int, set[ScopeSubscription]] = defaultdict(set)
         self._followed: Counter[int] = Counter()
-        self.notifications = 0
-        """How often it was called to wake somebody."""
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> ScopeSubscription:
         subscription = ScopeSubscription(self, scopes, follows)
@@ -94,14 +92,12 @@ class Wakeups:
 
     def wake(self, scopes: Collection[int], deltas: Mapping[int, ScopeDelta] = _NO_DELTAS) -> None:
         """Wake subscribers of these scopes, and wildcard subscribers; `deltas` are for followers, by scope."""
-        self.notifications += 1
         for scope in (*scopes, ANY_SCOPE) if scopes else ():
             for subscription in self._by_scope.get(scope, ()):
                 subscription.notify(scopes, delta=deltas.get(subscription.follows))
 
     def wake_all(self) -> None:
         """Wake everybody: notifications may have been missed."""
-        self.notifications += 1
         for subscriptions in self._by_scope.values():
             for subscription in subscriptions:
                 subscription.notify((), missed=True)

@@ -56,10 +56,6 @@ class Deaf:
     def __init__(self, database):
         self.read, self._database = database.read, database
 
-    @property
-    def notifications(self):
-        return self._database.notifications
-
     def subscribe(self, scopes, follows=0):
         del follows
         return self._database.subscribe(scopes)
