@@ -17,7 +17,6 @@ from typing import Final
 
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import run_pb2
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.coalesced_timers import heartbeat_due_s
@@ -139,8 +138,7 @@ class RunHub:
         """Consecutive crashes of the feed."""
         self._aborting = 0
         """Sequence of the loop whose abort was requested; 0: none."""
-        self._told_abort: Callable[[int], None] | None = None
-        """The owner of the run, if it is here."""
+        self._report_abort: Callable[[int], None] | None = None
 
     async def open(self, fresh: FreshRun | None = None) -> None:
         """Load the state and follow the change feed from there.
@@ -149,9 +147,7 @@ class RunHub:
         DRAINING if closed meanwhile.
         """
         if fresh:
-            run = run_pb2.Run()
-            run.CopyFrom(fresh.run)
-            self._known.load(run, ())
+            self._known.load(fresh.run, ())
             self._cursor = fresh.cursor
         else:
             await self._load()
@@ -213,11 +209,11 @@ class RunHub:
             async with asyncio.timeout(CAUGHT_UP_TIMEOUT_S):
                 await self.until(lambda hub: hub._cursor.run_revision >= cursor.run_revision)  # noqa: SLF001 - a hub's own
 
-    def report_abort(self, told: Callable[[int], None] | None) -> None:
-        """From now on call this with the loop that the feed reports a request to abort of, and for one before."""
-        self._told_abort = told
-        if told and self._aborting:
-            told(self._aborting)
+    def report_abort(self, report: Callable[[int], None] | None) -> None:
+        """Call this with each loop that somebody has requested to abort, as the feed reports it."""
+        self._report_abort = report
+        if report and self._aborting:
+            report(self._aborting)
 
     async def ended(self, paths: Sequence[str]) -> None:
         """Wait until one of these entries ends; one that has already ended does not count.
@@ -330,7 +326,7 @@ class RunHub:
             self.starts += 1
         if changes.run:
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
-            self.report_abort(self._told_abort)
+            self.report_abort(self._report_abort)
         self._cursor = changes.cursor
         self._fed_signal.notify()
         self.wake()

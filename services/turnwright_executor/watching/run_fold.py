@@ -15,7 +15,7 @@ from turnwright.types.v1 import entry_pb2, run_pb2, session_command_pb2, session
 from turnwright_core.chat.timeline import kind_of
 from turnwright_core.entries import STATES, Cursor, Entry, State
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import QUEUED, RUNNING, Loop, Run, SessionState
+from turnwright_core.runs import QUEUED, RUNNING, Loop, SessionState
 from turnwright_core.session import Wait, session_state
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, merge_queue, queued_loop
 from turnwright_core.text import scheme_of
@@ -70,6 +70,8 @@ class RunFold(Struct):
 
     def load(self, run: run_pb2.Run, entries: Iterable[Entry], queue: Iterable[QueuedCommand] = ()) -> None:
         """Replace the state by what the store has now; a message that still streams is kept."""
+        given, run = run, run_pb2.Run()
+        run.CopyFrom(given)
         # A snapshot has the state in a field of its own, which events keep up to date.
         run.ClearField("state")
         partial = self.view.partial

@@ -8,7 +8,7 @@ from sql_counter import seen_transactions
 pytestmark = pytest.mark.asyncio
 
 TURNS = 12
-STATEMENTS_OF_A_RUN_MAX = 75
+STATEMENTS_OF_A_RUN_MAX = 80
 """Of one turn, all of them counted."""
 
 STATEMENTS_MAX = 20
@@ -60,6 +60,6 @@ async def test_the_start_and_the_end_of_a_run_are_few_transactions(tmp_path):
                 assert (await services.until(await services.act(run=f"r{number}"))).status == 200
             committed = [transaction for transaction in seen if "search" not in str(transaction)]
     made = [sum(statement.startswith("INSERT") for statement in transaction) for transaction in committed]
-    # Created and claimed, followed, begun, sent and ended.
-    assert [count > 0 for count in made] == [True, False, True, True, True], committed
+    # Created and claimed, begun, sent and ended; and two that follow it.
+    assert sorted(count > 0 for count in made) == [False] * 2 + [True] * 4, committed
     assert sum(map(len, committed)) <= STATEMENTS_OF_A_RUN_MAX, committed
