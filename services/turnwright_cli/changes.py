@@ -57,7 +57,6 @@ class FileChanges(Struct):
 
 
 def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> FileChanges:
-    """What the commands of a loop created, changed and removed."""
     found: dict[str, FileChange] = {}
     changes = FileChanges([])
     unknown: set[str] = set()
@@ -137,7 +136,6 @@ class RecordedChange(Struct, frozen=True):
 
 
 async def recorded_changes(client: Client, project: str, run: str) -> list[RecordedChange]:
-    """The changes of a run, in their order."""
     entries = [entry async for entry in client.list_entries(project, run, "log://**", bodies=False)]
     return [change for entry in sorted(entries, key=lambda one: one.position) for change in changes_of_entry(entry)]
 
@@ -199,7 +197,6 @@ def _note(out: Console, text: str) -> None:
 
 
 async def undo(call: Invocation, *, run: str, turn: int) -> int:
-    """Exits with 1 if some files stay as they are, and with 5 if all do."""
     async with open_run(call, run) as (client, project, found):
         record = await undone(client, project, found.run, turn)
     if call.as_json:

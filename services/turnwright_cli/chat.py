@@ -19,14 +19,13 @@ from turnwright_cli.exit_codes import FailureError, advice_after, failure_of, us
 from turnwright_cli.following import Follower
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.joining import announce
 from turnwright_cli.keyboard import Keyboard
 from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompting import Prompter
 from turnwright_cli.render import TextScreen
 from turnwright_cli.run_list import full_alias, names_of_models, names_of_runs
-from turnwright_cli.session import open_session
+from turnwright_cli.session import announce, open_session
 from turnwright_cli.tasks import LoopToFollow, changes_of, has_terminal, waiting_loop
 from turnwright_client import Client, QueuedLoop
 from turnwright_core.errors import TurnwrightError
@@ -142,13 +141,11 @@ class _Chat:
         await state.refresh(self._client)
 
     async def _decide(self) -> None:
-        """Ask about what waits, and follow its loop."""
         with self._keys.watched() as stop:
             await self._follow(await waiting_loop(self._client, self._state.project, self._state.its_run()), stop)
         await self._state.refresh(self._client)
 
     async def _retry(self) -> None:
-        """Take the latest message and its answer away, send the message again, and follow it."""
         with self._keys.watched() as stop:
             run = self._state.its_run()
             answer = await self._client.submit(self._state.project, run, regenerate=session_command_pb2.Regenerate())
@@ -168,7 +165,6 @@ class _Chat:
             self._say(_STILL_WAITS, "yellow")
 
     async def _recall(self) -> None:
-        """What a run that is continued was about."""
         answer = await self._state.refresh(self._client)
         put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(answer.run.loop.prompt, 200)}"))
 

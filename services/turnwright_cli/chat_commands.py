@@ -72,7 +72,6 @@ class ChatState(Struct):
     _plan: str = ""
 
     async def refresh(self, client: Client) -> query_pb2.GetRunResponse:
-        """Read what the run is like now."""
         self._answer = await client.get_run(self.project, self.its_run(), turns_max=TURNS_READ)
         plans = [progress_words(plan) async for plan in client.list_plans(self.project, self.run)]
         self._plan = next(filter(None, plans), "")
@@ -85,7 +84,6 @@ class ChatState(Struct):
         return self.run
 
     def loop_settings(self, prompt: str) -> settings_pb2.LoopSettings:
-        """Those of the loop that a message begins."""
         return settings_pb2.LoopSettings(
             model=self.model,
             yolo=self.yolo,
@@ -105,7 +103,6 @@ class ChatState(Struct):
         return self.model or (answer.run.loop.settings.model or answer.run.settings.model if answer else "")
 
     def status(self) -> str:
-        """Model, run, how full the context is, and the cost."""
         answer = self._answer if self.run else None
         parts = [self.model_name() or "no model: /model NAME", self.run or "new run"]
         parts += _context(answer) if answer else []

@@ -68,7 +68,6 @@ class ChatInput:
 
 
 def _history(file: Path) -> FileHistory:
-    """What was typed before, readable by its owner alone."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.touch(mode=0o600)
     return FileHistory(str(file))

@@ -26,7 +26,6 @@ _VARIABLE: Final = "_TURNWRIGHT_COMPLETE"
 
 
 def print_script(_call: Invocation, *, shell: str) -> int:
-    """Print what a shell evaluates to complete the commands."""
     from turnwright_cli.app import app  # noqa: PLC0415 - it names this function
 
     made = get_completion_class(shell)
@@ -37,12 +36,10 @@ def print_script(_call: Invocation, *, shell: str) -> int:
 
 
 def runs(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The runs of the project that begin like this."""
     return _offered(context, incomplete, _runs)
 
 
 def models(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    """The models that begin like this."""
     return _offered(context, incomplete, _models)
 
 

@@ -47,7 +47,6 @@ class TaskDefaults(Struct, frozen=True, forbid_unknown_fields=True):
     max_seconds: Annotated[float, Meta(ge=0)] | None = None
 
     def limits(self, **given: Any) -> dict[str, Any]:
-        """Those of a task, as far as none are given."""
         names = ("max_turns", "max_tokens", "max_cost", "max_seconds")
         return {name: getattr(self, name) if given.get(name) is None else given[name] for name in names}
 
@@ -116,7 +115,6 @@ def _task_table(file: Path, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(file: Path) -> Mapping[str, Any]:
-    """What a file says; nothing if there is none. Raises SettingsError."""
     try:
         with file.open("rb") as opened:
             text = opened.read(_BYTES_MAX + 1).decode()
@@ -135,7 +133,6 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 
 def _variables(file: Path, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Variables and their values. Raises SettingsError for anything but plain values and the known tables."""
     for key, value in found.items():
         if key == "task":
             continue

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import os
 import shutil
 import subprocess
@@ -24,17 +23,19 @@ from rich.console import Console
 from rich.text import Text
 from turnwright.types.v1 import settings_pb2
 
+from turnwright_cli.changes import recorded_changes, show_changes
 from turnwright_cli.config import CliSettings
-from turnwright_cli.effects import diff_view
 from turnwright_cli.exit_codes import DONE, FAILED, FailureError
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
+from turnwright_cli.session import open_session
 from turnwright_cli.tasks import has_terminal, run_task
 from turnwright_core.kit.settings import PREFIX
 from turnwright_store.config import MODEL_PREFIX
 
 MODEL: Final = "demo"
+RUN: Final = "demo"
 VENDOR_MODEL: Final = "scripted/demo"
 PROMPT: Final = "The test of this project fails. Find the bug, fix it, and show that the test passes."
 TEST_TIMEOUT_S: Final = 60.0
@@ -59,11 +60,14 @@ async def _show(out: Console, scratch: Path, source: Path | None) -> None:
     root = scratch / "project"
     with as_file(files("turnwright_cli") / "demo" / "project") as bundled:
         shutil.copytree(source or bundled, root, ignore=_IGNORED)
-    before = _texts(root)
+    settings = CliSettings(home=scratch / "home")
     await _red(out, root)
-    await _work(out, root, scratch / "home")
+    await _work(out, root, settings)
     await _green(out, root)
-    _show_diff(out, before, _texts(root))
+    out.print(Text("\nWhat changed:", style="bold"))
+    async with open_session(settings, reads=()) as session:
+        if project := await session.client.find_project(str(root)):
+            show_changes(out, await recorded_changes(session.client, project.name, RUN))
     out.print(Text("The demo is complete: red, repaired, green.", style="bold green"))
 
 
@@ -85,11 +89,11 @@ async def _red(out: Console, root: Path) -> None:
         raise FailureError(FAILED, "The project's test passes already: there is nothing to show.")
 
 
-async def _work(out: Console, root: Path, home: Path) -> None:
+async def _work(out: Console, root: Path, cli_settings: CliSettings) -> None:
     out.print(Text(f'\nNow the model is asked: "{PROMPT}"', style="bold"))
     settings = settings_pb2.LoopSettings(model=MODEL, yolo=True, no_interaction=not has_terminal())
     run_settings = settings_pb2.RunSettings()
-    exit_code = await run_task(CliSettings(home=home), str(root), PROMPT, settings, run_settings=run_settings)
+    exit_code = await run_task(cli_settings, str(root), PROMPT, settings, run_settings=run_settings, run=RUN)
     if exit_code != DONE:
         raise FailureError(FAILED, f"The run did not finish (it would exit with {exit_code}).")
 
@@ -116,22 +120,3 @@ async def _own_test(out: Console, root: Path) -> bool:
     passed = done.returncode == 0
     out.print(Text(safe_text(done.stdout).strip(), style="green" if passed else "red"))
     return passed
-
-
-def _texts(root: Path) -> dict[str, str]:
-    found = (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
-    visible = (path for path in found if not path.relative_to(root).parts[0].startswith("."))
-    return {path.relative_to(root).as_posix(): path.read_text("utf-8", "replace") for path in visible}
-
-
-def _show_diff(out: Console, before: dict[str, str], after: dict[str, str]) -> None:
-    out.print(Text("\nWhat changed:", style="bold"))
-    out.print(diff_view("".join(_patches(before, after)), styled=out.is_terminal))
-
-
-def _patches(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
-    for path in sorted(before.keys() | after.keys()):
-        old, new = before.get(path, ""), after.get(path, "")
-        yield from difflib.unified_diff(
-            old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{path}", f"b/{path}"
-        )

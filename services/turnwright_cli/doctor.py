@@ -15,11 +15,10 @@ from turnwright.executor.v1 import query_pb2
 from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.joining import differing_variables
 from turnwright_cli.models import context_words
 from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import LOG_FILE, open_session
+from turnwright_cli.session import LOG_FILE, differing_variables, open_session
 from turnwright_cli.stack import START_ORDER, setting_fields, settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import PREFIX, Settings, load
@@ -103,7 +102,6 @@ def _lines(settings: Settings) -> list[str]:
 
 
 def _own_services() -> set[str]:
-    """The settings that services started here would have."""
     return {line for name in START_ORDER for line in _lines(load(settings_class(name)))}
 
 

@@ -58,7 +58,6 @@ def _called(proposal: proposal_pb2.Proposal) -> str:
 
 
 def how_to_accept(proposal: proposal_pb2.Proposal) -> str:
-    """The option of `resolve` that accepts the proposal."""
     return "--answer TEXT" if proposal.WhichOneof("effect") == "question" else "--accept"
 
 
@@ -73,7 +72,6 @@ def is_cut(proposal: proposal_pb2.Proposal) -> bool:
 
 
 def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
-    """All texts of a proposal that may be long."""
     yield proposal.body
     yield proposal.command.command
     yield from (change.patch for change in proposal.files.changes)

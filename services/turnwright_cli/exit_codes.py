@@ -50,7 +50,6 @@ def usage(message: str) -> FailureError:
 
 
 def failure_of(error: TurnwrightError) -> FailureError:
-    """The exit code of an error, and a sentence with what to do next."""
     values, hint = error.metadata, _ADVICE.get(error.reason, "")
     if error.reason is Reason.LIMIT_EXCEEDED and values.get("limit"):
         unit = f" {values['unit']}" if values.get("unit") else ""

@@ -26,7 +26,6 @@ WIDTH_MIN: Final = 20
 
 
 async def explain(call: Invocation, *, run: str, turn: int, following: bool, full: bool) -> int:
-    """The packet of a turn, of the latest where none is named, or of the next one."""
     async with open_run(call, run, "assembler", reads=not following) as (client, project, found):
         run = found.run
         if following:
@@ -47,7 +46,6 @@ async def explain(call: Invocation, *, run: str, turn: int, following: bool, ful
 
 
 def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
-    """Sentences, then a row for each piece, the largest first."""
     for sentence in (heading(run, explanation), budget_words(explanation), *change_words(explanation)):
         write_line(safe_line(sentence))
     by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))
@@ -87,7 +85,6 @@ class ReplayCounts(Struct):
     not_stored: int = 0
 
     def progress(self) -> str:
-        """For the status line."""
         return f"turn {self.compared + 1} of {self.turns}"
 
     def count(self, explanation: pb.PacketExplanation | None) -> bool:
@@ -101,7 +98,6 @@ class ReplayCounts(Struct):
 
 
 async def replay(call: Invocation, *, run: str) -> int:
-    """Assemble the packet of every stored turn again, and compare it with what was sent."""
     async with open_run(call, run, "assembler", reads=True) as (client, project, found):
         run = found.run
         counts = ReplayCounts(found.turn)

@@ -167,7 +167,6 @@ class Follower:
         return not self._yolo or proposal.turn <= self._queued.state.turn
 
     async def _decide(self, person: Prompter, proposal: proposal_pb2.Proposal) -> bool:
-        """Take a decision; False if it is left for later."""
         decision = await self._taken(person, proposal)
         # From here on the event about the decision is our own.
         self._asked = ""

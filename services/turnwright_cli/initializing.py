@@ -32,7 +32,6 @@ LIST_BYTES_MAX: Final = 1024 * 1024
 
 
 async def init(_call: Invocation, *, url: str | None, force: bool) -> int:
-    """Write the first server that answers. Raises FailureError if none does, or if there is a file already."""
     file = config_file()
     if file.exists() and not force:
         raise usage(f"{file} exists already. Edit it, or replace it with --force.")
@@ -81,6 +80,5 @@ def _write(file: Path, url: str, model: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML."""
     # JSON escapes are those of TOML, except for what is no character.
     return json.dumps(re.sub(r"[\ud800-\udfff]", "", text), ensure_ascii=False)

@@ -128,7 +128,6 @@ async def abort_run(call: Invocation, *, run: str) -> int:
 
 
 def budget_words(budget: budget_pb2.Budget) -> str:
-    """The limits of a budget in a line."""
     parts = [
         f"{budget.turns_max} turns" if budget.turns_max else "",
         f"{budget.tokens_max:,} tokens" if budget.tokens_max else "",
@@ -150,7 +149,6 @@ RECORDS: Final = "log://**"
 
 
 def show_turns(out: Console, answer: query_pb2.GetRunResponse, entries: Iterable[entry_pb2.Entry]) -> None:
-    """Print the turns of an answer, oldest first, each with the records in it."""
     icons = "utf" in (out.encoding or "").lower()
     records = sorted(entries, key=lambda entry: entry.position)
     oldest = answer.turns[-1].number if answer.turns else 0
@@ -164,7 +162,6 @@ def show_turns(out: Console, answer: query_pb2.GetRunResponse, entries: Iterable
 
 
 def call_words(calls: settings_pb2.CallStyle.ValueType) -> str:
-    """How a model calls tools, as --calls writes it."""
     return settings_pb2.CallStyle.Name(calls).removeprefix("CALL_STYLE_").lower() if calls else "tags"
 
 
@@ -177,7 +174,6 @@ _SOURCES: Final[Mapping[int, str]] = {
 
 
 def _expected(result: turn_pb2.TurnResult) -> list[str]:
-    """How many tokens the prompt was expected to take, and by what."""
     source = _SOURCES.get(result.token_source)
     tokens = round(result.packet_tokens * result.calibration)
     return [f"{tokens:,} tokens expected by {source}"] if source else []

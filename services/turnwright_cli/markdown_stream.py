@@ -42,7 +42,6 @@ class MarkdownStream:
         self._redraw: asyncio.TimerHandle | None = None
 
     def feed(self, text: str) -> None:
-        """Show a piece of text."""
         self._text += text
         while done := finished_part(self._text):
             shown, self._text = done

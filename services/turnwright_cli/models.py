@@ -14,7 +14,7 @@ from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import complain, show_lines, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import Session, open_session
-from turnwright_cli.tables import Cell, Column, show_table
+from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.runs import model_from_pb
@@ -46,12 +46,10 @@ async def list_models(call: Invocation) -> int:
     rows = []
     for model in models:
         check = checks.get(model.alias)
-        problem = "not checked" if check is None else "" if check.usable else check.problem or "not usable"
+        usable = "not checked" if check is None else "yes" if check.usable else check.problem or "not usable"
         known = check.model if check and check.HasField("model") else model
-        usable = Cell(problem or "yes", "red" if problem else "green")
-        rows.append(
-            (model.alias, model.vendor_model, context_words(known), output_words(known), can_words(known), usable)
-        )
+        facts = (context_words(known), output_words(known), can_words(known))
+        rows.append((model.alias, model.vendor_model, *facts, usable))
     show_table(
         tuple(map(Column, ("alias", "vendor/model", "context", "output", "can", "usable"))),
         rows,
@@ -67,7 +65,6 @@ async def add_model(call: Invocation, *, alias: str, **options: Any) -> int:
 
 
 async def set_model(call: Invocation, *, alias: str, **options: Any) -> int:
-    """Change fields of a model; the others stay. Raises FailureError if it does not exist."""
     async with open_session(call.settings) as session:
         known = {model.alias: model for model in await session.client.list_models()}
         if alias not in known:
@@ -98,7 +95,6 @@ def _say_model(call: Invocation, model: model_pb2.Model) -> int:
 
 
 async def remove_model(call: Invocation, *, alias: str) -> int:
-    """Remove a model; runs that use it need another one from their next loop on."""
     async with open_session(call.settings) as session:
         await session.client.remove_model(alias)
         left = await session.client.list_models()
@@ -111,7 +107,6 @@ async def remove_model(call: Invocation, *, alias: str) -> int:
 
 
 def context_words(model: model_pb2.Model) -> str:
-    """The context window of a model in tokens, and whether that is known or assumed."""
     known = f"{model.context_length:,}" if model.context_length else f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
     if (window := model_from_pb(model).window) != model.context_length:
         return f"{window:,} (named in a refusal; else {known})"
@@ -119,11 +114,9 @@ def context_words(model: model_pb2.Model) -> str:
 
 
 def output_words(model: model_pb2.Model) -> str:
-    """The longest reply of a model in tokens; empty if unknown."""
     return f"{model.output_tokens_max:,}" if model.output_tokens_max else ""
 
 
 def can_words(model: model_pb2.Model) -> str:
-    """What a model can and cannot do, as far as that is known."""
     known = ((name, getattr(model.capabilities, name)) for name in CAPABILITIES if model.capabilities.HasField(name))
     return ", ".join(name.replace("_", " ") if can else f"no {name.replace('_', ' ')}" for name, can in known)

@@ -199,7 +199,6 @@ def _bars(explanation: pb.PacketExplanation, width: int, styled: bool) -> Iterat
 
 
 def _window_bar(explanation: pb.PacketExplanation, cells: int) -> Text:
-    """Used, free, and reserved for the reply."""
     expected = _expected(explanation)
     window = max(1, explanation.context_length, expected)
     used, ceiling = (round(tokens * cells / window) for tokens in (expected, max(expected, explanation.ceiling)))
@@ -207,7 +206,6 @@ def _window_bar(explanation: pb.PacketExplanation, cells: int) -> Text:
 
 
 def _kinds_bar(explanation: pb.PacketExplanation, cells: int, styled: bool) -> Text:
-    """A stacked bar of the kinds, in the order in which they first occur."""
     first = {piece.kind: index for index, piece in reversed(list(enumerate(explanation.pieces)))}
     totals = sorted(explanation.kinds, key=lambda total: first.get(total.kind, len(first)))
     whole = max(1, sum(total.tokens for total in totals))
@@ -228,7 +226,6 @@ def _same_bar(explanation: pb.PacketExplanation, cells: int) -> Text:
 
 
 def _legend(explanation: pb.PacketExplanation, width: int, styled: bool) -> Iterator[Text]:
-    """What the letters mean, with totals."""
     line = Text()
     for total in explanation.kinds:
         words = words_of(total.kind)

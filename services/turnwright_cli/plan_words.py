@@ -81,7 +81,6 @@ def item_line(item: plan_pb2.PlanItem) -> str:
 
 
 def plan_lines(plan: plan_pb2.Plan) -> Iterator[Text]:
-    """A whole plan: its title, body and deltas."""
     mode = f", mode {safe_line(plan.mode)}" if plan.mode else ""
     yield Text(plan_title(plan) + mode, style="bold")
     if plan.kind != plan_pb2.PLAN_KIND_ITEMS:

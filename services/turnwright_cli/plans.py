@@ -23,7 +23,6 @@ _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "tex
 
 
 async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) -> int:
-    """Show all current plans of a run, or one of them in any version."""
     async with open_run(call, run, reads=True) as (client, project, found):
         if plan_id or version:
             plans = [await client.get_plan(project, found.run, plan_id=plan_id, version=version)]
@@ -89,7 +88,6 @@ async def update_plan(call: Invocation, *, run: str, text: str | None, file: Pat
 
 
 async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
-    """Remove a plan; prints what it was."""
     async with open_run(call, run) as (client, project, found):
         plan = await client.get_plan(project, found.run, plan_id=plan_id)
         await client.remove_plan(project, found.run, plan_id=plan_id)

@@ -58,7 +58,6 @@ def session_line(entry: entry_pb2.Entry, *, icons: bool) -> Text | None:
 
 
 def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
-    """Tool, target, status, and the beginning of the result."""
     attributes = attributes_of(entry)
     line = _command(entry, attributes, icons=icons)
     words = filter(None, (str(_status(entry, attributes)), _outcome(entry)))
@@ -69,7 +68,6 @@ def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
 
 
 def _command(entry: entry_pb2.Entry, attributes: Mapping[str, Any], *, icons: bool) -> Text:
-    """Whether it succeeded, the tool, and the target."""
     icon, word, style = SETTLED.get(entry.state, _OPEN)
     target = safe_line(str(attributes.get("target") or ""), TARGET_CHARS)
     tool = f" {_tool(entry, attributes)}"
@@ -82,7 +80,6 @@ def _result_line(entry: entry_pb2.Entry) -> str:
 
 
 def _outcome(entry: entry_pb2.Entry) -> str:
-    """The word of an outcome; its status stands beside it."""
     return safe_line(entry.outcome.removesuffix(f":{entry.status}"))
 
 
@@ -116,5 +113,4 @@ def attributes_of(entry: entry_pb2.Entry) -> Mapping[str, Any]:
 
 
 def _tool(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> str:
-    """The name of the tool, from the attributes, or else from the path."""
     return safe_line(str(attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]))

@@ -219,7 +219,6 @@ class TextScreen(Screen):
             self._reader = reply_reader()
 
     def delta(self, event: Event) -> None:
-        """Streamed text: reasoning in italics, content plain."""
         delta = event.stream_delta.delta
         kind = delta.WhichOneof("change")
         if kind in (CONTENT, REASONING):

@@ -72,7 +72,6 @@ async def names_of_runs(client: Client, project: str) -> list[tuple[str, str]]:
 
 
 async def names_of_models(client: Client) -> list[tuple[str, str]]:
-    """Each alias with the vendor and the model behind it."""
     return [(one.alias, safe_line(one.vendor_model)) for one in await client.list_models()]
 
 
@@ -97,7 +96,6 @@ async def list_runs(call: Invocation) -> int:
 
 
 def show_runs(found: Iterable[run_pb2.Run]) -> None:
-    """A table of runs."""
     show_table(
         (
             Column("run", whole=True),

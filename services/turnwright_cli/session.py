@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
 
@@ -17,13 +18,17 @@ from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import complain
-from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan
+from turnwright_cli.plain import safe_line
+from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, settings_class
 from turnwright_cli.tokens import secret_of
 from turnwright_client import Client, WatchPolicy, locate, read_record
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.settings import load
+from turnwright_core.kit.settings_report import settings_in_force
 from turnwright_core.limits import PAGE_SIZE_MAX
 
 JOINED_RETRIES_MAX = 1
@@ -213,3 +218,41 @@ async def _until_idle(address: str, settings: CliSettings) -> AsyncGenerator[Non
                     is_announced = True
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(interrupts.asked.wait(), IDLE_POLL_S)
+
+
+_OF_PLACES: Final = frozenset(
+    f"TURNWRIGHT_{name}"
+    for name in (*("HOME", "TOKEN", "LISTEN", "DB", "STORE", "ASSEMBLER", "PROVIDER", "ADVERTISE"), "LOG_LEVEL")
+)
+"""Variables with addresses of services; a stack always differs from a terminal in them."""
+_OF_MODELS: Final = ("TURNWRIGHT_MODEL_", "TURNWRIGHT_CONTEXT_")
+"""Models that are known to the services but not set here do no harm."""
+
+
+async def announce(session: Session) -> None:
+    """Report on standard error that services were joined, and which variables differ."""
+    if not session.attached:
+        return
+    try:
+        names = differing_variables(await session.client.get_status())
+    except TurnwrightError:
+        # If something is wrong, the command itself will report it.
+        return
+    if session.joined:
+        complain("using the services that another command has started, with its settings")
+    if names:
+        complain(f"set here but without effect, because the running services have other values: {', '.join(names)}")
+
+
+def differing_variables(status: query_pb2.GetStatusResponse) -> list[str]:
+    """Variables that have another value here than in the running services. Empty if these report none."""
+    there = {(service.name, one.variable): one.digest for service in status.services for one in service.settings}
+    if not there:
+        return []
+    serving = {service.name for service in status.services if service.serving}
+    here = {
+        (name, one.variable): one.digest for name in serving for one in settings_in_force(load(settings_class(name)))
+    }
+    wrong = {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)}
+    names = {name for service, name in wrong if (service, name) in here or not name.startswith(_OF_MODELS)}
+    return sorted(safe_line(name) for name in names - _OF_PLACES)

@@ -55,7 +55,6 @@ def run_words(run: run_pb2.Run, *, knows_holder: bool = True) -> str:
 
 
 def loop_words(loop: loop_pb2.Loop) -> str:
-    """The status of a loop, with its one-word reason unless it simply succeeded."""
     word = reason_word(loop.reason)
     has_reason = word and (loop.status in (runs.ABORTED, runs.FAILED, runs.TOO_LARGE) or word in _ENDINGS)
     return f"{status_words(loop.status)} ({word})" if has_reason else status_words(loop.status)
@@ -83,7 +82,6 @@ def turns_words(turns: int) -> str:
 
 
 def usage_words(usage: usage_pb2.Usage) -> list[str]:
-    """Tokens and price; empty if nobody reported them."""
     words = []
     if usage.prompt_tokens or usage.completion_tokens:
         share = usage.cached_tokens / usage.prompt_tokens if usage.prompt_tokens else 0.0

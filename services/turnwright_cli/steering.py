@@ -75,7 +75,6 @@ async def configure_run(
     calls: str | None,
     **limits: Any,
 ) -> int:
-    """Change the settings of a run; without changes, show them."""
     patch = settings_pb2.RunSettingsPatch(
         model=model,
         temperature=temperature,
@@ -97,7 +96,6 @@ async def configure_run(
 
 
 async def configure_project(call: Invocation, *, assembly: str | None) -> int:
-    """Change the settings of the project; without changes, show them."""
     wanted = {
         "packet": settings_pb2.ASSEMBLY_PACKET,
         "transcript": settings_pb2.ASSEMBLY_TRANSCRIPT,
@@ -115,7 +113,6 @@ async def configure_project(call: Invocation, *, assembly: str | None) -> int:
 
 
 def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
-    """The settings of a run, one per line."""
     persona = safe_line(settings.persona, SUMMARY_CHARS) if settings.HasField("persona") else "built in"
     return [
         f"model          {safe_line(settings.model)}",
@@ -134,7 +131,6 @@ def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
 
 
 async def watch_runs(call: Invocation) -> int:
-    """Show the runs of the project live, until Ctrl-C."""
     from rich.live import Live  # noqa: PLC0415 - not for the commands that list
 
     out = console()
@@ -172,7 +168,6 @@ def overview_line(one: run_pb2.RunOverview) -> str:
 
 
 def run_list_table(run_list: RunList) -> Table:
-    """The runs of a project, most recently written first."""
     from rich.table import Table  # noqa: PLC0415 - as above
 
     table = Table(box=None, pad_edge=False, header_style="bold")

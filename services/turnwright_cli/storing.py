@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from msgspec.structs import asdict
+from rich.console import Console
 from rich.text import Text
 
 from turnwright_cli.exit_codes import DONE, FAILED, FailureError
@@ -21,8 +19,6 @@ from turnwright_store.config import StoreSettings
 from turnwright_store.edge.backup import back_up
 from turnwright_store.edge.database_copy import BackupError, Report
 from turnwright_store.edge.restore import restore
-
-_ERASE: Final = "\r\x1b[2K"
 
 Copy = Callable[[Callable[[str], None]], Report]
 
@@ -40,34 +36,16 @@ def restore_store(call: Invocation, *, file: Path, db: str | None) -> int:
 
 
 def configured() -> str:
-    """The database that a store with these settings would open."""
     settings = load(StoreSettings)
     return settings.db if settings.is_on_postgresql else str(settings.database_file)
 
 
 def _done(copy: Copy) -> Report:
     try:
-        with _progress() as report:
-            return copy(report)
+        with Console(stderr=True).status("") as status:
+            return copy(lambda text: status.update(Text(safe_line(text))))
     except BackupError as error:
         raise FailureError(FAILED, str(error)) from None
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows the latest progress on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _text: None
-        return
-    try:
-        yield lambda text: _overwrite(safe_line(text))
-    finally:
-        _overwrite("")
-
-
-def _overwrite(text: str) -> None:
-    sys.stderr.write(_ERASE + text)
-    sys.stderr.flush()
 
 
 def _show(report: Report, done: str, *, as_json: bool) -> None:

@@ -38,24 +38,15 @@ class Column(Struct, frozen=True):
         return (shown_line if self.decides else safe_line)(text, self.chars_max)
 
 
-class Cell(Struct, frozen=True):
-    """A value with a style for terminals."""
-
-    text: str
-    style: str = ""
-
-
-def show_table(
-    columns: Sequence[Column], rows: Iterable[Sequence[str | Cell]], *, empty: str = "", hint: str = ""
-) -> None:
+def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, empty: str = "", hint: str = "") -> None:
     """Print the rows below the column names.
 
     `empty` is printed if there are none, `hint` at the end; both are for people and left out in a pipe.
     """
-    cells = [[Cell(value) if isinstance(value, str) else value for value in row] for row in rows]
+    cells = list(rows)
     if is_pipe() or not (out := console()).is_terminal:
-        for line in ([Cell(column.name) for column in columns], *cells):
-            write_line("\t".join(shown_line(cell.text.translate(_ESCAPED)) for cell in line))
+        for line in ([column.name for column in columns], *cells):
+            write_line("\t".join(shown_line(value.translate(_ESCAPED)) for value in line))
         if not cells and empty:
             print(empty, file=sys.stderr)
         return
@@ -67,15 +58,14 @@ def show_table(
         return
     if out.width < COLUMNS_MIN:
         for row in cells:
-            texts = (column.shown(cell.text) for column, cell in zip(columns, row, strict=True))
+            texts = (column.shown(value) for column, value in zip(columns, row, strict=True))
             out.print("  ".join(filter(None, texts)), markup=False, soft_wrap=False)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.name, overflow="fold", no_wrap=column.whole)
     for row in cells:
-        shown = zip(columns, row, strict=True)
-        table.add_row(*(Text(column.shown(cell.text), style=cell.style) for column, cell in shown))
+        table.add_row(*(Text(column.shown(value)) for column, value in zip(columns, row, strict=True)))
     out.print(table, soft_wrap=False)
     if hint:
         out.print(hint, markup=False)

@@ -24,7 +24,6 @@ from turnwright_cli.exit_codes import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Follower, FollowResult
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation, budget_of, call_style
-from turnwright_cli.joining import announce
 from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompt_edits import prompt_edits_of
@@ -33,7 +32,7 @@ from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.render import TextScreen
 from turnwright_cli.run_list import full_alias
 from turnwright_cli.screen import JsonScreen, Screen
-from turnwright_cli.session import open_session
+from turnwright_cli.session import announce, open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_client.client import TaskOptions
 from turnwright_core.chat.prompt_edits import PromptEdit
@@ -111,7 +110,6 @@ async def _give(
     asks: bool = False,
     **limits: Any,
 ) -> int:
-    """Give the task that the options describe. Raises FailureError, UsageError."""
     run = run or call.settings.run
     if fork and not run:
         raise UsageError("--fork needs --run.")
@@ -264,30 +262,29 @@ async def _ask_for(call: Invocation, run: str, path: str) -> int:
 async def waiting_loop(client: Client, project: str, run: str, path: str = "") -> LoopToFollow:
     """The loop that waits for a decision, about the proposal at this path first. Raises FailureError if none waits."""
     state = (await client.get_run(project, run)).run
-    found = [proposal.path for proposal in await pending_proposals(client, project, run)]
-    if not found:
-        raise usage(_nothing_waits(run))
+    found = await _waiting(client, project, run)
     if path and path not in found:
         raise usage(f"{safe_line(path)} does not wait for a decision. What waits in run {run}:\n{_listed(found)}")
     queued = QueuedLoop(project, run, state.loop.sequence, task_pb2.EventCursor(), state)
     return LoopToFollow(queued, asked=path or found[0])
 
 
-def _nothing_waits(run: str) -> str:
-    return f"Nothing in run {run} waits for a decision. `turnwright runs` lists the runs of this project."
+async def _only_proposal(client: Client, project: str, run: str) -> str:
+    found = await _waiting(client, project, run)
+    if len(found) > 1:
+        raise usage(f"More than one proposal waits; name one:\n{_listed(found)}")
+    return found[0]
+
+
+async def _waiting(client: Client, project: str, run: str) -> list[str]:
+    """The paths of the proposals that wait. Raises FailureError if there are none."""
+    if found := [proposal.path for proposal in await pending_proposals(client, project, run)]:
+        return found
+    raise usage(f"Nothing in run {run} waits for a decision. `turnwright runs` lists the runs of this project.")
 
 
 def _listed(paths: Iterable[str]) -> str:
     return "\n".join(f"  {safe_line(path)}" for path in paths)
-
-
-async def _only_proposal(client: Client, project: str, run: str) -> str:
-    found = [proposal.path for proposal in await pending_proposals(client, project, run)]
-    if not found:
-        raise usage(_nothing_waits(run))
-    if len(found) > 1:
-        raise usage(f"More than one proposal waits; name one:\n{_listed(found)}")
-    return found[0]
 
 
 async def _follow(settings: CliSettings, begin: Begin, *, yolo: bool, as_json: bool) -> int:
@@ -324,7 +321,6 @@ async def changes_of(client: Client, followed: FollowResult) -> FileChanges:
 
 
 def _screen(*, as_json: bool) -> tuple[Screen, Keyboard | None]:
-    """Where events are shown, and the keyboard of who decides: nobody without a terminal."""
     if as_json:
         return JsonScreen(write_line), None
     if not has_terminal():

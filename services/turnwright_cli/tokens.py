@@ -17,7 +17,6 @@ def secret_of(settings: Settings) -> str:
 
 
 def print_token(call: Invocation, *, tier: str, principal: str) -> int:
-    """Print a token for a principal and a tier. Raises FailureError for an invalid name."""
     try:
         print(derive_token(secret_of(call.settings), Tier[tier.upper()], principal))
     except ValueError as error:

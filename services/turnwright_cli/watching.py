@@ -20,7 +20,6 @@ from turnwright_core.wire.run_view import Event
 
 
 async def watch_run(call: Invocation, *, run: str) -> int:
-    """Show what happens in a run from now on. Raises TurnwrightError if there is no such run."""
     async with open_run(call, run) as (client, project, found):
         screen = Screen() if call.as_json else TextScreen(console(), session=True)
         screen.begin(found, found.loop.sequence)
