@@ -167,6 +167,8 @@ class _Chat:
     async def _recall(self) -> None:
         answer = await self._state.refresh(self._client)
         put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(answer.run.loop.prompt, 200)}"))
+        if answer.run.loop.summary:
+            put(self._out, Text(safe_line(answer.run.loop.summary, 200), style="dim"))
 
 
 def earlier_loops(queued: QueuedLoop) -> int:

@@ -118,7 +118,8 @@ def _words(proposal: proposal_pb2.Proposal, *, whole: bool) -> Iterator[Text]:
         if proposal.HasField("command_written"):
             yield from _block(proposal.body, "  ", whole=whole, size=proposal.body_size_bytes)
         return
-    if proposal.body != f"run '{proposal.command.command}'":
+    repeats = proposal.WhichOneof("effect") == "files" and proposal.body.startswith(f"edit {proposal.target} (+")
+    if not repeats and proposal.body != f"run '{proposal.command.command}'":
         yield from _block(proposal.body, "  ", whole=whole, size=proposal.body_size_bytes)
 
 

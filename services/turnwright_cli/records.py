@@ -76,7 +76,8 @@ def _command(entry: entry_pb2.Entry, attributes: Mapping[str, Any], *, icons: bo
 
 def _result_line(entry: entry_pb2.Entry) -> str:
     """The beginning of the result, without what the line says anyway."""
-    return safe_line(_RUN.sub("", entry.body.partition("\n")[0]), BODY_CHARS)
+    target = str(attributes_of(entry).get("target") or "")
+    return safe_line(_RUN.sub("", entry.body.partition("\n")[0]).removeprefix(f"edit {target} "), BODY_CHARS)
 
 
 def _outcome(entry: entry_pb2.Entry) -> str:

@@ -73,6 +73,8 @@ def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_
         assert "Done (200" not in shown
         assert "  Edited." in shown
         assert "changed a.txt (+1 -1)" in shown
+        assert "set a.txt  (+1 -1)" in shown
+        assert "edit a.txt" not in person.screen()
         bench.script("m", 'It is <b>new</b>.\n<update status="200">Told.</update>')
         person.type("what is it now?\r")
         person.expect_text("Told")
@@ -96,7 +98,7 @@ def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_
     assert run
     bench.script("m", f'{PLAN}<update status="200">Again.</update>')
     with terminal(bench, "-r", run[1][:-1]) as person:
-        person.expect_text("Continuing " + run[1])
+        person.expect_text(f"(?s)Continuing {run[1]}.*Told")
         ready(person)
         person.type("once more\r")
         person.expect_text("Again")
