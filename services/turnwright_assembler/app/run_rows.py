@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from itertools import chain
+from itertools import chain, compress
 from sys import getsizeof
 from typing import Any, Final
 
@@ -134,7 +134,7 @@ class RunRows:
 
     def _keep_sent(self, digest: str, pieces: tuple[str, ...]) -> None:
         """Keep the last packet: nearly all pieces are texts of rows and kept as references; the others count."""
-        large = (piece for piece in pieces if len(piece) > _SMALL_CHARS) if max(map(len, pieces)) > _SMALL_CHARS else ()
+        large = compress(pieces, map(_SMALL_CHARS.__lt__, map(len, pieces)))
         own = (self.system, self.tools, self.project)
         copies = (piece for piece in large if id(piece) not in self._large and piece not in own)
         sent_bytes = sum(map(getsizeof, copies))
