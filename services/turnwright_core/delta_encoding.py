@@ -5,7 +5,7 @@ Source: architecture 3 (what the model was sent).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress, count
 from operator import ne
 from typing import Final, Generic, TypeVar
@@ -36,22 +36,21 @@ class DeltaEncoder(Generic[T]):
         self._next = 0
         self._skipped = 0
 
-    def encode(self, sequence: Iterable[T]) -> Iterator[Copied | T]:
+    def encode(self, sequence: Iterable[T]) -> list[Copied | T]:
         """The encoded sequence: runs of the base as long as possible, and new items."""
-        if not self._base:
-            yield from sequence
-            return
         items, at = tuple(sequence), 0
+        encoded: list[Copied | T] = []
         while at < len(items):
-            place = self._place(items[at])
+            place = self._place(items[at]) if self._base else None
             if place is None:
-                yield items[at]
+                encoded.append(items[at])
                 at += 1
                 continue
             length = common_run_length(items, self._base, at, place)
-            yield Copied(place, length)
+            encoded.append(Copied(place, length))
             self._next, self._skipped = place + length, 0
             at += length
+        return encoded
 
     def _place(self, item: T) -> int | None:
         """Index of an item in the base, preferably right after the last run; None for a new item."""

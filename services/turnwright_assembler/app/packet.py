@@ -105,7 +105,7 @@ def compose(
     draft = PacketDraft(
         index=index,
         prompt=index.activate(loop),
-        budget_table=budget_table(index.account(), system_tokens, ceiling),
+        budget_table=budget_table(index.counts, system_tokens, ceiling),
         system_tokens=system_tokens,
         ceiling=ceiling,
         loop=loop,

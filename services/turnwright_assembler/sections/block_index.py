@@ -1,4 +1,4 @@
-"""Index of a run's blocks by section, in packet order, with the sums for their account.
+"""Index of a run's blocks by section, in packet order, with the counts for its budget.
 
 It is updated as blocks come and go, so that the cost of a packet depends on what changed, not on the size of the run.
 """
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct, field
 
-from turnwright_assembler.domain.account import Account, EntryCounts
+from turnwright_assembler.domain.account import EntryCounts
 from turnwright_assembler.domain.blocks import Block, active_prompt
 from turnwright_assembler.sections.contract import BlockSection
 
@@ -47,18 +47,18 @@ class BlockIndex:
         self._prompts: dict[str, Block] = {}
         self._active = ""
         """Path of the active prompt."""
-        self._counts = EntryCounts()
+        self.counts = EntryCounts()
         for block in blocks:
             self.add(block)
 
     def add(self, block: Block) -> None:
-        self._counts.add(block)
+        self.counts.count(block, 1)
         if block.prompt:
             self._prompts[block.path] = block
         self._show(block)
 
     def remove(self, block: Block) -> None:
-        self._counts.remove(block)
+        self.counts.count(block, -1)
         self._prompts.pop(block.path, None)
         self._hide(block)
 
@@ -93,6 +93,3 @@ class BlockIndex:
     def paths(self, tag: str) -> Sequence[str]:
         """The paths of the entries that they are of."""
         return [path for _, path in self._texts[tag].places]
-
-    def account(self) -> Account:
-        return self._counts.account()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from turnwright_assembler.domain.account import Account
+from turnwright_assembler.domain.account import EntryCounts
 from turnwright_assembler.sections.contract import PacketDraft, Section
 
 _NAMES: Final = {"plan": "Plans", "event": "Events"}
@@ -29,16 +29,29 @@ class BudgetSection(Section, frozen=True):
         return (text,)
 
 
-def budget_table(account: Account, system_tokens: int, ceiling: int) -> str:
-    """What of a budget does not depend on the figures of its packet."""
+def budget_table(counts: EntryCounts, system_tokens: int, ceiling: int) -> str:
+    """What of a budget does not depend on the figures of its packet: schemes, the largest first, and totals."""
 
-    def share(tokens: int) -> str:
-        return f"{round(100 * tokens / max(1, ceiling))}%"
+    def cost(tokens: int) -> str:
+        return f"{tokens} tokens ({round(100 * tokens / max(1, ceiling))}% of budget)."
 
-    lines = ["| scheme | visible | tokens | % |", "|---|---|---|---|"]
-    lines += [f"| {line.scheme} | {line.visible} | {line.tokens} | {share(line.tokens)} |" for line in account.lines]
-    totals = [(f"Summarized: {account.summarized} entries, ", account.summarized_tokens)]
-    totals += [(f"{_NAMES[line.scheme]}: {line.visible} entries, ", line.tokens) for line in account.fixed]
-    totals += [("System: ", system_tokens)]
-    lines += ["", *[f"{what}{tokens} tokens ({share(tokens)} of budget)." for what, tokens in totals]]
-    return "\n".join([*lines, f"Total: {account.visible} visible + {account.summarized} summarized entries; "])
+    visible = sorted(counts.visible.items(), key=lambda line: (-line[1][1], line[0]))
+    schemes = [
+        f"| {scheme} | {number} | {tokens} | {round(100 * tokens / max(1, ceiling))}% |"
+        for scheme, (number, tokens) in visible
+        if number
+    ]
+    summarized, summarized_tokens = counts.summarized
+    fixed = counts.fixed.items()
+    return "\n".join(
+        [
+            "| scheme | visible | tokens | % |",
+            "|---|---|---|---|",
+            *schemes,
+            "",
+            f"Summarized: {summarized} entries, {cost(summarized_tokens)}",
+            *[f"{_NAMES[scheme]}: {number} entries, {cost(tokens)}" for scheme, (number, tokens) in fixed if number],
+            f"System: {cost(system_tokens)}",
+            f"Total: {sum([line[0] for line in counts.visible.values()])} visible + {summarized} summarized entries; ",
+        ]
+    )

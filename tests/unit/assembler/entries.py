@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from hashlib import sha256
 
-from turnwright_assembler.domain.account import Account
+from turnwright_assembler.domain.account import EntryCounts
 from turnwright_assembler.domain.blocks import Block, make_block
 from turnwright_assembler.sections import indexed
 from turnwright_core.entries import Entry, State, Tier, Visibility, to_attributes_json
@@ -58,5 +58,5 @@ def blocks(*entries: Entry) -> tuple[Block, ...]:
     return tuple(sorted((each for each in made if each), key=lambda each: (each.position, each.path)))
 
 
-def account_of(made: Iterable[Block]) -> Account:
-    return indexed(made).account()
+def counts_of(made: Iterable[Block]) -> EntryCounts:
+    return indexed(made).counts

@@ -19,7 +19,7 @@ from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.entries import Cursor, SetEntry, Visibility
-from unit.assembler.entries import DIVISOR, account_of, block, entry
+from unit.assembler.entries import DIVISOR, block, counts_of, entry
 from unit.assembler.packet_reader import names, read_packet, section
 
 PROMPT = entry("prompt://1", "mend the test", mode="act", tokenUsage=3, tokensFree=4, position=1)
@@ -157,8 +157,9 @@ def test_nothing_makes_a_plan_or_an_event_smaller(path, visibility):
     made = block(path, "w" * 2000, turn=4, visibility=visibility, **told)
     assert made.text == block(path, "w" * 2000, turn=4, **told).text
     assert (made.a_tokens, made.v_tokens, made.s_tokens) == (0, -(-len(made.text) // DIVISOR), made.v_tokens)
-    account = account_of((made,))
-    assert (made.is_visible, account.summarized, account.fixed[0].tokens) == (True, 0, made.s_tokens)
+    counts = counts_of((made,))
+    fixed = {"plan": [0, 0], "event": [0, 0]} | {made.scheme: [1, made.s_tokens]}
+    assert (made.is_visible, counts.summarized, counts.fixed) == (True, [0, 0], fixed)
     cost = Cost(made.s_tokens)
     climbed = climb(cost, (made,), 5, None, TokenBudget(1), lambda _: cost)
     assert (climbed.demoted, climbed.overflow) == ((), True)
@@ -188,8 +189,8 @@ def test_plans_and_events_are_counted():
     assert "| plan |" not in text
     assert "| event |" not in text
     assert "Total: 1 visible + 0 summarized entries;" in text
-    account = account_of(made)
-    assert (account.floor, account.premium) == (events + plans, 0)
+    counts = counts_of(made)
+    assert (sum(tokens for _, tokens in counts.fixed.values()), counts.visible) == (events + plans, {})
     assert one.tokens == -(-len(one.system) // DIVISOR) + -(-len(one.user) // DIVISOR)
 
 

@@ -12,7 +12,7 @@ from turnwright_assembler.sections.budget import BudgetSection, budget_table
 from turnwright_core.entries import State, Visibility
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import count_tokens
-from unit.assembler.entries import DIVISOR, account_of, blocks, entry
+from unit.assembler.entries import DIVISOR, blocks, counts_of, entry
 from unit.assembler.packet_reader import names, paths, section
 
 SYSTEM = "system " * 50
@@ -219,12 +219,13 @@ def test_demoting_an_entry_frees_the_tokens_on_its_tag(rows, which):
 # RU208
 def test_usage_is_floor_premium_and_overhead():
     one = packet(*EVERY_KIND)
-    account = account_of(blocks(*EVERY_KIND))
-    made = {each.path: each for each in blocks(*EVERY_KIND)}
-    assert account.floor == sum(each.s_tokens for each in made.values())
-    assert account.premium == sum(each.a_tokens for each in made.values() if each.path != "known://a")
-    assert account.overhead(one.tokens) + account.floor + account.premium == one.tokens
-    assert account.overhead(one.tokens) > count_tokens(SYSTEM, DIVISOR)
+    made = blocks(*EVERY_KIND)
+    counts = counts_of(made)
+    floor = sum(each.s_tokens for each in made)
+    premium = sum(each.a_tokens for each in made if each.path != "known://a")
+    assert sum(tokens for _, tokens in counts.visible.values()) == premium
+    assert counts.summarized == [1, next(each.s_tokens for each in made if each.path == "known://a")]
+    assert one.tokens - floor - premium > count_tokens(SYSTEM, DIVISOR)
 
 
 # RU209, RU210
@@ -258,9 +259,9 @@ def test_the_budget_is_a_table_of_visible_schemes_and_three_totals():
 def test_only_the_budget_reads_what_entries_cost(place):
     made = blocks(*EVERY_KIND)
     index = indexed(made)
-    table = budget_table(index.account(), 5, CEILING)
+    table = budget_table(index.counts, 5, CEILING)
     draft = PacketDraft(index, index.activate(1), table, system_tokens=5, ceiling=CEILING)
-    other = replace(draft, budget_table=budget_table(account_of(()), 6, CEILING), system_tokens=6, ceiling=CEILING - 1)
+    other = replace(draft, budget_table=budget_table(counts_of(()), 6, CEILING), system_tokens=6, ceiling=CEILING - 1)
     part = SECTIONS[place]
     assert (part.render(draft) == part.render(other)) is not isinstance(part, BudgetSection)
 
