@@ -8,6 +8,7 @@ at its reservation)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Final
 
@@ -65,33 +66,22 @@ def price_of(tokens: int, spent: Spend) -> float:
 
 def before_turn(budget: Budget | None, spent: Spend, *, of_run: bool) -> Exhaustion | None:
     """Check whether another turn may begin; None: it may."""
-    if budget is None:
-        return None
-    who = _who(of_run=of_run)
+    return next(_reached(budget, spent, of_run), None) if budget else None
+
+
+def _reached(budget: Budget, spent: Spend, of_run: bool) -> Iterator[Exhaustion]:
+    who, cost_max = _who(of_run=of_run), budget.cost_usd_max
     if budget.turns_max and spent.turns >= budget.turns_max:
-        return Exhaustion(BudgetKind.TURNS, of_run, f"{who} has taken {spent.turns} of {budget.turns_max} turns")
+        yield Exhaustion(BudgetKind.TURNS, of_run, f"{who} has taken {spent.turns} of {budget.turns_max} turns")
     if budget.tokens_max and spent.tokens >= budget.tokens_max:
-        return Exhaustion(BudgetKind.TOKENS, of_run, f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens")
+        yield Exhaustion(BudgetKind.TOKENS, of_run, f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens")
     if budget.wall_s_max and spent.wall_s >= budget.wall_s_max:
-        return over_time(budget, of_run=of_run)
-    return _without_price(budget, spent, of_run=of_run) or _over_price(budget, spent, of_run=of_run)
-
-
-def _without_price(budget: Budget, spent: Spend, *, of_run: bool) -> Exhaustion | None:
-    if not budget.cost_usd_max or not spent.turns_without_cost:
-        return None
-    detail = (
-        f"{_who(of_run=of_run)} has a limit of ${budget.cost_usd_max:g}, and the vendor does not tell what calls "
-        "cost: set TURNWRIGHT_PRICE_<alias> where the provider runs"
-    )
-    return Exhaustion(BudgetKind.COST, of_run, detail)
-
-
-def _over_price(budget: Budget, spent: Spend, *, of_run: bool) -> Exhaustion | None:
-    if not budget.cost_usd_max or spent.cost_usd < budget.cost_usd_max:
-        return None
-    detail = f"{_who(of_run=of_run)} has spent ${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}"
-    return Exhaustion(BudgetKind.COST, of_run, detail)
+        yield over_time(budget, of_run=of_run)
+    if cost_max and spent.turns_without_cost:
+        advice = "the vendor does not tell what calls cost: set TURNWRIGHT_PRICE_<alias> where the provider runs"
+        yield Exhaustion(BudgetKind.COST, of_run, f"{who} has a limit of ${cost_max:g}, and {advice}")
+    if cost_max and spent.cost_usd >= cost_max:
+        yield Exhaustion(BudgetKind.COST, of_run, f"{who} has spent ${spent.cost_usd:.4f} of ${cost_max:g}")
 
 
 def over_time(budget: Budget, *, of_run: bool) -> Exhaustion:
@@ -103,18 +93,13 @@ def before_call(budget: Budget | None, spent: Spend, need: CallEstimate, *, of_r
     """Check whether the estimated call fits what is left; None: it does."""
     if budget is None:
         return None
-    who = _who(of_run=of_run)
+    who = f"{_who(of_run=of_run)} has spent"
     if budget.tokens_max and spent.tokens + need.tokens > budget.tokens_max:
-        detail = (
-            f"{who} has spent {spent.tokens} of {budget.tokens_max} tokens, and the next call may take {need.tokens}"
-        )
+        detail = f"{who} {spent.tokens} of {budget.tokens_max} tokens, and the next call may take {need.tokens}"
         return Exhaustion(BudgetKind.TOKENS, of_run, detail)
     if budget.cost_usd_max and spent.cost_usd + need.cost_usd > budget.cost_usd_max:
-        detail = (
-            f"{who} has spent ${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}, "
-            f"and the next call may cost ${need.cost_usd:.4f}"
-        )
-        return Exhaustion(BudgetKind.COST, of_run, detail)
+        paid = f"${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}"
+        return Exhaustion(BudgetKind.COST, of_run, f"{who} {paid}, and the next call may cost ${need.cost_usd:.4f}")
     return None
 
 

@@ -29,14 +29,6 @@ class TokenRate(Struct, frozen=True):
     source: TokenSource = TokenSource.UNSPECIFIED
 
 
-def token_count(text: str, divisor: int = TOKEN_DIVISOR) -> int:
-    return tokens_of(len(text), divisor)
-
-
-def tokens_of(chars: int, divisor: int) -> int:
-    return -(-chars // divisor)
-
-
 def calibration_of(usage: Usage, packet_tokens: int) -> float:
     """Ratio of reported to estimated tokens of a packet; 0 if none were reported, or those of another text."""
     return ratio_of(usage.prompt_tokens, packet_tokens)

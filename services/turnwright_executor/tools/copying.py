@@ -1,4 +1,4 @@
-"""The common part of cp and mv: sources, destinations, and the resulting changes.
+"""cp and mv: copy or move entries and files, one or many.
 
 A destination that ends with a slash (or follows a pattern) is a folder: each source keeps its path below the fixed part
 of the pattern. All destinations of one command are files, or all are entries; so are its sources. Source: rows RU026,
@@ -175,6 +175,19 @@ class Copying:
             return await find_items(path, context, self._limits.matches_max)
         source = await find_item(path, context)
         return [source] if source else []
+
+
+class Cp(Copying):
+    """Copies; a file as destination is proposed."""
+
+    name = "cp"
+
+
+class Mv(Copying):
+    """Moves: copies, then removes the source; a file at either end is proposed."""
+
+    name = "mv"
+    moves = True
 
 
 def _file_of(source: PathItem) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from turnwright_core.text import scheme_of
-from turnwright_executor.domain.tokens import token_count
+from turnwright_core.text import count_tokens, scheme_of
 from turnwright_executor.tools.contract import refusal
 from turnwright_executor.tools.limits import ToolLimits
 
 
 def check_size(path: str, text: str, limits: ToolLimits) -> None:
     """Raises RefusedError for a body that is too long for its scheme, whichever command writes it."""
-    tokens = token_count(text, limits.token_divisor)
+    tokens = count_tokens(text, limits.token_divisor)
     if scheme_of(path) != "known" or tokens <= limits.known_tokens_max:
         return
     raise refusal(

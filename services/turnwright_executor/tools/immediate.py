@@ -1,9 +1,10 @@
-"""Base of tools that settle every command at once, because they change nothing outside the store."""
+"""Tools that settle every command at once, because they change nothing outside the store: their base, and think."""
 
 from __future__ import annotations
 
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_grammar.reply import Command
 
 
@@ -15,3 +16,13 @@ class ImmediateTool:
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         """An effect that this tool did not propose is refused."""
         return failed("conflict:409", f"<{command.name}> proposes nothing, so there is nothing to carry out.")
+
+
+class Think(ImmediateTool):
+    """Settles without a result: the thought itself is in the record's command (RU083)."""
+
+    name = "think"
+    parameters = (ToolParameter(BODY, "The reasoning.", required=True),)
+
+    async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
+        return Done("")

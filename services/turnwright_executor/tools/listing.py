@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-from turnwright_executor.domain.tokens import token_count
+from turnwright_core.text import count_tokens
 
 LISTED_MAX: Final = 200
 """Maximum number of files that the record of a change lists: it stays in the log."""
@@ -23,7 +23,7 @@ def plural(count: int, noun: str) -> str:
 
 def described(path: str, text: str, divisor: int) -> str:
     """`src/app.py: 12 lines, 140 tokens`; `divisor` is how many characters make a token."""
-    return f"{path}: {plural(line_count(text), 'line')}, {plural(token_count(text, divisor), 'token')}"
+    return f"{path}: {plural(line_count(text), 'line')}, {plural(count_tokens(text, divisor), 'token')}"
 
 
 def listed(lines: Sequence[str], lines_max: int) -> str:

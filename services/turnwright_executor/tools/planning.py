@@ -13,8 +13,8 @@ from turnwright_core.errors import InvalidError, Reason, TurnwrightError
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 from turnwright_core.plans.items import items_of, word
 from turnwright_core.plans.plan import MAIN, PLAN_ID, Plan, PlanKind
+from turnwright_core.text import count_tokens
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
-from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.tools.attributes import integer_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
@@ -60,7 +60,7 @@ class SetPlan:
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
-        tokens = token_count(plan.body, self._limits.token_divisor)
+        tokens = count_tokens(plan.body, self._limits.token_divisor)
         return Done(
             f"The plan {plan.plan_id} is version {plan.version} now, {tokens} tokens.",
             attributes=_record_attributes(plan),

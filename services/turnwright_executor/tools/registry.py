@@ -15,21 +15,19 @@ from typing import Final
 from turnwright_executor.domain.toolset import tool_order
 from turnwright_executor.tools.ask_user import AskUser
 from turnwright_executor.tools.contract import Tool
-from turnwright_executor.tools.cp import Cp
-from turnwright_executor.tools.env import Env
+from turnwright_executor.tools.copying import Cp, Mv
 from turnwright_executor.tools.get import Get
+from turnwright_executor.tools.immediate import Think
 from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.mv import Mv
 from turnwright_executor.tools.offline import Offline
 from turnwright_executor.tools.planning import GetPlan, SetPlan, UpdatePlan
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.ports import Web, Workspace
 from turnwright_executor.tools.rm import Rm
+from turnwright_executor.tools.running import Env, Sh
 from turnwright_executor.tools.search import Search
 from turnwright_executor.tools.set import Set
-from turnwright_executor.tools.sh import Sh
 from turnwright_executor.tools.skill import Skill
-from turnwright_executor.tools.think import Think
 from turnwright_executor.tools.update import Update
 
 

@@ -1,4 +1,4 @@
-"""The common part of sh and env: a proposed command whose output becomes two channels.
+"""sh and env: a proposed shell command whose output becomes two channels.
 
 The record is short; the output is in `{tool}://turn_N/{slug}_1` and `_2`, summarized. If the command failed, short non-
 empty channels become visible, so that the model reads the reason in its next packet without asking; of a long one it
@@ -73,6 +73,34 @@ class Running:
             return Done(text, State.FAILED, outcome, writes=output.closed(State.FAILED, outcome))
         done = _ended(effect, end, output)
         return replace(done, body=f"{done.body}\n\n{output.tail()}".rstrip()) if context.is_transcript else done
+
+
+class Sh(Running):
+    """Runs after acceptance."""
+
+    name = "sh"
+
+
+class Env(Running):
+    """Runs at once if the sandbox keeps the project unchanged, else after acceptance.
+
+    Limits alone cannot make the project read-only; then somebody must approve each command, and if nobody does, as in a
+    yolo run, the command is refused (C30).
+    """
+
+    name = "env"
+
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
+        """Propose to run the command; refuse it if it would run unapproved and could change the project."""
+        if context.shell.keeps_read_only:
+            return self._proposed(command, read_only=True)
+        if context.yolo:
+            return failed(
+                "permission:403",
+                "<env> promises to change nothing, which cannot be enforced here, and nobody reviews this run. "
+                "Use <sh> where it is available, or <get> to read files.",
+            )
+        return self._proposed(command)
 
 
 async def _run(effect: CommandEffect, context: Context, output: CommandOutput, beat_s: float) -> CommandEnd:

@@ -16,8 +16,8 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import SEARCH_QUERY_CHARS_MAX
 from turnwright_core.runs import KnowledgeHit, Loop
+from turnwright_core.text import count_tokens
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.ports.ledger import FoundEntry, Ledger
 
 KNOWLEDGE_PATH: Final = "log://turn_{turn}/knowledge"
@@ -61,13 +61,13 @@ async def find_knowledge(
 
 def _fitting(found: Sequence[FoundEntry], tokens_max: int, divisor: int) -> Sequence[tuple[FoundEntry, str]]:
     """The entries, best first, with their texts, as long as these fit."""
-    left = tokens_max - token_count(HEAD, divisor)
+    left = tokens_max - count_tokens(HEAD, divisor)
     score_min = SCORE_SHARE_MIN * max((one.score for one in found), default=0.0)
     shown: list[tuple[FoundEntry, str]] = []
     for one in (one for one in found if one.score >= score_min):
         passage = " ".join(one.snippet.split())
         text = f"* {one.path}: {passage}\n"
-        left -= token_count(text, divisor)
+        left -= count_tokens(text, divisor)
         if left < 0:
             break
         shown.append((one, text))

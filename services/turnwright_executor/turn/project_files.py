@@ -18,7 +18,8 @@ from turnwright_core.entries import (
     Visibility,
     to_attributes_json,
 )
-from turnwright_executor.domain.tokens import TOKEN_DIVISOR, tokens_of
+from turnwright_core.text import tokens_of
+from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_executor.ports.workspaces import FileScanner, SeenFile
 from turnwright_executor.tools.ports import ScannedFile
 
