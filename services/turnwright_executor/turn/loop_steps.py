@@ -165,7 +165,7 @@ class LoopSteps:
             replies = await scope.services.ledger.get_entries(scope.address, [f"assistant://{turn.number}"])
             note = model_call_from_entry(replies[0]) if replies else note
             note = await with_edits(scope.services.ledger, scope.address, turn.number, note)
-        scope.spend_meter.resume_turn(note.model_ms, note.lost_tokens, note.lost_cost_usd)
+        scope.spend_meter.resume_turn(note.result)
         if scope.loop.status == PROPOSED and state.is_decided:
             await scope.services.ledger.write(scope.address, scope.claim.epoch, [], run_status=RUNNING)
         # A transcript also shows the reply and each result, whatever the tool.
@@ -190,12 +190,12 @@ class LoopSteps:
     # Commands and verdict -----------------------------------------------------------------------------------------
 
     def _commands(self, state: TurnState) -> CommandSteps:
-        scope = self._scope
-        if scope.open.commands is None:
-            number, services, loop = scope.open.turn.number, scope.services, scope.loop
-            buffer, packet = scope.buffer(state), scope.open.packet
+        scope, open_turn = self._scope, self._scope.open
+        if open_turn.commands is None:
+            number, services, loop = open_turn.turn.number, scope.services, scope.loop
+            buffer, packet = scope.buffer(state), open_turn.packet
             # The assembler says with a packet what it may take; of a turn that was taken up there is only the window.
-            window = (packet.ceiling if packet else 0) or scope.open.turn.request.context_length
+            window = (packet.ceiling if packet else 0) or open_turn.turn.request.context_length
             dispatch_scope = DispatchScope(
                 turn=number,
                 loop=loop,
@@ -213,22 +213,20 @@ class LoopSteps:
                 outside_results=scope.unsaved.outside_results,
                 unstarted=scope.unsaved.unstarted,
             )
-            scope.open.commands = CommandSteps(dispatch_scope, state)
-        return scope.open.commands
+            open_turn.commands = CommandSteps(dispatch_scope, state)
+        return open_turn.commands
 
     async def _judge(self, state: TurnState) -> None:
         """Run the voters and end the turn. The next one is opened in the same call, or later by BEGIN."""
-        scope = self._scope
-        number, buffer = scope.open.turn.number, scope.buffer(state)
+        scope, open_turn = self._scope, self._scope.open
+        number, buffer = open_turn.turn.number, scope.buffer(state)
         scope.events.dispatched(number, state.records.values())
         await self._check_budget(state, buffer)
-        packet = scope.open.packet
-        summary = packet.after_reply if packet and scope.open.reading.narration.strip() else ()
+        summary = open_turn.packet.after_reply if open_turn.packet and open_turn.reading.narration.strip() else ()
         while True:
-            known = scope.open.note.result()
-            exhausted = scope.spend_meter.exhausted_by(known)
+            exhausted = scope.spend_meter.exhausted_by(open_turn.note.result)
             verdict = await self._verdict(state, exhausted)
-            result = self._result(state, known, verdict, is_summary=bool(summary))
+            result = self._result(state, verdict, is_summary=bool(summary))
             loop_end = None if verdict.continue_ else LoopEnd(verdict.status, verdict.reason, verdict.summary)
             self._opener.add_file_writes(buffer.file_writes)
             goes_on = loop_end is None and not exhausted
@@ -260,8 +258,9 @@ class LoopSteps:
             self._opener.begun()
             scope.begun(state, opened, ack.cursor)
 
-    def _result(self, state: TurnState, known: TurnResult, verdict: Verdict, *, is_summary: bool) -> TurnResult:
-        """How the open turn ends, with what it cost; `known` is what its model call determines."""
+    def _result(self, state: TurnState, verdict: Verdict, *, is_summary: bool) -> TurnResult:
+        """How the open turn ends, with what it cost."""
+        known = self._scope.open.note.result
         result = replace(
             known,
             status=verdict.status,

@@ -26,7 +26,7 @@ from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.run_events import crashes_given_up, loop_aborted
 from turnwright_executor.ports.ledger import Claim, Ledger
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry, with_edits
+from turnwright_executor.turn.model_call import model_call_from_entry, with_edits
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.turn_line import turn_ended
 from turnwright_executor.wire.command_records import is_command, is_dispatched
@@ -58,9 +58,11 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     error = "" if ending is ABORT else ending.outcome
     finish = "aborted" if ending is ABORT else "error"
     if reply:
-        called = _called(await with_edits(ledger, address, turn, model_call_from_entry(reply)))
+        note = await with_edits(ledger, address, turn, model_call_from_entry(reply))
+        called = replace(note.result, work_ms=note.result.model_ms)
     else:
-        called = await _unrecorded(ledger, address, claim, draft)
+        lost_tokens = await _lost_tokens(ledger, address, claim, draft)
+        called = TurnResult(usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens)
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
@@ -110,17 +112,6 @@ async def _open_entries(ledger: Ledger, address: RunAddress, claim: Claim) -> tu
         found = [entry for path in asked for entry in await ledger.get_entries(address, [path])]
     kept = {entry.path: entry for entry in found}
     return [kept[path] for path in paths if path in kept], kept.get(reply)
-
-
-def _called(note: ModelCallRecord) -> TurnResult:
-    """Usage of a turn's model call, stored with the reply until the turn ends."""
-    return replace(note.result(), work_ms=note.model_ms, lost_tokens=note.lost_tokens, lost_cost_usd=note.lost_cost_usd)
-
-
-async def _unrecorded(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> TurnResult:
-    """Usage of a turn's calls whose reply is not recorded."""
-    lost_tokens = await _lost_tokens(ledger, address, claim, draft)
-    return TurnResult(usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens)
 
 
 async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> int:

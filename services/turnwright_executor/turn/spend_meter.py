@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import Loop, Run, Spend, TurnResult
+from turnwright_core.text import count_tokens
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     CallEstimate,
@@ -25,7 +26,6 @@ from turnwright_executor.domain.budgets import (
     over_time,
     price_of,
 )
-from turnwright_executor.domain.tokens import token_count
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.turn.generation import Draft
 
@@ -79,10 +79,10 @@ class SpendMeter:
         self._loop_spent = replace(self._loop_spent, turns=self._loop_spent.turns + 1)
         self._open(0)
 
-    def resume_turn(self, model_ms: int, lost_tokens: int, lost_cost_usd: float) -> None:
-        """An open turn is resumed; its call took this many milliseconds, and others were lost before it."""
-        self._open(model_ms)
-        self._lost_tokens, self._lost_cost_usd = lost_tokens, lost_cost_usd
+    def resume_turn(self, known: TurnResult) -> None:
+        """An open turn is resumed, whose call determined this."""
+        self._open(known.model_ms)
+        self._lost_tokens, self._lost_cost_usd = known.lost_tokens, known.lost_cost_usd
 
     @property
     def lost(self) -> tuple[int, float]:
@@ -107,7 +107,7 @@ class SpendMeter:
     def charge_reply(self, draft: Draft) -> None:
         """The call is answered. If its vendor reports no usage, the estimate is charged."""
         if not draft.usage.total_tokens and draft.usage.cost_usd is None:
-            tokens = token_count(draft.text) + token_count(draft.thoughts)
+            tokens = count_tokens(draft.text) + count_tokens(draft.thoughts)
             self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + tokens)
 
     def _lose(self, tokens: int) -> None:

@@ -120,4 +120,5 @@ async def checked_budget(
     # The assembler must see it.
     await pending.flush()
     # The next prompt is edited as this one was: what plugins will add to it is not known before.
-    return await packets.check_budget(address, turn, pending.cursor, rate_after(note.result()).calibration, note.edits)
+    known = note.result
+    return await packets.check_budget(address, turn, pending.cursor, rate_after(known).calibration, known.edits)

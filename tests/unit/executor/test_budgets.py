@@ -134,7 +134,7 @@ def test_a_turn_is_charged_the_time_that_was_worked_on_it(meter):
     clock[0] = 1.5
     assert meter.with_spend(TurnResult()).work_ms == 1500
     clock[0] = 100.0
-    meter.resume_turn(250, 7, 0.5)
+    meter.resume_turn(TurnResult(model_ms=250, lost_tokens=7, lost_cost_usd=0.5))
     clock[0] = 100.5
     charged = meter.with_spend(TurnResult())
     assert (charged.work_ms, charged.lost_tokens, charged.lost_cost_usd) == (750, 7, 0.5)
