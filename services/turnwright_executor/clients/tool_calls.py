@@ -306,8 +306,9 @@ class ToolCalls:
         gate = RecordingGate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
         recording = await gate.filtered(call.command, 0)
         command = recording.command
-        path = f"{folder}/{slugify(command.name)}/{slugify(gate.target_of(command)) or 'call'}"
-        record = new_record(gate, recording, path, call=ClientCall(call.principal, call.digest(), self._owner))
+        target = gate.target_of(command)
+        path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
+        record = new_record(gate, recording, path, target, call=ClientCall(call.principal, call.digest(), self._owner))
         revision = await self._put(call, new_record_write(record), 0)
         # Other commands have other paths, so writes do not collide; the first one written counts.
         first = await self._first(call, folder)

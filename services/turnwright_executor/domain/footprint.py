@@ -106,7 +106,7 @@ class Footprint:
     @property
     def chars(self) -> float:
         """Upper bound for the growth of the next packet in code points; infinite if unknown."""
-        return inf if self._is_unknown else SLACK_CHARS + sum(part.chars for part in self._parts.values())
+        return inf if self._is_unknown else SLACK_CHARS + sum([part.chars for part in self._parts.values()])
 
 
 def chars_of(writes: Sequence[EntryWrite]) -> float:
@@ -131,7 +131,7 @@ def _shown(path: str, attributes: dict[str, Any]) -> int:
     """The parts of an entry's tag that may be long; the path also occurs in both sentinels."""
     target = str(attributes.get("target") or "")[:TARGET_CHARS_MAX]
     summary = str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX]
-    return _chars(path) * 3 + _chars(target + summary)
+    return _chars(path * 3 + target + summary)
 
 
 def _chars(text: str) -> int:

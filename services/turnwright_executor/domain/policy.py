@@ -52,9 +52,13 @@ def refusal(
     return next((found for _, rule in GATE if (found := rule(case))), None)
 
 
+_OFF: Final = frozenset({"false", "0", "no", "off"})
+
+
 def is_flagged(command: Command, *names: str) -> bool:
     """Whether a flag such as `preview` is set: present, and not false."""
-    return any(command.attributes.get(name, "false").lower() not in ("false", "0", "no", "off") for name in names)
+    flags = [command.attributes[name].lower() for name in names if name in command.attributes]
+    return not _OFF.issuperset(flags)
 
 
 def _unknown_tool(case: PolicyInput) -> Refusal | None:

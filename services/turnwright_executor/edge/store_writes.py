@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -64,13 +63,13 @@ class StoreWrites:
         self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
     ) -> StoreResponse:
         """Call the store, with retries if it is overloaded: it has done nothing then, and no result is lost."""
-        for pause_s in islice(BUSY_BACKOFF.pauses(), BUSY_RETRIES_MAX):
+        for retry in range(1, BUSY_RETRIES_MAX + 1):
             try:
                 return await self._peer.call(method, request)
             except TurnwrightError as error:
                 if error.reason is not Reason.QUEUE_FULL:
                     raise
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(BUSY_BACKOFF.pause_s(retry))
         return await self._peer.call(method, request)
 
     async def _written(self, call: WriteEntriesCall) -> EntriesWritten:

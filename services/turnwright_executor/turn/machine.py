@@ -225,18 +225,11 @@ def _of_commands(state: TurnState) -> Step | None:
     for path, record in state.records.items():
         stage, is_held = record.stage, broken and not record.call_id
         if stage is not Stage.SETTLED:
-            is_cancelled = is_held and record.tool != UPDATE
-            return Step(
-                Action.CANCEL if is_cancelled else action_of(record, state.local_stages.get(path, LocalStage.NOTHING)),
-                path,
-            )
+            if is_held and record.tool != UPDATE:
+                return Step(Action.CANCEL, path)
+            return Step(COMMAND[stage, record.effect_class, state.local_stages.get(path, LocalStage.NOTHING)], path)
         if record.rejection is not None and path not in state.announced and not is_held:
             return Step(Action.REJECT, path)
         # A native call gets its own result, and does not stop others (C28).
         broken = broken or (record.state is not State.RESOLVED and not record.call_id)
     return None
-
-
-def action_of(record: CommandRecord, local: LocalStage) -> Action:
-    """The step of a command that is not settled."""
-    return COMMAND[record.stage, record.effect_class, local]

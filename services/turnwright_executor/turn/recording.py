@@ -304,10 +304,10 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
     for ordinal, written in enumerate(reading.commands):
         call = reading.calls[ordinal] if reading.calls else None
         recording = await gate.filtered(written, ordinal)
-        command = recording.command
-        path = record_path(gate.at.turn, command.name, gate.target_of(command), ordinal, taken)
+        target = gate.target_of(recording.command)
+        path = record_path(gate.at.turn, recording.command.name, target, ordinal, taken)
         taken.add(path)
-        record = new_record(gate, recording, path, ordinal=ordinal)
+        record = new_record(gate, recording, path, target, ordinal=ordinal)
         records.append(called_by(record, call, gate.at.turn, ordinal) if call else record)
     return records
 
@@ -318,7 +318,13 @@ def called_by(record: CommandRecord, call: ToolCall, turn: int, ordinal: int) ->
 
 
 def new_record(
-    gate: RecordingGate, recording: Recording, path: str, *, ordinal: int | None = None, call: ClientCall | None = None
+    gate: RecordingGate,
+    recording: Recording,
+    path: str,
+    target: str,
+    *,
+    ordinal: int | None = None,
+    call: ClientCall | None = None,
 ) -> CommandRecord:
     """The record of a command that has passed the gate: from a reply, or a client's call."""
     command, tool = recording.command, gate.tools.get(recording.command.name)
@@ -326,7 +332,7 @@ def new_record(
     record = CommandRecord(
         path=path,
         tool=command.name,
-        target=gate.target_of(command),
+        target=target,
         command=command,
         ordinal=ordinal,
         effect_class=effect_class,
