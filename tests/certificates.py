@@ -13,6 +13,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = dt.timedelta(days=1)
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass
@@ -25,8 +36,8 @@ class Authority:
     def __post_init__(self) -> None:
         self.name = _name(f"authority {self.file.stem}")
         limits = x509.BasicConstraints(ca=True, path_length=None)
-        made = _builder(self.name, self.name, self.key, 1).add_extension(limits, critical=True)
-        self.file.write_bytes(made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        builder = _builder(self.name, self.name, self.key, 1).add_extension(limits, critical=True)
+        self.file.write_bytes(self._signed(builder.add_extension(_SIGNS_CERTIFICATES, critical=True)))
 
     def issue(self, folder: Path, *, days: int = 1, names: bool = True, common: str = "turnwright") -> Path:
         """Write cert.pem and key.pem for 127.0.0.1 into the folder, each at once; returns the folder."""
@@ -41,10 +52,14 @@ class Authority:
             ]
             builder = builder.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         _replace(folder / "key.pem", _pem(key), 0o600)
-        _replace(
-            folder / "cert.pem", builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644
-        )
+        _replace(folder / "cert.pem", self._signed(builder), 0o644)
         return folder
+
+    def _signed(self, builder: x509.CertificateBuilder) -> bytes:
+        # Python refuses certificates without the identifier of their authority's key from 3.13 on.
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        made = builder.add_extension(issuer, critical=False).sign(self.key, hashes.SHA256())
+        return made.public_bytes(serialization.Encoding.PEM)
 
 
 def _builder(
@@ -59,6 +74,7 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - 9 * DAY)
         .not_valid_after(now + days * DAY)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 
