@@ -20,11 +20,10 @@ from google.protobuf.message import DecodeError
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Authenticator, is_open
-from turnwright_core.kit.call_line import CallLine
-from turnwright_core.kit.errors import abort, translate
+from turnwright_core.kit.errors import abort
+from turnwright_core.kit.guarded_call import CallsInProgress, GuardedCall
 from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.message_size import check_length, check_size, size_limit
-from turnwright_core.kit.scope import enter_scope
+from turnwright_core.kit.message_size import check_length, size_limit
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 
@@ -52,55 +51,6 @@ same one."""
 
 SERIALIZED_BYTES_MAX: Final = 16 * 1024
 """Maximum length of a message that is kept, in bytes."""
-
-
-class CallsInProgress:
-    """The calls in progress on a server."""
-
-    def __init__(self) -> None:
-        self._streams = 0
-        self._no_streams = asyncio.Event()
-        self._no_streams.set()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._ended: set[asyncio.Task[Any]] = set()
-
-    def add(self) -> asyncio.Task[Any]:
-        task = asyncio.current_task()
-        assert task, "handlers run in tasks"
-        self._tasks.add(task)
-        return task
-
-    def discard(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        self._ended.discard(task)
-
-    def stream_begins(self) -> None:
-        self._streams += 1
-        self._no_streams.clear()
-
-    def stream_ends(self) -> None:
-        self._streams -= 1
-        if not self._streams:
-            self._no_streams.set()
-
-    async def streams_ended(self, within_s: float) -> None:
-        """Wait so long, or until no call in progress returns a stream."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._no_streams.wait()
-
-    def end(self) -> None:
-        """End all calls; each gets the error that the service is shutting down."""
-        self._ended |= self._tasks
-        for task in self._tasks:
-            task.cancel()
-
-    def reason(self, task: asyncio.Task[Any]) -> TurnwrightError | None:
-        """The error of a call that was ended here; None if the client has cancelled it."""
-        if task not in self._ended:
-            return None
-        task.uncancel()
-        return fault(Reason.DRAINING, "The service is shutting down, and this call was not done: retry.")
 
 
 class GuardedServer:
@@ -168,7 +118,7 @@ class _Guarded(grpc.GenericRpcHandler):
         try:
             self._gate.check(metadata)
         except TurnwrightError as error:
-            return _probe(found, self._probes) if is_open(method) else _refusal(error, method)
+            return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
         return found
 
 
@@ -238,12 +188,10 @@ class _Serializer:
         return data
 
 
-def _refusal(error: TurnwrightError, method: str) -> Handler:
+def _refusal(error: TurnwrightError, method: str, calls: CallsInProgress) -> Handler:
     async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
-        line = CallLine(method, enter_scope((), None))
-        line.failed(error)
-        line.ended(context, is_stream=False)
-        await abort(context, error)
+        async with GuardedCall(calls, method, context, (), is_stream=False):
+            raise error
 
     return grpc.stream_stream_rpc_method_handler(call)
 
@@ -286,31 +234,16 @@ def _unary(
     inner: Any, gate: Authenticator, calls: CallsInProgress, method: str, codec: RpcCodec[Any, Any] | None
 ) -> Any:
     async def call(request: Any, context: Context) -> Any:
-        task = calls.add()
         metadata: Any = context.invocation_metadata() or ()
-        scope = enter_scope(metadata, context.time_remaining())
-        line = CallLine(method, scope)
-        try:
-            line.admitted(gate.admit(method, metadata), _checked(request))
+        async with GuardedCall(calls, method, context, metadata, is_stream=False) as guarded:
+            guarded.admitted(gate.admit(method, metadata), _checked(request))
             if codec is None or isinstance(request, codec.request):
                 answer = await inner(request, context)
             else:
                 answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
-            check_size(answer, size_limit(metadata))
-            line.answered()
+            if (limit := size_limit(metadata)) < MESSAGE_BYTES_MAX:
+                check_length(answer.ByteSize(), limit)
             return answer
-        except asyncio.CancelledError:
-            if not (reason := calls.reason(task)):
-                raise
-            await abort(context, line.failed(reason))
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
-            await abort(context, line.failed(translate(error, method)))
-        finally:
-            calls.discard(task)
-            line.ended(context, is_stream=False)
-            scope.end()
 
     return call
 
@@ -324,36 +257,18 @@ def _stream(
     codec: RpcCodec[Any, Any] | None = None,
 ) -> Any:
     async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-        stream: Any = None
-        task = calls.add()
-        calls.stream_begins()
         metadata: Any = context.invocation_metadata() or ()
-        line = CallLine(method, enter_scope(metadata, None))
-        try:
-            line.admitted(gate.admit(method, metadata), _checked(request))
+        async with GuardedCall(calls, method, context, metadata, is_stream=True) as guarded:
+            guarded.admitted(gate.admit(method, metadata), _checked(request))
             encode = None
             if codec and not isinstance(request, codec.request):
                 request, encode = codec.request_from_pb(request), codec.answer_to_pb
-            stream, limit = inner(request, context), size_limit(metadata)
-            async for answer in stream:
-                message = encode(answer) if encode else answer
-                if limit < MESSAGE_BYTES_MAX:
-                    check_length(len(serialize(message)), limit)
-                yield message
-            line.answered()
-        except asyncio.CancelledError:
-            if not (reason := calls.reason(task)):
-                raise
-            await abort(context, line.failed(reason))
-        except grpc.aio.AbortError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the one place that translates whatever a handler raises
-            await abort(context, line.failed(translate(error, method)))
-        finally:
-            calls.discard(task)
-            calls.stream_ends()
-            line.ended(context, is_stream=True)
-            if hasattr(stream, "aclose"):
-                await stream.aclose()
+            limit = size_limit(metadata)
+            async with contextlib.aclosing(inner(request, context)) as answers:
+                async for answer in answers:
+                    message = encode(answer) if encode else answer
+                    if limit < MESSAGE_BYTES_MAX:
+                        check_length(len(serialize(message)), limit)
+                    yield message
 
     return call

@@ -5,7 +5,7 @@ A client that receives a longer message only gets an error of its own library, w
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.scope import Metadata
@@ -22,11 +22,6 @@ def size_limit(metadata: Metadata) -> int:
     """The longest message that a caller accepts, in bytes; at most MESSAGE_BYTES_MAX, which any answer fits into."""
     header = dict(metadata).get(RECEIVES, "")
     return int(header) if isinstance(header, str) and header.isascii() and header.isdigit() else STOCK_MESSAGE_BYTES_MAX
-
-
-def check_size(message: Any, limit: int) -> None:
-    if limit < MESSAGE_BYTES_MAX:
-        check_length(message.ByteSize(), limit)
 
 
 def check_length(size: int, limit: int) -> None:

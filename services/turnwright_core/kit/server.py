@@ -20,7 +20,8 @@ from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_gr
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Authenticator
-from turnwright_core.kit.guard import CallsInProgress, GuardedServer
+from turnwright_core.kit.guard import GuardedServer
+from turnwright_core.kit.guarded_call import CallsInProgress
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger

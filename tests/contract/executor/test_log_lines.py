@@ -14,7 +14,7 @@ from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit import call_line
+from turnwright_core.kit import guarded_call
 from turnwright_core.kit.auth import derive_token
 
 pytestmark = pytest.mark.asyncio
@@ -57,7 +57,7 @@ async def test_a_call_that_fails_has_one_line_with_who_called_and_why_it_failed(
 async def test_an_id_that_nobody_has_checked_is_cut(services) -> None:
     (line,) = await seen(services, "info", lambda ann: finds_none(services, ann, "x" * 100_000), least=1)
 
-    assert line["run"] == "x" * call_line.ID_CHARS_MAX
+    assert line["run"] == "x" * guarded_call.ID_CHARS_MAX
 
 
 async def test_a_call_that_went_well_has_its_line_where_all_are_asked_for(services) -> None:
@@ -74,11 +74,11 @@ async def test_a_slow_call_has_its_line(services) -> None:
     await services.until(await services.act())
 
     async def sleeps(client: Client) -> None:
-        await client.call_tool(services.project, "r", "sh", {"command": f"sleep {call_line.SLOW_S}"})
+        await client.call_tool(services.project, "r", "sh", {"command": f"sleep {guarded_call.SLOW_S}"})
 
     (line,) = await seen(services, "info", sleeps, SECRET, least=1)
     assert (line["code"], line["run"], line["level"]) == ("OK", "r", "info")
-    assert line["seconds"] >= call_line.SLOW_S
+    assert line["seconds"] >= guarded_call.SLOW_S
 
 
 async def test_a_repeatable_call_is_logged_with_its_request_id(services) -> None:
@@ -110,7 +110,7 @@ async def test_a_watch_that_its_reader_leaves_is_no_failure_and_never_slow(servi
 
     async def watches(ann: Client) -> None:
         async for _ in ann.watch(services.project, "r"):
-            await asyncio.sleep(call_line.SLOW_S)
+            await asyncio.sleep(guarded_call.SLOW_S)
             break
         await asyncio.sleep(0.1)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from log_lines import logged
-from turnwright_core.kit.guard import CallsInProgress
+from turnwright_core.kit.guarded_call import CallsInProgress
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
 
@@ -29,15 +29,15 @@ async def test_a_step_that_hangs_is_given_up_and_reported(tmp_path, step):
 
 @pytest.mark.asyncio
 async def test_streams_are_waited_for_no_longer_than_they_last():
-    calls = CallsInProgress()
+    calls, first, second = CallsInProgress(), object(), object()
     await calls.streams_ended(600)
-    calls.stream_begins()
-    calls.stream_begins()
-    calls.stream_ends()
+    calls.begins(first, is_stream=True)
+    calls.begins(second, is_stream=True)
+    calls.ends(first, is_stream=True)
     waiting = asyncio.create_task(calls.streams_ended(600))
     await asyncio.sleep(0.01)
     assert not waiting.done()
     await calls.streams_ended(0.01)
-    calls.stream_ends()
+    calls.ends(second, is_stream=True)
     async with asyncio.timeout(60):
         await waiting
