@@ -63,7 +63,12 @@ class StoreSettings(Settings):
         "`transcript`.",
         "packet",
     )
-    loops_queued_max: int = setting("Maximum number of loops that may queue in one run.", 100, ge=1, le=10_000)
+    loops_queued_max: int = setting(
+        "Maximum number of loops that may queue in one run, and of messages that may wait for its next turn.",
+        100,
+        ge=1,
+        le=10_000,
+    )
     lease_s: float = setting(
         "How long an executor keeps a run without renewing its lease, in seconds. It renews three times in that time.",
         6.0,

@@ -31,6 +31,7 @@ from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import SpentTurn
 from turnwright_store.sql.runs import get_run, write_run
+from turnwright_store.sql.views import list_shown
 
 
 def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
@@ -94,7 +95,15 @@ def inject_message(
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(rules.incarnation)
     ended = run.run.turn - 1 if run.turn_open else run.run.turn
-    path = free_path(tx, run, f"log://turn_{ended}/inject/message")
+    folder, limit = f"log://turn_{ended}/inject/", rules.loops_queued_max
+    if len(list_shown(tx.connection, run.id, folder, "", limit)) == limit:
+        raise fault(
+            Reason.QUEUE_FULL,
+            f"{limit} messages already wait for the next turn of {address.run}: send more once it has begun.",
+            queue="messages",
+            limit=limit,
+        )
+    path = free_path(tx, run, f"{folder}message")
     attributes = to_attributes_json({"tool": INJECT_TOOL, "principal": caller.principal})
     change = SetEntry(message, attributes, Visibility.VISIBLE, state=State.RESOLVED)
     # Written with the store's own tier: a client may send the model a message, but not write records.

@@ -3,9 +3,9 @@
 import pytest
 from turnwright.types.v1 import budget_pb2, settings_pb2, usage_pb2
 
-from contract.store.harness import Run, new_run, set_, working_run
+from contract.store.harness import Client, Run, new_project, new_run, set_, start_store, working_run
 from turnwright_core.entries import Tier
-from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError
+from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
 
@@ -197,6 +197,23 @@ async def test_messages_are_reported_to_the_next_turn_in_their_order(client, pro
     ]
     assert (await run.entry(third.path)).body == "Three."
     assert third.run.status == 102
+
+
+async def test_only_so_many_messages_wait_for_a_turn(tmp_path):
+    # RC11
+    server = await start_store(tmp_path, loops_queued_max=2)
+    client = Client(server.address)
+    run = await working_run(client, await new_project(client), "r")
+    for message in ("One.", "Two."):
+        await client.call("InjectMessage", **run.address, message=message)
+    with pytest.raises(TurnwrightError) as told:
+        await client.call("InjectMessage", **run.address, message="Three.")
+    assert (told.value.reason, told.value.metadata) == (Reason.QUEUE_FULL, {"queue": "messages", "limit": "2"})
+    await run.begin()
+    await run.end(1)
+    await client.call("InjectMessage", **run.address, message="Three.")
+    await client.close()
+    await server.stop()
 
 
 @pytest.mark.parametrize("message", ["", " ", "x" * 65537])

@@ -517,7 +517,8 @@ func (x *ConfigureRunResponse) GetRun() *v1.Run {
 	return nil
 }
 
-// Sends a message to the model without giving it a task.
+// Sends a message to the model without giving it a task. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, if 100 wait for
+// its next turn.
 type InjectMessageRequest struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

@@ -371,7 +371,8 @@ type UserMessage struct {
 	// format, or else MODE_ACT. Images of `parts` are added to `images`.
 	Settings *LoopSettings `protobuf:"bytes,3,opt,name=settings,proto3,oneof" json:"settings,omitempty"`
 	// True: if the run is busy, the message is read in the next turn of its loop instead of waiting in the queue. Several
-	// are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes.
+	// are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes;
+	// at most 100 of them wait for a turn.
 	Priority bool `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
 }
 

@@ -263,7 +263,9 @@ Global___ConfigureRunResponse: _TypeAlias = ConfigureRunResponse  # noqa: Y015
 
 @_typing.final
 class InjectMessageRequest(_message.Message):
-    """Sends a message to the model without giving it a task."""
+    """Sends a message to the model without giving it a task. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, if 100 wait for
+    its next turn.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

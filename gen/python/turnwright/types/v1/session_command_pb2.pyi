@@ -170,7 +170,8 @@ class UserMessage(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     priority: _builtins.bool
     """True: if the run is busy, the message is read in the next turn of its loop instead of waiting in the queue. Several
-    are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes.
+    are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes;
+    at most 100 of them wait for a turn.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[_message_pb2.Part]:

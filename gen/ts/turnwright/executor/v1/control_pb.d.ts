@@ -260,7 +260,8 @@ export declare type ConfigureRunResponse = Message<"turnwright.executor.v1.Confi
 export declare const ConfigureRunResponseSchema: GenMessage<ConfigureRunResponse>;
 
 /**
- * Sends a message to the model without giving it a task.
+ * Sends a message to the model without giving it a task. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, if 100 wait for
+ * its next turn.
  *
  * @generated from message turnwright.executor.v1.InjectMessageRequest
  */

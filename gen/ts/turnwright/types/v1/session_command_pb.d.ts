@@ -186,7 +186,8 @@ export declare type UserMessage = Message<"turnwright.types.v1.UserMessage"> & {
 
   /**
    * True: if the run is busy, the message is read in the next turn of its loop instead of waiting in the queue. Several
-   * are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes.
+   * are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes;
+   * at most 100 of them wait for a turn.
    *
    * @generated from field: bool priority = 4;
    */
