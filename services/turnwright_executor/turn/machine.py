@@ -228,7 +228,7 @@ def _of_commands(state: TurnState) -> Step | None:
             if is_held and record.tool != UPDATE:
                 return Step(Action.CANCEL, path)
             return Step(COMMAND[stage, record.effect_class, state.local_stages.get(path, LocalStage.NOTHING)], path)
-        if record.rejection is not None and path not in state.announced and not is_held:
+        if record.decision and record.rejection and path not in state.announced and not is_held:
             return Step(Action.REJECT, path)
         # A native call gets its own result, and does not stop others (C28).
         broken = broken or (record.state is not State.RESOLVED and not record.call_id)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import entry_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, run_pb2, session_pb2
 
 from turnwright_core.entries import Entry, State
 from turnwright_core.events import is_rewind
@@ -65,9 +66,10 @@ class ChangeEvents:
         await self._publish_entries(entries)
         await self._publish_session(changes, run)
         if (state := known.state_now(run)) is not known.state:
-            self._publish(events.runtime_updated(state))
+            number = session_pb2.SessionState.ValueType(int(state))
+            self._publish(WatchRunResponse(runtime_updated=event_pb2.RuntimeUpdated(state=number)))
         if (reasons := known.reasons_now((run or known.run).turn)) != known.view.pause_reasons:
-            self._publish(events.pause_required(reasons))
+            self._publish(WatchRunResponse(pause_required=session_event_pb2.PauseRequired(reasons=reasons)))
         if run:
             self._publish_run(run, changes.loops)
 
@@ -96,7 +98,7 @@ class ChangeEvents:
                 self._publish(event)
         else:
             for path in gone:
-                self._publish(events.entry_removed(path))
+                self._publish(WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path)))
         for path in gone:
             self._known.forget(path)
         self.begin()
@@ -111,7 +113,7 @@ class ChangeEvents:
                 is_all = growth.is_growth_only(before, entry)
                 if is_all or entry.body_size_bytes > before.body_size_bytes:
                     async for piece in growth.appended_messages(before, entry, self._read_body):
-                        self._publish(events.entry_grown(piece))
+                        self._publish(WatchRunResponse(output_appended=piece))
             if not is_all:
                 self._publish_entry(before, entry)
 
@@ -136,7 +138,7 @@ class ChangeEvents:
         self._publish(events.entry_moved(head, is_new=is_new))
         if rest:
             for piece in rest:
-                self._append(events.entry_grown(piece))
+                self._append(WatchRunResponse(output_appended=piece))
             # Folding each piece would copy the message as many times as it has pieces.
             self._known.view.entries[entry.path] = entry
         self._known.note(entry)
@@ -148,12 +150,11 @@ class ChangeEvents:
         """Publish settings, draft and queue."""
         known = self._known
         if run and run.settings != known.run.settings:
-            self._publish(events.thread_updated(run.settings))
-        for entry in changes.entries:
-            if entry.path == DRAFT and entry.body != known.view.draft:
-                self._publish(events.draft_updated(entry.body))
-        if DRAFT in changes.removed_paths and known.view.draft is not None:
-            self._publish(events.draft_updated(None))
+            self._publish(WatchRunResponse(thread_updated=session_event_pb2.ThreadUpdated(settings=run.settings)))
+        drafts = [entry.body for entry in changes.entries if entry.path == DRAFT]
+        for draft in (*drafts, None) if DRAFT in changes.removed_paths else drafts:
+            if draft != known.view.draft:
+                self._publish(WatchRunResponse(draft_updated=session_event_pb2.DraftUpdated(text=draft)))
         known.take_loops(changes.loops)
         for entry in changes.entries:
             if entry.scheme == EDIT_SCHEME:
@@ -164,7 +165,7 @@ class ChangeEvents:
         if is_unknown:
             known.take_queue(listed)
         if (queue := known.queue_now()) != known.view.queue:
-            self._publish(events.queue_updated(queue))
+            self._publish(WatchRunResponse(queue_updated=session_event_pb2.QueueUpdated(commands=queue)))
 
     def _publish_run(self, run: run_pb2.Run, loops: Sequence[Loop]) -> None:
         """Publish the run with each other loop that changed, then with the active or latest one."""
@@ -172,5 +173,6 @@ class ChangeEvents:
             if event := events.budget_exhausted(loop):
                 self._publish(event)
             if loop.sequence != run.loop.sequence:
-                self._publish(events.run_moved(run, loop_to_pb(loop)))
-        self._publish(events.run_moved(run, run.loop if run.HasField("loop") else None))
+                self._publish(WatchRunResponse(run_state=event_pb2.RunState(run=run, loop=loop_to_pb(loop))))
+        latest = run.loop if run.HasField("loop") else None
+        self._publish(WatchRunResponse(run_state=event_pb2.RunState(run=run, loop=latest)))

@@ -8,14 +8,14 @@ from typing import Final
 from msgspec.structs import replace
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
-from turnwright.types.v1 import entry_pb2, loop_pb2, run_pb2, session_command_pb2, session_pb2, settings_pb2
+from turnwright.types.v1 import entry_pb2
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.entries import STATUS_OF_STATE, Entry, State
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Loop, SessionState, Turn, Usage
+from turnwright_core.runs import Loop, Turn, Usage
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
@@ -72,14 +72,6 @@ def command_recorded(ended: entry_pb2.Entry) -> WatchRunResponse:
     return event
 
 
-def entry_removed(path: str) -> WatchRunResponse:
-    return WatchRunResponse(message_removed=event_pb2.MessageRemoved(path=path))
-
-
-def entry_grown(piece: event_pb2.OutputAppended) -> WatchRunResponse:
-    return WatchRunResponse(output_appended=piece)
-
-
 def messages_truncated(from_index: int, paths: Sequence[str]) -> Iterator[WatchRunResponse]:
     """Messages were taken away from a place on; many come in several events."""
     for part in split_by_weight(paths, lambda path: len(path.encode()) + _PATH_OVERHEAD):
@@ -100,11 +92,6 @@ def proposal_resolved(entry: Entry) -> WatchRunResponse:
     return WatchRunResponse(proposal_resolved=event)
 
 
-def run_moved(run: run_pb2.Run, loop: loop_pb2.Loop | None) -> WatchRunResponse:
-    """The status of the run or its loop has changed."""
-    return WatchRunResponse(run_state=event_pb2.RunState(run=run, loop=loop))
-
-
 def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
     """The event for a loop that ended at a budget limit; None for any other loop."""
     found = exhaustion_in(loop.reason) if loop.end_ms else None
@@ -114,28 +101,6 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
         loop=loop.sequence, kind=found.kind.value, of_run=found.of_run, detail=found.detail
     )
     return WatchRunResponse(budget_exhausted=event)
-
-
-def thread_updated(settings: settings_pb2.RunSettings) -> WatchRunResponse:
-    return WatchRunResponse(thread_updated=session_event_pb2.ThreadUpdated(settings=settings))
-
-
-def queue_updated(queue: Sequence[session_command_pb2.QueuedCommand]) -> WatchRunResponse:
-    return WatchRunResponse(queue_updated=session_event_pb2.QueueUpdated(commands=queue))
-
-
-def draft_updated(text: str | None) -> WatchRunResponse:
-    return WatchRunResponse(draft_updated=session_event_pb2.DraftUpdated(text=text))
-
-
-def pause_required(reasons: Sequence[session_event_pb2.PauseReason]) -> WatchRunResponse:
-    return WatchRunResponse(pause_required=session_event_pb2.PauseRequired(reasons=reasons))
-
-
-def runtime_updated(state: SessionState) -> WatchRunResponse:
-    """What the run is doing has changed."""
-    number = session_pb2.SessionState.ValueType(int(state))
-    return WatchRunResponse(runtime_updated=event_pb2.RuntimeUpdated(state=number))
 
 
 def transient(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:

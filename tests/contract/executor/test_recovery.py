@@ -16,6 +16,7 @@ from turnwright.executor.v1 import executor_service_pb2_grpc, proposal_pb2
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import packet_pb2
 
+from contract.executor.test_pipeline import Asked
 from contract.store.harness import Client as StoreClient
 from contract.store.harness import Run, request, set_
 from services import SECRET, running
@@ -101,9 +102,9 @@ class Closing(StoreClient):
 
 
 @contextlib.asynccontextmanager
-async def left(root, *, yolo=True, claim=None, **executor):
-    """A run whose first turn has begun under another owner."""
-    async with running(root, recover=False, **executor) as services:
+async def left(root, *, yolo=True, claim=None, store=(), **executor):
+    """A run whose first turn has begun under another owner. `store` are interceptors of the store."""
+    async with running(root, store, recover=False, **executor) as services:
         services.script(DONE, DONE)
         async with contextlib.aclosing(Closing(services.addresses["store"], SECRET)) as client:
             run = Run(client, services.project, "r")
@@ -149,6 +150,16 @@ async def test_the_stored_packet_is_sent_again_and_never_assembled_again(tmp_pat
         digest = packet_digest([("user", ("what was sent",))])
         # It may have been sent before.
         assert (told.packet_digest, told.packet_tokens, told.lost_tokens) == (digest, 40, 40 + REPLY_RESERVE_TOKENS)
+
+
+async def test_the_first_packet_of_a_new_owner_is_no_delta_of_one_that_it_has_not_assembled(tmp_path):
+    writes = Asked("WriteEntries")
+    async with left(tmp_path, store=[writes]) as it:
+        await it.run.write(packet=packet("what was sent", note=NOTE))
+        it.services.script("<think>a</think>", "<think>b</think>", DONE, DONE)
+        assert (await it.gone()).status == 200
+    sent = [request.packet for _, request in writes.asked if request.HasField("packet") and not request.packet.again]
+    assert [(one.turn, one.base_turn) for one in sent][:3] == [(1, 0), (2, 0), (3, 2)]
 
 
 async def test_a_turn_that_was_left_before_its_packet_was_stored_is_assembled(tmp_path):
