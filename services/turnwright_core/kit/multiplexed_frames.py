@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
+from google.protobuf.message import DecodeError
 from msgspec import Struct, msgpack
 from msgspec.inspect import multi_type_info
+from turnwright.store.v1.queue_pb2 import EnqueueLoopRequest, EnqueueLoopResponse
 from turnwright.types.v1.scheme_pb2 import SchemeRegistry
 
 from turnwright_core.limits import CHUNK_BYTES
@@ -134,7 +137,9 @@ class ValueCodecs:
         types = [one for codec in codecs.values() for one in (codec.request, codec.answer)]
         self.schema = hashlib.sha256(repr(multi_type_info(types)).encode()).hexdigest()
         """What both sides must agree on."""
-        self.requests = {method: msgpack.Decoder(codec.request).decode for method, codec in codecs.items()}
+        self.requests = {
+            method: msgpack.Decoder(codec.request, ext_hook=_message).decode for method, codec in codecs.items()
+        }
         self.answers = {
             method: msgpack.Decoder(codec.answer, ext_hook=_message).decode for method, codec in codecs.items()
         }
@@ -150,14 +155,22 @@ def _values_of(codecs: tuple[tuple[str, RpcCodec[Any, Any]], ...]) -> ValueCodec
     return ValueCodecs(dict(codecs))
 
 
+_MESSAGES: Final = (SchemeRegistry, EnqueueLoopRequest, EnqueueLoopResponse)
+"""Messages in values, by the code of their extension."""
+
+
 def _extension(value: Any) -> Any:
-    if isinstance(value, SchemeRegistry):
-        return msgpack.Ext(0, value.SerializeToString())
+    if type(value) in _MESSAGES:
+        return msgpack.Ext(_MESSAGES.index(type(value)), value.SerializeToString())
     raise NotImplementedError(f"a {type(value)} cannot be sent as a value")
 
 
-def _message(_code: int, data: memoryview) -> Any:
-    return SchemeRegistry.FromString(bytes(data))
+def _message(code: int, data: memoryview) -> Any:
+    """Decode. Raises msgspec.DecodeError."""
+    try:
+        return _MESSAGES[code].FromString(bytes(data))
+    except (IndexError, DecodeError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 encode_value: Final[Callable[[Any], bytes]] = msgpack.Encoder(enc_hook=_extension).encode

@@ -26,6 +26,9 @@ E = TypeVar("E", bound=IntEnum)
 FieldCodec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """Encoder and decoder of one field; neither is called with None."""
 
+_NAMES: Final = {"epoch": "fence"}
+"""Other names in messages."""
+
 _TIME: Final[FieldCodec] = (time_to_pb, time_from_pb)
 _LIST: Final[FieldCodec] = (tuple, tuple)
 
@@ -57,7 +60,7 @@ def codec(
     """
     fields = message.DESCRIPTOR.fields_by_name
     names = only or value.__struct_fields__
-    outside = [name if name in fields else name.removesuffix("_ms") + "_time" for name in names]
+    outside = [name if name in fields else _NAMES.get(name, name.removesuffix("_ms") + "_time") for name in names]
     pairs = [special.get(name) or (_usual(value, name) if name in fields else _TIME) for name in names]
     encoders = [(at, pair[0]) for at, pair in enumerate(pairs) if pair]
     decoders = [(at, pair[1]) for at, pair in enumerate(pairs) if pair]

@@ -30,6 +30,7 @@ from turnwright_core.owner_calls import (
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 from turnwright_core.runs import LoopEnd
+from turnwright_core.wire.claims import CREATE_RUN
 from turnwright_core.wire.codec import codec, each
 from turnwright_core.wire.entries import (
     cursor_from_pb,
@@ -293,5 +294,7 @@ ASSEMBLE: Final = RpcCodec(
     assembled_part_to_pb,
     assembled_part_from_pb,
 )
-OWNER_CALLS: Final[Codecs] = {codec.method: codec for codec in (END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE)}
+OWNER_CALLS: Final[Codecs] = {
+    codec.method: codec for codec in (CREATE_RUN, END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE)
+}
 """What services say to each other by values."""

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_core.claims import Claim
 from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
@@ -28,7 +29,7 @@ from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.edge.workspace_marker import find_workspace
-from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import FoundWorkspace
 from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync

@@ -18,6 +18,7 @@ from turnwright.store.v1 import (
     write_pb2,
 )
 
+from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError
@@ -33,20 +34,18 @@ from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
+from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
 from turnwright_core.wire.runs import (
-    loop_from_pb,
-    model_from_pb,
     run_from_pb,
     spend_from_pb,
-    turn_from_pb,
 )
 from turnwright_core.wire.session_queue import queued_command_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.packets import packet_from_parts
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.store_plans import StorePlans
-from turnwright_executor.ports.ledger import Claim, CreatedRun, FoundEntry, LeaseRenewal, Renewal, RunOwner
+from turnwright_executor.ports.ledger import FoundEntry, LeaseRenewal, Renewal, RunOwner
 from turnwright_executor.ports.packets import Packet
 
 WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -83,16 +82,10 @@ class StoreLedger(StorePlans):
             new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))
         wanted = queue_pb2.EnqueueLoopRequest(new=new)
         wanted.MergeFrom(request)
-        answer = await self._peer.call(self.stub.EnqueueLoop, wanted)
-        claim = None
-        if answer.HasField("claim"):
-            self._schemes.update(answer.claim)
-            # One that cannot be read is released again; the task is stored all the same.
-            with contextlib.suppress(TurnwrightError, ValueError):
-                claim = (await self._readable([answer.claim]))[0]
-        if claim and answer.HasField("files"):
-            claim = replace(claim, files=dict(zip(answer.files.paths, answer.files.hashes, strict=True)))
-        return CreatedRun(answer, claim)
+        created: CreatedRun = await self._peer.call(self._by_value.EnqueueLoop, CreateRunCall(wanted))
+        if created.claim:
+            self._schemes.update_registry(created.claim.schemes)
+        return created
 
     async def claim(self, address: RunAddress) -> Claim:
         request = lease_pb2.ClaimRunRequest(
@@ -128,28 +121,8 @@ class StoreLedger(StorePlans):
         return claims
 
     async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> Claim:
-        records = [entry_from_pb(record) for record in answer.records]
-        return Claim(
-            epoch=answer.fence.epoch,
-            run=run_from_pb(answer.run),
-            loop=loop_from_pb(answer.loop) if answer.HasField("loop") else None,
-            model=model_from_pb(answer.model) if answer.HasField("model") else None,
-            open_turn=turn_from_pb(answer.open_turn) if answer.HasField("open_turn") else None,
-            records=await self._whole(RunAddress(answer.run.project, answer.run.run), records),
-            recent_turns=tuple(turn_from_pb(turn) for turn in answer.recent_turns),
-            turn_before=turn_from_pb(answer.turn_before) if answer.HasField("turn_before") else None,
-            abort_requested=answer.abort_requested,
-            project_root=answer.project_root,
-            workspace_id=answer.workspace_id,
-            lease_ms=answer.lease_ms,
-            turn_losses=answer.turn_losses,
-            turn_calls=answer.turn_calls,
-            file_constraints=(
-                tuple(map(_constraint_from_pb, answer.file_constraints.constraints))
-                if answer.HasField("file_constraints")
-                else None
-            ),
-        )
+        claim = claim_from_pb(answer)
+        return replace(claim, records=await self._whole(RunAddress(answer.run.project, answer.run.run), claim.records))
 
     async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
         """The records, including the content of those that did not fit into the claim."""
@@ -248,7 +221,7 @@ class StoreLedger(StorePlans):
         request = registry_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
         while True:
             answer = await self._call(self.stub.ListFileConstraints, request)
-            found += map(_constraint_from_pb, answer.constraints)
+            found += map(constraint_from_pb, answer.constraints)
             if not answer.next_page_token:
                 return found
             request.page_token = answer.next_page_token
@@ -305,7 +278,3 @@ class StoreLedger(StorePlans):
         request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)
         answer = await self._call(self.stub.GetSpend, request)
         return spend_from_pb(answer.run), spend_from_pb(answer.loop)
-
-
-def _constraint_from_pb(constraint: registry_pb2.FileConstraint) -> FileConstraint:
-    return FileConstraint(constraint.pattern, constraint.kind)

@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 from turnwright.store.v1 import queue_pb2
 
+from turnwright_core.claims import Claim, CreatedRun
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
 from turnwright_core.kit.auth import Caller
-from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, TurnStart, ViewChange
 from turnwright_core.plans.plan import Plan
-from turnwright_core.runs import Loop, Run, Spend, Turn
+from turnwright_core.runs import Run, Spend, Turn
 from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet
-
-
-class Claim(Struct, frozen=True):
-    """The ledger of a run as of its claim. Fields as in ClaimRunResponse."""
-
-    epoch: int
-    run: Run
-    loop: Loop | None
-    model: Model | None
-    open_turn: Turn | None
-    records: tuple[Entry, ...]
-    recent_turns: tuple[Turn, ...]
-    turn_before: Turn | None
-    abort_requested: bool
-    project_root: str
-    workspace_id: str
-    lease_ms: int
-    turn_losses: int
-    turn_calls: int
-    file_constraints: tuple[FileConstraint, ...] | None
-    """Of the project; None: too many to come with a claim."""
-    files: Mapping[str, str] | None = None
-    """The files that the run sees, with hashes of their bodies, if it adopted them with the claim."""
-
-
-class CreatedRun(Struct, frozen=True):
-    """The answer to the first task of a run, which this executor works on at once if it has the claim."""
-
-    answer: queue_pb2.EnqueueLoopResponse
-    claim: Claim | None = None
 
 
 class LeaseRenewal(Struct, frozen=True):

@@ -16,6 +16,7 @@ from turnwright.store.v1 import queue_pb2, registry_pb2
 from turnwright.types.v1 import session_pb2, settings_pb2
 
 from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.claims import CreatedRun
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
@@ -23,7 +24,7 @@ from turnwright_core.runs import SessionState
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import CreatedRun, Ledger
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
 from turnwright_executor.runs.scheduler import Scheduler

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.chat.timeline import IMAGES, SYNTHETIC
+from turnwright_core.claims import Claim
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.instructions import SYSTEM_PATH
@@ -33,7 +34,6 @@ from turnwright_core.runs import (
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.project_instructions import bytes_max
-from turnwright_executor.ports.ledger import Claim
 from turnwright_executor.tools.native import native_tools
 from turnwright_executor.tools.ports import Workspace
 from turnwright_executor.turn.images import image_paths

@@ -10,6 +10,7 @@ from functools import partial
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from turnwright_core.claims import Claim
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
@@ -19,7 +20,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate, rate_after, rate_from
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher

@@ -12,11 +12,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from turnwright_core.claims import Claim
 from turnwright_core.entries import EntryWrite, SetEntry
 from turnwright_core.owner_calls import ReturnView, TurnStart
 from turnwright_core.runs import RequestKind, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Claim, Ledger, WriteAck
+from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.turn.beginning import LoopBeginning, output_reserve
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from turnwright_core.claims import Claim
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
@@ -24,7 +25,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import ABORT, CRASH_LOOP, GONE, Ending, is_transient
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.run_events import crashes_given_up, loop_aborted
-from turnwright_executor.ports.ledger import Claim, Ledger
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import model_call_from_entry, with_edits
 from turnwright_executor.turn.records import error_write

@@ -14,13 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.checks import check_chars, check_count, invalid
+from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.models import Model
-from turnwright_core.runs import RUNNING, Loop, Run, Turn
+from turnwright_core.runs import RUNNING, Loop, Run
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence, with_status
 from turnwright_store.app.run_revision import bump_revision, records_prefix
@@ -80,26 +81,6 @@ class Claimant(Struct, frozen=True):
     lease_ms: int
 
 
-class Claimed(Struct, frozen=True):
-    """The ledger state from which an owner continues."""
-
-    epoch: int
-    lease_ms: int
-    run: RunRow
-    model: Model | None
-    open_turn: Turn | None
-    records: list[Entry]
-    recent_turns: list[Turn]
-    turn_losses: int
-    """Owners of the open turn that ended without releasing the run."""
-    turn_calls: int
-    """Model calls that the open turn has made, or was about to make."""
-    turn_before: Turn | None
-    """The run's latest ended turn of another loop."""
-    constraints: Sequence[FileConstraint] | None
-    """The project's file constraints; None: too many to come with a claim."""
-
-
 def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Claimant:
     """A validated claimant; 0 ms is the store's setting. Raises InvalidError."""
     check_chars("owner", owner, NAME_CHARS_MAX)
@@ -114,7 +95,7 @@ def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Clai
 # ---- Claiming
 
 
-def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> Claimed:
+def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> Claim:
     """Claim a run, fencing out any earlier owner, and start the next queued loop if none is active.
 
     Raises LEASE_HELD while another owner's lease or its grace has not expired.
@@ -145,7 +126,7 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
 
 def claimed(
     tx: Transaction, run: RunRow, who: Claimant, queued: Loop | None = None, model: Model | None = None
-) -> Claimed:
+) -> Claim:
     """Claim a run that is free. `queued` is its next loop and `model` that of the loop, if they are known."""
     expires_ms = tx.now_ms + who.lease_ms
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, expires_ms)
@@ -157,17 +138,21 @@ def claimed(
     turns = turn_rows.recent_turns(tx.connection, run.id, past) if past else []
     of_loop = [turn for turn in turns if loop and turn.loop == loop.sequence]
     before = turns[: len(turns) - len(of_loop)]
-    return Claimed(
+    return Claim(
         epoch,
         who.lease_ms,
-        run,
+        run.run,
+        loop,
         model or (registry.find_model(tx.connection, loop.settings.model) if loop else None),
         open_turn,
         _records(tx.connection, run),
         of_loop[-RECENT_TURNS_MAX:],
+        before[-1] if before else None,
+        run.abort_requested,
+        run.root,
+        run.workspace_id,
         losses,
         count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
-        before[-1] if before else None,
         _few_constraints(tx.connection, run.project_id),
     )
 
@@ -269,12 +254,12 @@ def find_work(
 
 def claim_work(
     tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef], limit: int, who: Claimant
-) -> list[Claimed]:
+) -> list[Claim]:
     """Claim the first candidates that are still free, as many as requested and as fit into one message.
 
     A candidate whose lock is held is being claimed or written at this moment: it is skipped.
     """
-    claims: list[Claimed] = []
+    claims: list[Claim] = []
     total = 0
     for run in _free(tx, rules, candidates):
         claims.append(claimed(tx, run, who))
@@ -294,9 +279,9 @@ def _free(tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef]) -> I
             yield run
 
 
-def _bytes(claimed: Claimed) -> int:
-    held = sum(len(one.body) + len(one.attributes_json) + len(one.record) for one in claimed.records)
-    return run_bytes(claimed.run.run) * 2 + held + ROW_BYTES * (len(claimed.records) + len(claimed.recent_turns))
+def _bytes(claim: Claim) -> int:
+    held = sum(len(one.body) + len(one.attributes_json) + len(one.record) for one in claim.records)
+    return run_bytes(claim.run) * 2 + held + ROW_BYTES * (len(claim.records) + len(claim.recent_turns))
 
 
 # ---- Holding

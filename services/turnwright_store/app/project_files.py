@@ -48,17 +48,17 @@ def adopt_files(
     return adoptable
 
 
-def adopt_at_once(tx: Transaction, rules: StoreRules, run: RunRow, like_run: str) -> list[tuple[str, str]]:
+def adopt_at_once(tx: Transaction, rules: StoreRules, run: RunRow, like_run: str) -> dict[str, str] | None:
     """The same in the transaction that has created the run.
 
-    Nothing is adopted where that may fail or take long: then the run is created all the same.
+    Nothing is adopted, and None returned, where that may fail or take long: the run is created all the same.
     """
     source = find_run_id(tx.connection, run.project_id, like_run)
     files = rows.adoptable(tx.connection, source, run.project_scope) if source else []
     if not source or not 0 < len(files) <= min(AT_ONCE_MAX, rules.limits.run_entries_max - run.positions):
-        return []
+        return None
     _adopt(tx, rules, run, source, len(files))
-    return files
+    return dict(files)
 
 
 def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count: int) -> ScopePosition:

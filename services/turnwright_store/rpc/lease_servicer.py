@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from turnwright.store.v1 import lease_pb2, write_pb2
+from msgspec.structs import replace
+from turnwright.store.v1 import lease_pb2
 
 from turnwright_core.checks import check_count
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller, current_caller
-from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.claims import claim_to_pb
 from turnwright_store.app import leases as app
-from turnwright_store.app.leases import Claimant, Claimed, Lease, LeaseState
+from turnwright_store.app.leases import Claimant, Lease, LeaseState
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
-from turnwright_store.rpc.rules_servicer import constraint_to_pb
 
 LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
@@ -30,31 +30,6 @@ LEASES_PER_WRITE: Final = 500
 def claimant_of(rules: StoreRules, request: Any) -> Claimant:
     """Who claims or renews. Raises INVALID_FIELD."""
     return app.claimant(rules, request.owner, request.address, request.lease_ms)
-
-
-def claim_to_pb(claimed: Claimed) -> lease_pb2.ClaimRunResponse:
-    run = claimed.run
-    return lease_pb2.ClaimRunResponse(
-        fence=write_pb2.Fence(epoch=claimed.epoch),
-        run=wire.run_to_pb(run.run),
-        loop=wire.loop_to_pb(run.active) if run.active else None,
-        model=wire.model_to_pb(claimed.model) if claimed.model else None,
-        open_turn=wire.turn_to_pb(claimed.open_turn) if claimed.open_turn else None,
-        records=map(entry_wire.entry_to_pb, claimed.records),
-        recent_turns=map(wire.turn_to_pb, claimed.recent_turns),
-        turn_before=wire.turn_to_pb(claimed.turn_before) if claimed.turn_before else None,
-        abort_requested=run.abort_requested,
-        project_root=run.root,
-        workspace_id=run.workspace_id,
-        lease_ms=claimed.lease_ms,
-        turn_losses=claimed.turn_losses,
-        turn_calls=claimed.turn_calls,
-        file_constraints=(
-            None
-            if claimed.constraints is None
-            else lease_pb2.FileConstraints(constraints=map(constraint_to_pb, claimed.constraints))
-        ),
-    )
 
 
 def _lease_of(message: lease_pb2.Lease) -> Lease:
@@ -73,11 +48,9 @@ class LeaseRpcs(Calls):
             who=claimant_of(self._rules, request),
         )
         locks = run_locks(request)
-        claimed = await self._database.write(work, Durability.NORMAL, locks, inline=True)
-        answer = claim_to_pb(claimed)
-        if schemes := self._service.newer_schemes(self._rules, request.schemes_version):
-            answer.schemes.CopyFrom(schemes)
-        return answer
+        claim = await self._database.write(work, Durability.NORMAL, locks, inline=True)
+        schemes = self._service.newer_schemes(self._rules, request.schemes_version)
+        return claim_to_pb(replace(claim, schemes=schemes))
 
     async def ClaimWork(self, request: lease_pb2.ClaimWorkRequest, _context: Any) -> lease_pb2.ClaimWorkResponse:
         who = claimant_of(self._rules, request)

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
-from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2
+from turnwright.store.v1 import ledger_pb2, queue_pb2
 
 from turnwright_core.checks import invalid
+from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.owner_calls import (
@@ -45,7 +46,7 @@ from turnwright_store.rpc.calls import (
     run_locks,
     writes_of,
 )
-from turnwright_store.rpc.lease_servicer import claim_to_pb, claimant_of
+from turnwright_store.rpc.lease_servicer import claimant_of
 
 FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
@@ -88,14 +89,16 @@ class LedgerRpcs(Calls):
     def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
         return write_locks(self._rules, request.project, request.run, paths_of(writes))
 
-    async def EnqueueLoop(self, request: queue_pb2.EnqueueLoopRequest, _context: Any) -> queue_pb2.EnqueueLoopResponse:
+    async def EnqueueLoop(self, call: CreateRunCall, _context: Any) -> CreatedRun:
+        request: queue_pb2.EnqueueLoopRequest = call.task
         new = request.new if request.HasField("new") else None
         who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
         small = self._service.small_projects
-        for_owner = queue_pb2.EnqueueLoopResponse()
+        claim: Claim | None = None
 
         def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
-            for_owner.Clear()
+            nonlocal claim
+            claim = None
             settings = wire.loop_settings_from_pb(request.settings)
             run_settings = wire.run_settings_from_pb(request.run_settings)
             address, is_new = address_of(request), new is not None
@@ -103,12 +106,10 @@ class LedgerRpcs(Calls):
                 tx, self._rules, caller, address, request.prompt, settings, run_settings, is_new=is_new
             )
             if who:
-                granted = leases.claimed(tx, done.row, who, done.loop, done.model)
-                for_owner.claim.CopyFrom(claim_to_pb(granted))
-                if new and new.like_run and granted.constraints == [] and request.project in small:
-                    files = adopt_at_once(tx, self._rules, granted.run, new.like_run)
-                    if files:
-                        for_owner.files.CopyFrom(_files_to_pb(files, is_last=True))
+                claim = leases.claimed(tx, done.row, who, done.loop, done.model)
+                if new and new.like_run and claim.file_constraints == [] and request.project in small:
+                    row = replace(done.row, loop_active=done.loop.sequence)
+                    claim = replace(claim, files=adopt_at_once(tx, self._rules, row, new.like_run))
             return queue_pb2.EnqueueLoopResponse(
                 run=wire.run_to_pb(done.row.run),
                 loop=wire.loop_to_pb(done.loop),
@@ -125,12 +126,11 @@ class LedgerRpcs(Calls):
             inline=True,
             caller=_principal_of(new) if new else None,
         )
-        # A repeated call does not get these: they may not hold any more.
-        answer.MergeFrom(for_owner)
-        if answer.HasField("claim"):
+        if claim:
             schemes = self._service.newer_schemes(self._rules, request.new.claim.schemes_version)
-            answer.claim.MergeFrom(lease_pb2.ClaimRunResponse(schemes=schemes))
-        return answer
+            claim = replace(claim, schemes=schemes)
+        # A repeated call gets none: it may not hold any more.
+        return CreatedRun(answer, claim)
 
     @mutation(locks=run_locks, inline=True)
     def RequestAbort(

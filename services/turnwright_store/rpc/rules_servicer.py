@@ -9,18 +9,12 @@ from turnwright.store.v1 import registry_pb2
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.wire.claims import constraint_to_pb
 from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
-from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.ports import Connection, Durability, Transaction
 from turnwright_store.rpc.calls import Calls, inline_query, mutation, project_locks
-
-
-def constraint_to_pb(constraint: FileConstraint) -> registry_pb2.FileConstraint:
-    return registry_pb2.FileConstraint(
-        pattern=constraint.pattern, kind=constraint.kind, create_time=time_to_pb(constraint.create_ms)
-    )
 
 
 class RulesRpcs(Calls):

@@ -98,20 +98,20 @@ async def test_a_run_adopts_files_with_its_claim(client, project):
     await first.write(set_("a.py", "a"), set_("b.py", "b"))
     # Whether the project has few files, the store learns from the first call that adopts them.
     unknown = await create(client, project, new=new(like_run="first"))
-    assert not unknown.HasField("files")
+    assert not unknown.claim.HasField("files")
     adopting = client.stream(
         "AdoptFiles", project=project, run="r", fence=unknown.claim.fence, like_run="first"
     )  # fmt: skip
     assert [part.paths async for part in adopting] == [["a.py", "b.py"]]
     second = await create(client, project, run="r2", new=new(like_run="first"))
     run = Run(client, project, "r2", second.claim.fence.epoch)
-    assert dict(zip(second.files.paths, second.files.hashes, strict=True)) == await files_of(run)
-    assert second.files.last
+    assert dict(zip(second.claim.files.paths, second.claim.files.hashes, strict=True)) == await files_of(run)
+    assert second.claim.files.last
     assert (await run.begin()).turn.number == 1
     unclaimed = await create(client, project, run="r3", new=new("", like_run="first"))
-    assert not unclaimed.HasField("files")
+    assert not unclaimed.HasField("claim")
     ignored = registry_pb2.FileConstraint(pattern="b.py", kind="ignore")
     await client.call("SetFileConstraints", project=project, constraints=[ignored])
     fourth = await create(client, project, run="r4", new=new(like_run="first"))
-    assert not fourth.HasField("files")
+    assert not fourth.claim.HasField("files")
     assert not await files_of(Run(client, project, "r4"))

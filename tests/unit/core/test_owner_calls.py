@@ -2,9 +2,12 @@
 
 import pytest
 from msgspec.structs import fields
+from turnwright.store.v1.queue_pb2 import EnqueueLoopRequest, EnqueueLoopResponse
 
 from turnwright_core.chat.message import Role, Text
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
+from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
+from turnwright_core.constraints import FileConstraint
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import (
     AppendEntry,
@@ -20,6 +23,7 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.kit.multiplexed_frames import ValueCodecs, encode_value
+from turnwright_core.models import Model
 from turnwright_core.owner_calls import (
     AssembleCall,
     AssembledPart,
@@ -52,6 +56,7 @@ from turnwright_core.runs import (
 )
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
+from turnwright_core.wire.claims import CREATE_RUN
 from turnwright_core.wire.schemes import registry_to_pb
 
 SCHEME = BUILT_IN.rules("log")
@@ -83,7 +88,22 @@ REPORT = PacketReport(
     (EDIT,), 4, tuple(WRITES), "noted", (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
 )  # fmt: skip
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
+MODEL = Model("fast", "v/m", 100)
+CLAIM = Claim(
+    8, 6000, RUN, LOOP, MODEL, TURN, (ENTRY,), (TURN,), TURN, True, "/srv", "ws", 1, 2,
+    (FileConstraint("*.py", "add", 3),), {"a.py": "ab"}, registry_to_pb([SCHEME]),
+)  # fmt: skip
 PAIRS = [
+    (
+        CreateRunCall(EnqueueLoopRequest(project="p", prompt="x")),
+        CREATE_RUN.request_to_pb,
+        CREATE_RUN.request_from_pb,
+    ),
+    (
+        CreatedRun(EnqueueLoopResponse(created=True), CLAIM),
+        CREATE_RUN.answer_to_pb,
+        CREATE_RUN.answer_from_pb,
+    ),
     (EndTurnCall("p", "r", 8, END, "v1", ReturnView.PACKET), wire.end_turn_to_pb, wire.end_turn_from_pb),
     (
         TurnEnded(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
@@ -139,7 +159,7 @@ def test_what_is_sent_is_what_comes(value, encode, decode):
     assert decode(type(encode(value)).FromString(encode(value).SerializeToString())) == value
 
 
-@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), END, PACKET, CHANGE, PIECES, REPORT])
+@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), CLAIM, END, PACKET, CHANGE, PIECES, REPORT])
 def test_each_field_of_these_is_tried(value):
     left_out = [one.name for one in fields(value) if getattr(value, one.name) in (0, "", None, False, (), [], {})]
     assert left_out == []

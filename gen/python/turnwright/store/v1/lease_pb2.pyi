@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
@@ -90,6 +91,7 @@ class ClaimRunResponse(_message.Message):
     TURN_CALLS_FIELD_NUMBER: _builtins.int
     FILE_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     TURN_BEFORE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """True if somebody has requested to abort the active loop."""
     project_root: _builtins.str
@@ -156,6 +158,12 @@ class ClaimRunResponse(_message.Message):
         the loop's first turn will have. Absent in a run's first loop, and in the first of a fork.
         """
 
+    @_builtins.property
+    def files(self) -> _ledger_pb2.AdoptFilesResponse:
+        """The files that were adopted with the claim, all that the run sees; see NewRun. Absent if there is none, or if they have to
+        be adopted by a call of their own.
+        """
+
     def __init__(
         self,
         *,
@@ -175,13 +183,16 @@ class ClaimRunResponse(_message.Message):
         turn_calls: _builtins.int = ...,
         file_constraints: Global___FileConstraints | None = ...,
         turn_before: _turn_pb2.Turn | None = ...,
+        files: _ledger_pb2.AdoptFilesResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "fence", b"fence", "file_constraints", b"file_constraints", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__file_constraints: _TypeAlias = _typing.Literal["file_constraints"]  # noqa: Y015
     _WhichOneofArgType__file_constraints: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints"]  # noqa: Y015
+    _WhichOneofReturnType__files: _TypeAlias = _typing.Literal["files"]  # noqa: Y015
+    _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
@@ -194,6 +205,8 @@ class ClaimRunResponse(_message.Message):
     _WhichOneofArgType__turn_before: _TypeAlias = _typing.Literal["_turn_before", b"_turn_before"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__file_constraints) -> _WhichOneofReturnType__file_constraints | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__files) -> _WhichOneofReturnType__files | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop) -> _WhichOneofReturnType__loop | None: ...
     @_typing.overload

@@ -9,7 +9,6 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
-from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -160,7 +159,6 @@ class EnqueueLoopResponse(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
     CLAIM_FIELD_NUMBER: _builtins.int
-    FILES_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """True if this call created the run."""
     @_builtins.property
@@ -179,12 +177,6 @@ class EnqueueLoopResponse(_message.Message):
     def claim(self) -> _lease_pb2.ClaimRunResponse:
         """The claim, if one was requested; `run` and `loop` are as before it. Absent in the answer to a repeated call."""
 
-    @_builtins.property
-    def files(self) -> _ledger_pb2.AdoptFilesResponse:
-        """With `claim`: the adopted files, all of them. Absent if there is none, or if they have to be adopted by a call of
-        their own.
-        """
-
     def __init__(
         self,
         *,
@@ -193,20 +185,14 @@ class EnqueueLoopResponse(_message.Message):
         created: _builtins.bool = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
         claim: _lease_pb2.ClaimRunResponse | None = ...,
-        files: _ledger_pb2.AdoptFilesResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "_files", b"_files", "claim", b"claim", "cursor", b"cursor", "files", b"files", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "_files", b"_files", "claim", b"claim", "created", b"created", "cursor", b"cursor", "files", b"files", "loop", b"loop", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_claim", b"_claim", "claim", b"claim", "created", b"created", "cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__claim: _TypeAlias = _typing.Literal["claim"]  # noqa: Y015
     _WhichOneofArgType__claim: _TypeAlias = _typing.Literal["_claim", b"_claim"]  # noqa: Y015
-    _WhichOneofReturnType__files: _TypeAlias = _typing.Literal["files"]  # noqa: Y015
-    _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__files) -> _WhichOneofReturnType__files | None: ...
 
 Global___EnqueueLoopResponse: _TypeAlias = EnqueueLoopResponse  # noqa: Y015
 

@@ -11,6 +11,7 @@ import type { Model } from "../../types/v1/model_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
+import type { AdoptFilesResponse } from "./ledger_pb.js";
 import type { FileConstraint } from "./registry_pb.js";
 
 /**
@@ -198,6 +199,14 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
    * @generated from field: optional turnwright.types.v1.Turn turn_before = 16;
    */
   turnBefore?: Turn | undefined;
+
+  /**
+   * The files that were adopted with the claim, all that the run sees; see NewRun. Absent if there is none, or if they have to
+   * be adopted by a call of their own.
+   *
+   * @generated from field: optional turnwright.store.v1.AdoptFilesResponse files = 17;
+   */
+  files?: AdoptFilesResponse | undefined;
 };
 
 /**

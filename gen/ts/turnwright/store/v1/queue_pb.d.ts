@@ -10,7 +10,6 @@ import type { Entry, Tier } from "../../types/v1/entry_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
-import type { AdoptFilesResponse } from "./ledger_pb.js";
 import type { EditedContent } from "../../types/v1/proposal_pb.js";
 
 /**
@@ -164,14 +163,6 @@ export declare type EnqueueLoopResponse = Message<"turnwright.store.v1.EnqueueLo
    * @generated from field: optional turnwright.store.v1.ClaimRunResponse claim = 5;
    */
   claim?: ClaimRunResponse | undefined;
-
-  /**
-   * With `claim`: the adopted files, all of them. Absent if there is none, or if they have to be adopted by a call of
-   * their own.
-   *
-   * @generated from field: optional turnwright.store.v1.AdoptFilesResponse files = 6;
-   */
-  files?: AdoptFilesResponse | undefined;
 };
 
 /**
