@@ -14,6 +14,9 @@ from msgspec import Struct
 
 T = TypeVar("T")
 
+_NEAR: Final = 16
+"""Items after the last run among which the next one is looked for first, and at an end those that are sent again."""
+
 _SLICE: Final = 256
 """Items that are compared at a time."""
 
@@ -28,43 +31,46 @@ class Copied(Struct, frozen=True):
 class DeltaEncoder(Generic[T]):
     """Encodes sequences against one base, in order: the search goes on where the last run ended."""
 
-    def __init__(self, base: Sequence[T]) -> None:
-        """Encode against this base; with an empty one every item is new."""
+    def __init__(self, base: Sequence[T], *, complete: bool = False) -> None:
+        """Encode against this base; with an empty one every item is new.
+
+        A `complete` encoding copies each item that the base has. Others give that up where the search is not worth it.
+        """
+        self._complete = complete
         self._base = tuple(base)
         self._first: dict[T, int] | None = None
-        """Index of each item; built only when an item is not where the last run ended."""
+        """Index of each item; built only when an item is far from where the last run ended."""
         self._next = 0
-        self._skipped = 0
 
     def encode(self, sequence: Iterable[T]) -> list[Copied | T]:
-        """The encoded sequence: runs of the base as long as possible, and new items."""
+        """The encoded sequence: long runs of the base, and new items."""
         items, at = tuple(sequence), 0
         encoded: list[Copied | T] = []
         while at < len(items):
-            place = self._place(items[at]) if self._base else None
+            place = self._place(items, at) if self._base else None
             if place is None:
                 encoded.append(items[at])
                 at += 1
                 continue
             length = common_run_length(items, self._base, at, place)
             encoded.append(Copied(place, length))
-            self._next, self._skipped = place + length, 0
+            self._next = place + length
             at += length
         return encoded
 
-    def _place(self, item: T) -> int | None:
-        """Index of an item in the base, preferably right after the last run; None for a new item."""
-        for place in (self._next, self._next + self._skipped):
-            # Something was inserted before it, or replaced by as much.
-            if place < len(self._base) and self._base[place] == item:
-                return place
+    def _place(self, items: Sequence[T], at: int) -> int | None:
+        """Index of an item in the base, preferably soon after the last run; None for a new item."""
+        item, near = items[at], self._base[self._next : self._next + _NEAR]
+        if item in near:
+            return self._next + near.index(item)
+        ahead = items[at + 1 : at + 1 + _NEAR]
+        if not self._complete and (len(ahead) < _NEAR or (near and near[0] in ahead)):
+            # Inserted before what comes next in the base, or too near the end to be worth a search.
+            return None
         if self._first is None:
             base = self._base
             self._first = dict(zip(reversed(base), range(len(base) - 1, -1, -1), strict=True))
-        known = self._first.get(item)
-        if known is None:
-            self._skipped += 1
-        return known
+        return self._first.get(item)
 
 
 def common_run_length(items: Sequence[T], base: Sequence[T], at: int = 0, place: int = 0) -> int:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_assembler.app.edited_packet import edited_packet, packet_message
-from turnwright_assembler.app.packet import ComposedPacket, PacketMessages, compose
+from turnwright_assembler.app.packet import ComposedPacket, Delta, PacketMessages, compose
 from turnwright_assembler.app.prompt_plugins import PromptPlugins
 from turnwright_assembler.app.reading import RowsReader
 from turnwright_assembler.app.run_cache import RunCache
@@ -35,7 +35,6 @@ from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlu
 from turnwright_core.chat.edited_conversation import added_chars_max
 from turnwright_core.chat.prompt_edits import PromptMessage, apply_prompt_edits
 from turnwright_core.chat.transcript import TextOnlyError
-from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
@@ -58,8 +57,8 @@ class Rules(Struct, frozen=True):
 class Assembled(Struct, frozen=True):
     """A packet, the writes that must precede it, and whether it fits."""
 
-    messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
-    """Roles, each with the pieces of its message; copied pieces are those of the packet that the caller has."""
+    messages: Delta
+    """Copied pieces are those of the packet that the caller has."""
     shows: Mapping[str, str]
     """Texts among the pieces that show the body of an entry, each with its path; for the store."""
     report: PacketReport

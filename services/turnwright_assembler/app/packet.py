@@ -8,6 +8,7 @@ the token, and the same input gives the same bytes. Source: RU180, RU183, RU208;
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from turnwright_assembler.sections.plugin_sections import (
     PluginPacketFilter,
     RunPacketPlugins,
 )
+from turnwright_core.delta_encoding import Copied, DeltaEncoder
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.text import count_tokens, tokens_of
@@ -35,6 +37,25 @@ PIECE_CHARS_MAX: Final = (CHUNK_BYTES - 64) // 4
 
 PacketMessages = Sequence[tuple[str, Sequence[str]]]
 """Roles, each with the pieces of its message."""
+
+
+Delta = tuple[tuple[str, tuple[Copied | str, ...]], ...]
+"""Roles, each with the pieces of its message; copied pieces are those of another packet."""
+
+
+class SentPacket:
+    """The packet that was sent last for a run. Mutable."""
+
+    def __init__(self, digest: str = "", messages: PacketMessages = ()) -> None:
+        self._digest = digest
+        self.pieces = tuple(chain.from_iterable(pieces for _, pieces in messages))
+
+    def replace(self, messages: PacketMessages, digest: str, base_digest: str) -> Delta:
+        """Send these messages: as a delta of those before if that is the named base, else whole."""
+        encoder = DeltaEncoder(self.pieces if base_digest and base_digest == self._digest else ())
+        delta = tuple([(role, tuple(encoder.encode(pieces))) for role, pieces in messages])
+        self._digest, self.pieces = digest, tuple(chain.from_iterable(pieces for _, pieces in messages))
+        return delta
 
 
 class ComposedPacket(Struct, frozen=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from itertools import chain, compress
+from collections.abc import Container
+from itertools import compress
 from sys import getsizeof
 from typing import Any, Final
 
+from turnwright_assembler.app.packet import Delta, PacketMessages, SentPacket
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
@@ -15,7 +16,6 @@ from turnwright_assembler.sections.block_index import ByPlace
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
 from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import system_text, tools_text
-from turnwright_core.delta_encoding import Copied, DeltaEncoder
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.schemes import BUILT_IN
@@ -61,8 +61,7 @@ class RunRows:
         self._ordered: tuple[Block, ...] | None = None
         self._index: BlockIndex | None = None
         """The blocks that packets show."""
-        self._sent_digest = ""
-        self._sent: tuple[str, ...] = ()
+        self._sent = SentPacket()
         self._sent_bytes = 0
         """Memory of the last packet besides texts of the rows."""
         self._fresh: dict[str, Block] = {}
@@ -118,28 +117,21 @@ class RunRows:
         self.fixed()
         return self._plan_costs
 
-    def as_delta(
-        self, messages: Sequence[tuple[str, Sequence[str]]], digest: str, base_digest: str
-    ) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
+    def as_delta(self, messages: PacketMessages, digest: str, base_digest: str) -> Delta:
         """The messages of a packet, delta-encoded against the last one if that is the named base; else whole."""
-        differences = DeltaEncoder(self._sent if base_digest and base_digest == self._sent_digest else ())
-        parts = tuple((role, tuple(differences.encode(pieces))) for role, pieces in messages)
-        self._keep_sent(digest, tuple(chain.from_iterable(pieces for _, pieces in messages)))
-        return parts
+        delta = self._sent.replace(messages, digest, base_digest)
+        # Nearly all pieces are texts of rows and kept as references; the others count.
+        large = compress(self._sent.pieces, map(_SMALL_CHARS.__lt__, map(len, self._sent.pieces)))
+        own = (self.system, self.tools, self.project)
+        sent_bytes = sum([getsizeof(piece) for piece in large if id(piece) not in self._large and piece not in own])
+        self.size_bytes += sent_bytes - self._sent_bytes
+        self._sent_bytes = sent_bytes
+        return delta
 
     def shows(self) -> dict[str, str]:
         """The new texts in the last packet that show the body of an entry, each with its path."""
         self._fresh_sent = True
         return {text: path for path, block in self._fresh.items() for text in block.showing}
-
-    def _keep_sent(self, digest: str, pieces: tuple[str, ...]) -> None:
-        """Keep the last packet: nearly all pieces are texts of rows and kept as references; the others count."""
-        large = compress(pieces, map(_SMALL_CHARS.__lt__, map(len, pieces)))
-        own = (self.system, self.tools, self.project)
-        copies = (piece for piece in large if id(piece) not in self._large and piece not in own)
-        sent_bytes = sum(map(getsizeof, copies))
-        self.size_bytes += sent_bytes - self._sent_bytes
-        self._sent_digest, self._sent, self._sent_bytes = digest, pieces, sent_bytes
 
     def __contains__(self, path: object) -> bool:
         return path in self._blocks

@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_assembler.app.packet import Delta
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import (
     Unfit,
@@ -38,7 +39,6 @@ from turnwright_core.chat.prompt_edits import PromptMessage
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import PlacedMessage, Segment, to_json_lines
-from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Entry, EntryWrite, Visibility
 from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.runs import CompressionStrength
@@ -60,7 +60,7 @@ UNFIT_MAX: Final = 10
 class Transcript(Struct, frozen=True):
     """What a model is sent: roles with their pieces, and what is to be written with it."""
 
-    messages: tuple[tuple[str, tuple[Copied | str, ...]], ...]
+    messages: Delta
     digest: str
     tokens: int
     chars: int
@@ -206,7 +206,7 @@ def _edited(rows: TranscriptRows, ask: AssembleCall, made: Transcript, divisor: 
     chars = made.chars - rows.conversation.chars + sum(map(len, pieces))
     return replace(
         made,
-        messages=rows.edited_delta(pieces, digest, ask.base_digest),
+        messages=rows.as_delta(digest, ask.base_digest, pieces),
         digest=digest,
         chars=chars,
         edit_tokens=max(0, tokens_of(chars, divisor) - made.tokens),

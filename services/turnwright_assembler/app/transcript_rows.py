@@ -6,7 +6,7 @@ Source: architecture 4; rows RL02-RL06, RH05; decisions C40-C44.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from sys import getsizeof
@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import DecodeError
 from msgspec.structs import replace
 
-from turnwright_assembler.app.packet import PIECE_CHARS_MAX, short_pieces
+from turnwright_assembler.app.packet import PIECE_CHARS_MAX, Delta, PacketMessages, SentPacket, short_pieces
 from turnwright_assembler.domain.checkpoint import Checkpoint
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
 from turnwright_assembler.domain.condensed import condensed, stub
@@ -28,7 +28,7 @@ from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
 from turnwright_core.chat.transcript import Conversation, PlacedMessage, TextOnlyError, to_json_lines
-from turnwright_core.delta_encoding import Copied, DeltaEncoder, common_run_length
+from turnwright_core.delta_encoding import common_run_length
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION, IncrementalDigest
@@ -48,7 +48,7 @@ _WRITTEN_BY_USERS: Final = (MessageKind.PROMPT, MessageKind.STEERING)
 _WITHOUT_PARTS: Final = (_RESULT, *_WRITTEN_BY_USERS)
 
 _END_PIECES: Final = 16
-"""Pieces at the end of a conversation that are told again rather than searched for."""
+"""Pieces at the end of an edited conversation with which the next one may not begin."""
 
 _STRENGTHS: Final = {
     MessageKind.RESULT: CompressionStrength.LOW,
@@ -102,11 +102,7 @@ class TranscriptRows:
         self._digest = IncrementalDigest()
         self._edited: list[str] = []
         self._edited_digest = IncrementalDigest()
-        self._sent_digest = ""
-        self._sent: tuple[tuple[str, ...], ...] = ()
-        """The pieces of the messages that were told last."""
-        self._same = 0
-        """How many pieces of the conversation are the same since then, from its beginning on."""
+        self._sent = SentPacket()
 
     @classmethod
     def resumed(cls, checkpoint: Checkpoint, sent: Mapping[str, Sequence[str]]) -> TranscriptRows | None:
@@ -127,7 +123,7 @@ class TranscriptRows:
             return None
         if rows.digest() != checkpoint.digest:
             return None
-        rows._note_sent(checkpoint.digest, rows.messages())
+        rows._sent = SentPacket(checkpoint.digest, rows.messages())
         rows.size_bytes = sum(map(getsizeof, rows.conversation.pieces))
         return rows
 
@@ -279,16 +275,14 @@ class TranscriptRows:
             if entry and entry.visibility is Visibility.SUMMARIZED and self.kinds.get(entry.path) is _RESULT
         ]
 
-    def messages(self) -> tuple[tuple[str, Sequence[str]], ...]:
+    def messages(self) -> PacketMessages:
         """Roles with their pieces: the system message, the conversation, and the tools where there are some.
 
         Raises TextOnlyError.
         """
         if self._began and self._missing - self.entries.keys():
             raise TextOnlyError
-        same = self.conversation.compose()
-        self._digest.truncate(same)
-        self._same = min(self._same, same)
+        self._digest.truncate(self.conversation.compose())
         tools = [("tools", self._tools)] if self._tools else []
         return (("system", self._system), (CONVERSATION, self.conversation.pieces), *tools)
 
@@ -311,49 +305,22 @@ class TranscriptRows:
         _, (_, pieces), *after = self.messages()
         return self._digest.digest(self._system, pieces, after, stable=self.conversation.stable)
 
-    def as_delta(self, digest: str, base_digest: str) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
-        """The messages, delta-encoded against those told last if they are the named base; else whole."""
-        messages = self.messages()
-        is_based = bool(base_digest) and base_digest == self._sent_digest and len(self._sent) == len(messages)
-        before = self._sent if is_based else ((),) * len(messages)
-        differences = DeltaEncoder(tuple(chain.from_iterable(before)) if is_based and self._is_cut else ())
-        parts, first = [], 0
-        for (role, pieces), as_delta in zip(messages, before, strict=True):
-            same = self._same if role == CONVERSATION else len(pieces) if tuple(pieces) == as_delta else 0
-            same = min(same, len(as_delta))
-            copied = (Copied(first, same),) if same else ()
-            parts.append((role, (*copied, *differences.encode(pieces[same:]))))
-            first += len(as_delta)
-        self._note_sent(digest, messages)
-        return tuple(parts)
+    def as_delta(self, digest: str, base_digest: str, pieces: Sequence[str] | None = None) -> Delta:
+        """The messages, delta-encoded against those told last if they are the named base; else whole.
 
-    def _note_sent(self, digest: str, messages: Iterable[tuple[str, Sequence[str]]]) -> None:
-        self._sent_digest, self._sent = digest, tuple(tuple(pieces) for _, pieces in messages)
-        self._same = len(self.conversation.pieces)
+        `pieces` are another conversation in the place of the own one: what edits have made of it.
+        """
+        messages = self.messages()
+        if pieces is not None:
+            messages = tuple((role, pieces if role == CONVERSATION else texts) for role, texts in messages)
+        return self._sent.replace(messages, digest, base_digest)
 
     def edited_digest(self, pieces: list[str]) -> str:
-        """The digest with another conversation in the place of the own one: what edits have made of it."""
+        """The digest with another conversation in the place of the own one."""
         self._edited_digest.truncate(common_run_length(pieces, self._edited))
         self._edited = pieces
         after = self.messages()[2:]
         return self._edited_digest.digest(self._system, pieces, after, stable=max(0, len(pieces) - _END_PIECES))
-
-    def edited_delta(
-        self, pieces: list[str], digest: str, base_digest: str
-    ) -> tuple[tuple[str, tuple[Copied | str, ...]], ...]:
-        """`as_delta` with that conversation."""
-        messages = [(role, pieces if role == CONVERSATION else texts) for role, texts in self.messages()]
-        is_based = bool(base_digest) and base_digest == self._sent_digest
-        differences = DeltaEncoder(tuple(chain.from_iterable(self._sent)) if is_based else ())
-        parts = tuple((role, tuple(differences.encode(texts))) for role, texts in messages)
-        self._note_sent(digest, messages)
-        self._same = common_run_length(pieces, self.conversation.pieces)
-        return parts
-
-    @property
-    def _is_cut(self) -> bool:
-        """Whether more has changed than how the conversation ended: what follows may be in what was told, too."""
-        return len(self._sent) > 1 and self._same < len(self._sent[1]) - _END_PIECES
 
 
 def _weight(entry: Entry) -> int:

@@ -115,7 +115,7 @@ MessageParts = tuple[str, Iterable[Copied | int]]
 
 def encode_layout(layout: Layout, base: Sequence[int]) -> str:
     """Encode a layout as a delta against the ids of another one; with an empty base it is self-contained."""
-    differences = DeltaEncoder(base)
+    differences = DeltaEncoder(base, complete=True)
     return layout_text((role, differences.encode(ids)) for role, ids in layout)
 
 

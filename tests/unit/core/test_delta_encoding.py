@@ -17,7 +17,9 @@ items = st.lists(st.integers(1, 30), max_size=40)
         ("abcd", "abxcd", [Copied(0, 2), "x", Copied(2, 2)]),
         ("abcd", "abxd", [Copied(0, 2), "x", Copied(3, 1)]),
         ("abcd", "abcdef", [Copied(0, 4), "e", "f"]),
-        ("abcd", "cdab", [Copied(2, 2), Copied(0, 2)]),
+        ("abcd", "abd", [Copied(0, 2), Copied(3, 1)]),
+        (range(40), [*range(20, 40), *range(20)], [Copied(20, 20), Copied(0, 20)]),
+        ("abcd", "cdab", [Copied(2, 2), "a", "b"]),
         ("abab", "abab", [Copied(0, 4)]),
     ],
 )
