@@ -10,6 +10,8 @@ from turnwright.types.v1 import session_command_pb2 as pb
 
 from contract.executor.proposing import ASK, DONE, GO_ON, PROPOSAL, QUESTION, SET, person
 from contract.executor.sessions import ACT, ASKING, say, state_of, told, until_state
+from services import running
+from sse_server import SseServer
 from turnwright_client.sessions import user_message
 from turnwright_core.errors import Reason, TurnwrightError
 
@@ -127,22 +129,25 @@ async def test_calls_that_are_named_are_decided_and_others_wait(services):
     assert (await services.entry(second)).body == "Once is enough."
 
 
-async def test_a_draft_is_kept_and_never_sent_to_the_model(services):
+@pytest.mark.parametrize("assembly", [settings_pb2.ASSEMBLY_PACKET, settings_pb2.ASSEMBLY_TRANSCRIPT])
+async def test_a_draft_is_kept_and_never_sent_to_the_model(tmp_path, monkeypatch, assembly):
     # RC09, RS08
-    services.script(DONE)
-    await say(services, "One.", ACT)
-    await services.client.submit(services.project, "r", set_draft=pb.SetDraft(text="Not yet."))
-    await services.restart("store")
-    await services.restart("executor")
-    assert (await services.entry("draft://main")).body == "Not yet."
-    services.script(DONE)
-    await say(services, "Two.")
-    async for part in services.client.list_entries(services.project, "r", "user://**"):
-        assert "Not yet." not in part.body
-    await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
-    await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
-    with pytest.raises(TurnwrightError):
-        await services.entry("draft://main")
+    async with SseServer(replies=["One it is.", "Two it is."]) as vendor:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+        monkeypatch.setenv("OPENAI_BASE_URL", vendor.url)
+        async with running(tmp_path) as services:
+            settings = settings_pb2.LoopSettings(model="m", mode=settings_pb2.MODE_ACT, assembly=assembly)
+            await say(services, "One.", settings)
+            await services.client.submit(services.project, "r", set_draft=pb.SetDraft(text="Not yet."))
+            await services.restart("store")
+            await services.restart("executor")
+            assert (await services.entry("draft://main")).body == "Not yet."
+            await say(services, "Two.")
+            assert [b"Not yet." in request.body for request in vendor.requests] == [False, False]
+            await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
+            await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
+            with pytest.raises(TurnwrightError):
+                await services.entry("draft://main")
 
 
 @pytest.mark.parametrize(
