@@ -44,6 +44,7 @@ def leave(person: Terminal) -> None:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory):
+    """With one model only: a session takes it without being told."""
     with serving(tmp_path_factory.mktemp("stack"), "m") as root:
         yield root
 

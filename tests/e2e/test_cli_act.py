@@ -8,17 +8,10 @@ import subprocess
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status, run_alias, serving
+from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status, run_alias
 
 EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>\n<update status="102">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    """What is told and decided is the same through any stack."""
-    with serving(tmp_path_factory.mktemp("stack"), "m", "end", "broken", "lost", "evil") as root:
-        yield root
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from e2e.cli_process import Bench, serving
+from e2e.cli_process import Bench
 from e2e.test_cli_terminal import terminal
 
 READ = '<get path="a.txt"/><update status="102">Read.</update>'
@@ -17,13 +17,6 @@ VERSION = "1.0"
 def register(registry):
     registry.section("weather", lambda context: [Item("weather://now", "sunny")], priority=60)
 """
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    """What most tests need is a stack, not one of their own."""
-    with serving(tmp_path_factory.mktemp("stack"), "m") as root:
-        yield root
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from e2e.cli_process import PORTS, Bench, json_lines, loop_status, serving
+from e2e.cli_process import PORTS, Bench, json_lines, loop_status
 from e2e.test_cli_terminal import QUESTION, terminal
 
 EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>\n<update status="102">Edited.</update>'
@@ -16,13 +16,6 @@ RUN = '<sh>touch one</sh><update status="102">Ran.</update>'
 ASK = '<ask_user question="Which one?">left, right</ask_user><update status="102">Asked.</update>'
 DONE = '<update status="200">All is done.</update>'
 PATH = "log://turn_1/set/a.txt"
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    """What most tests need is a stack, not one of their own."""
-    with serving(tmp_path_factory.mktemp("stack"), "m", "sh", "ask") as root:
-        yield root
 
 
 @pytest.fixture

@@ -8,20 +8,13 @@ import signal
 
 import pytest
 
-from e2e.cli_process import Bench, loop_status, serving
+from e2e.cli_process import Bench, loop_status
 from e2e.test_cli_terminal import QUESTION, terminal
 
 SUMMARY = "All\tis\ndone: C:\\new, \x1b[31mred and " + "long " * 40
 EDIT = '<set path="a.txt">new</set><update status="102">Edited.</update>'
 TWO = '<set path="a.txt">new</set><set path="b.txt">new</set><update status="102">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    """What these tests need is a stack, not one of their own."""
-    with serving(tmp_path_factory.mktemp("stack"), "m", "two", "odd", "sh") as root:
-        yield root
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from e2e.cli_process import Bench, json_lines, serving
+from e2e.cli_process import Bench, json_lines
 from e2e.test_cli_terminal import terminal
 
 DONE = '<update status="200">All is done.</update>'
@@ -13,13 +13,6 @@ STEPS = (
     ' {"content": "write", "priority": "medium", "status": "in_progress"}]'
 )
 HEADS = "plan\tversion\tmode\tpart\tstatus\tpriority\ttext\tevidence"
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    """What these tests need is a stack, not one of their own."""
-    with serving(tmp_path_factory.mktemp("stack"), "m") as root:
-        yield root
 
 
 @pytest.fixture

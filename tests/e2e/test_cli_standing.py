@@ -7,18 +7,11 @@ import time
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, loop_status, serving
+from e2e.cli_process import WAIT_S, Bench, loop_status
 
 EDIT = '<set path="a.txt">new\nlines</set><update status="200">I have changed a.txt.</update>'
 DONE = '<update status="200">All is done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    """What most tests need is a stack, not one of their own."""
-    with serving(tmp_path_factory.mktemp("stack"), "m") as root:
-        yield root
 
 
 @pytest.fixture

@@ -11,18 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status, serving
+from e2e.cli_process import WAIT_S, Bench, json_lines, loop_status
 
 EDIT = '<set path="a.txt">new</set>\n<update status="102">Edited.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">All is done.</update>'
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    """What these tests need is a stack, not one of their own."""
-    with serving(tmp_path_factory.mktemp("stack"), "m", "busy", "edit") as root:
-        yield root
 
 
 @pytest.fixture

@@ -7,19 +7,13 @@ import signal
 
 import pytest
 
-from e2e.cli_process import Bench, serving
+from e2e.cli_process import Bench
 from e2e.terminals import terminal
 
 QUESTION = r"accept a\[l\]l\?"
 EDIT = '<set path="a.txt">new</set><update status="102">Edited.</update>'
 TWO = '<set path="a.txt">new</set><set path="b.txt">new</set><update status="102">Edited.</update>'
 DONE = '<update status="200">All is done.</update>'
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("stack"), "m", "two", "three", "later") as root:
-        yield root
 
 
 @pytest.fixture
