@@ -158,9 +158,9 @@ def is_closed(path: str, home: str = "") -> bool:
 
 
 def path_below(root: str, place: str | os.PathLike[str] | None) -> str:
-    """The path relative to a root, with links followed; empty if it is not below it."""
-    relative = os.path.relpath(os.path.realpath(place), root) if place else ".."
-    return "" if relative == "." or relative.split("/", 1)[0] == ".." else relative
+    """The path of a place relative to a root, without following links; empty if it is not below it."""
+    path, prefix = os.fspath(place or ""), f"{root.rstrip('/')}/"
+    return path.removeprefix(prefix) if path.startswith(prefix) else ""
 
 
 def _is_name(name: str) -> bool:

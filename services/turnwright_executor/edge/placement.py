@@ -24,6 +24,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.folder_watch import FolderWatch
+from turnwright_executor.edge.mounts import MOUNTS
 from turnwright_executor.edge.sandbox import Sandbox
 from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
@@ -66,6 +67,7 @@ class Placements:
         self._ledger = ledger
         self._sandbox = sandbox
         self._settings = settings
+        self._home = os.path.realpath(settings.home)
         self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
         self._environment = allowed_environment(os.environ)
 
@@ -100,7 +102,8 @@ class Placements:
         self, project: str, root: Path, known: Sequence[FileConstraint] | None = None
     ) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         """`known` are the file constraints, if they need not be read."""
-        if not await on_files(lambda _: _is_place(root)):
+        # A folder of this machine is looked up at once: a thread costs more.
+        if not (_is_place(root) if MOUNTS.is_local_tree(str(root)) else await on_files(lambda _: _is_place(root))):
             raise FileNotFoundError(2, "there is no such directory", str(root))
         settings = self._settings
         constraints = Constraints(await self._ledger.file_constraints(project) if known is None else known)
@@ -110,7 +113,7 @@ class Placements:
             memory_mb=settings.sh_memory_mb_max,
             term_grace_s=settings.sh_grace_s,
         )
-        workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, settings.home)
+        workspace = DiskWorkspace(root, settings.file_bytes_max, constraints, self._home)
         files = self._scanner(root, constraints)
         return constraints, workspace, LocalShell(root, limits, self._environment, sandbox=self._sandbox, files=files)
 
@@ -121,7 +124,7 @@ class Placements:
             file_bytes_max=settings.file_bytes_max,
             files_max=settings.files_max,
             constraints=constraints,
-            home=settings.home,
+            home=self._home,
             watch=watch,
         )
 

@@ -48,7 +48,7 @@ class DiskScanner:
 
     A file above `file_bytes_max` bytes is reported without text and with a hash of its size and time, because reading
     it whole at each change costs more than it is worth. Files beyond `files_max`, in path order, are left out. `home`
-    is the runtime's own directory; nothing below it is a file of the project.
+    is the real path of the runtime's own directory; nothing below it is a file of the project.
     """
 
     def __init__(

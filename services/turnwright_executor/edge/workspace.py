@@ -42,8 +42,8 @@ class DiskWorkspace:
     ) -> None:
         """The root may be named through links. `constraints` are the project's file constraints.
 
-        `home` is the runtime's own directory: files below it are never files of a project. `is_local`: the whole
-        project is on local file systems, so short files may be read in the event loop.
+        `home` is the real path of the runtime's own directory: files below it are never files of a project. `is_local`:
+        the whole project is on local file systems, so short files may be read in the event loop.
         """
         self.root = os.path.realpath(root)
         self._home = path_below(self.root, home)
