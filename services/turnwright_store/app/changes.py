@@ -35,7 +35,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Subscription
 from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition
 from turnwright_store.sql.loops import changed_loops
-from turnwright_store.sql.runs import RunRow, get_run, run_not_found
+from turnwright_store.sql.runs import RunRow, get_run, get_run_head, run_not_found
 from turnwright_store.sql.turns import changed_turns
 from turnwright_store.sql.views import EntryRow, Wanted, load_entries
 
@@ -128,7 +128,7 @@ class Watches:
 
         The first message is sent at once, so that a watcher without a cursor gets one.
         """
-        run = await database.read(partial(get_run, project=address.project, alias=address.run), inline=True)
+        run = await database.read(partial(get_run_head, project=address.project, alias=address.run), inline=True)
         subscription = database.subscribe((run.scope, run.project_scope, run.global_scope), follows=run.scope)
         try:
             after = after or run.cursor(rules_now().incarnation)
