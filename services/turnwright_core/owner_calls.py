@@ -96,7 +96,7 @@ class TurnEnd(Struct, frozen=True):
     run's lease, unless another loop is queued.
     """
 
-    number: int
+    turn: int
     result: TurnResult | None = None
     writes: Sequence[EntryWrite] = ()
     loop_end: LoopEnd | None = None

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_assembler.app.edited_packet import edited_packet, packet_message
-from turnwright_assembler.app.packet import ComposedPacket, Delta, PacketMessages, compose
+from turnwright_assembler.app.packet import ComposedPacket, MessagesDelta, PacketMessages, compose
 from turnwright_assembler.app.prompt_plugins import PromptPlugins
 from turnwright_assembler.app.reading import RowsReader
 from turnwright_assembler.app.run_cache import RunCache
@@ -57,7 +57,7 @@ class Rules(Struct, frozen=True):
 class Assembled(Struct, frozen=True):
     """A packet, the writes that must precede it, and whether it fits."""
 
-    messages: Delta
+    messages: MessagesDelta
     """Copied pieces are those of the packet that the caller has."""
     shows: Mapping[str, str]
     """Texts among the pieces that show the body of an entry, each with its path; for the store."""

@@ -39,7 +39,7 @@ PacketMessages = Sequence[tuple[str, Sequence[str]]]
 """Roles, each with the pieces of its message."""
 
 
-Delta = tuple[tuple[str, tuple[Copied | str, ...]], ...]
+MessagesDelta = tuple[tuple[str, tuple[Copied | str, ...]], ...]
 """Roles, each with the pieces of its message; copied pieces are those of another packet."""
 
 
@@ -50,7 +50,7 @@ class SentPacket:
         self._digest = digest
         self.pieces = tuple(chain.from_iterable(pieces for _, pieces in messages))
 
-    def replace(self, messages: PacketMessages, digest: str, base_digest: str) -> Delta:
+    def replace(self, messages: PacketMessages, digest: str, base_digest: str) -> MessagesDelta:
         """Send these messages: as a delta of those before if that is the named base, else whole."""
         encoder = DeltaEncoder(self.pieces if base_digest and base_digest == self._digest else ())
         delta = tuple([(role, tuple(encoder.encode(pieces))) for role, pieces in messages])

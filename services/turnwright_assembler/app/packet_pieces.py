@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from turnwright_assembler.app.packet import ComposedPacket
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.compression import Compression
-from turnwright_assembler.domain.explanation import MessageOfPieces, Piece, PieceKind
+from turnwright_assembler.domain.explanation import Form, MessageOfPieces, Piece, PieceKind
 from turnwright_assembler.domain.folding import is_marker
-from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections import Section
 from turnwright_assembler.sections.contract import BlockSection, PacketDraft
 from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginPacketFilter, PluginSection

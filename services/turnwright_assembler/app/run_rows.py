@@ -7,7 +7,7 @@ from itertools import compress
 from sys import getsizeof
 from typing import Any, Final
 
-from turnwright_assembler.app.packet import Delta, PacketMessages, SentPacket
+from turnwright_assembler.app.packet import MessagesDelta, PacketMessages, SentPacket
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
@@ -117,7 +117,7 @@ class RunRows:
         self.fixed()
         return self._plan_costs
 
-    def as_delta(self, messages: PacketMessages, digest: str, base_digest: str) -> Delta:
+    def as_delta(self, messages: PacketMessages, digest: str, base_digest: str) -> MessagesDelta:
         """The messages of a packet, delta-encoded against the last one if that is the named base; else whole."""
         delta = self._sent.replace(messages, digest, base_digest)
         # Nearly all pieces are texts of rows and kept as references; the others count.

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_assembler.app.packet import Delta
+from turnwright_assembler.app.packet import MessagesDelta
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import (
     Unfit,
@@ -60,7 +60,7 @@ UNFIT_MAX: Final = 10
 class Transcript(Struct, frozen=True):
     """What a model is sent: roles with their pieces, and what is to be written with it."""
 
-    messages: Delta
+    messages: MessagesDelta
     digest: str
     tokens: int
     chars: int

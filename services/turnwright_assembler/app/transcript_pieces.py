@@ -14,8 +14,7 @@ from turnwright_assembler.app.packet_pieces import Reduction, files_words, reduc
 from turnwright_assembler.app.transcript import Transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import SUMMARY
-from turnwright_assembler.domain.explanation import FittingStep, MessageOfPieces, Piece, PieceKind
-from turnwright_assembler.domain.pieces import Form
+from turnwright_assembler.domain.explanation import FittingStep, Form, MessageOfPieces, Piece, PieceKind
 from turnwright_assembler.sections.plugin_sections import PacketPlugins
 from turnwright_assembler.sections.project import system_with
 from turnwright_core.chat.run_message import MessageKind

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import DecodeError
 from msgspec.structs import replace
 
-from turnwright_assembler.app.packet import PIECE_CHARS_MAX, Delta, PacketMessages, SentPacket, short_pieces
+from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket, short_pieces
 from turnwright_assembler.domain.checkpoint import Checkpoint
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
 from turnwright_assembler.domain.condensed import condensed, stub
@@ -305,7 +305,7 @@ class TranscriptRows:
         _, (_, pieces), *after = self.messages()
         return self._digest.digest(self._system, pieces, after, stable=self.conversation.stable)
 
-    def as_delta(self, digest: str, base_digest: str, pieces: Sequence[str] | None = None) -> Delta:
+    def as_delta(self, digest: str, base_digest: str, pieces: Sequence[str] | None = None) -> MessagesDelta:
         """The messages, delta-encoded against those told last if they are the named base; else whole.
 
         `pieces` are another conversation in the place of the own one: what edits have made of it.

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from itertools import accumulate
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from turnwright_assembler.domain.pieces import Form
 from turnwright_core.chat.message import Text
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
@@ -28,6 +27,17 @@ SEARCHED_CHARS: Final = 64 * 1024
 _COMPARED_BYTES: Final = 64 * 1024
 _ORDER: Final = {"tools": 0, "system": 1}
 """Messages in the order in which vendors cache them; the others follow as they are."""
+
+
+class Form(Enum):
+    """How much of an entry is in a prompt."""
+
+    WHOLE = "whole"
+    SUMMARIZED = "summarized"
+    """Condensed: an outline, a beginning, or both ends of it."""
+    STUB = "stub"
+    """A line that says how to read it again."""
+    LEFT_OUT = "left_out"
 
 
 class PieceKind(IntEnum):

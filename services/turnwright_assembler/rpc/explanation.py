@@ -8,8 +8,7 @@ from turnwright.assembler.v1 import assembler_service_pb2
 from turnwright.types.v1 import explanation_pb2 as pb
 
 from turnwright_assembler.app.explaining import ExplainRequest
-from turnwright_assembler.domain.explanation import Explanation, PieceKind, PlacedPiece, largest, totals
-from turnwright_assembler.domain.pieces import Form
+from turnwright_assembler.domain.explanation import Explanation, Form, PieceKind, PlacedPiece, largest, totals
 from turnwright_assembler.ports import PastMoment
 from turnwright_assembler.rpc.checks import check_assemble
 from turnwright_core.checks import check_count, invalid

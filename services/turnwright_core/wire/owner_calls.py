@@ -169,52 +169,29 @@ run_changes_to_pb, run_changes_from_pb = codec(
 )
 
 
+_turn_end_to_pb, _turn_end_from_pb = codec(
+    TurnEnd,
+    ledger_pb2.EndTurnRequest,
+    result=(turn_result_to_pb, turn_result_from_pb),
+    writes=_WRITES,
+    loop_end=codec(LoopEnd, ledger_pb2.LoopEnd),
+    next=codec(TurnStart, ledger_pb2.NextTurn, request=(turn_request_to_pb, turn_request_from_pb), writes=_WRITES),
+)
+
+
 def end_turn_to_pb(call: EndTurnCall) -> ledger_pb2.EndTurnRequest:
-    end = call.end
-    message = ledger_pb2.EndTurnRequest(
-        project=call.project,
-        run=call.run,
-        fence=write_pb2.Fence(epoch=call.epoch),
-        turn=end.number,
-        result=turn_result_to_pb(end.result) if end.result else None,
-        writes=map(write_to_pb, end.writes),
-        schemes_version=call.schemes_version,
-        return_view_change=call.return_view_change is not ReturnView.NONE,
-        view_change_of_messages=call.return_view_change is ReturnView.MESSAGES,
-        release=end.release,
-    )
-    if end.loop_end:
-        loop_end = end.loop_end
-        message.loop_end.CopyFrom(
-            ledger_pb2.LoopEnd(status=loop_end.status, reason=loop_end.reason, summary=loop_end.summary)
-        )
-    if end.next:
-        message.next.request.CopyFrom(turn_request_to_pb(end.next.request))
-        message.next.writes.extend(map(write_to_pb, end.next.writes))
+    message = _turn_end_to_pb(call.end)
+    message.project, message.run, message.fence.epoch = call.project, call.run, call.epoch
+    message.schemes_version = call.schemes_version
+    message.return_view_change = call.return_view_change is not ReturnView.NONE
+    message.view_change_of_messages = call.return_view_change is ReturnView.MESSAGES
     return message
 
 
 def end_turn_from_pb(request: ledger_pb2.EndTurnRequest) -> EndTurnCall:
     """Decode. Raises InvalidError."""
-    end, new, has = request.loop_end, request.next, request.HasField
-    turn_end = TurnEnd(
-        number=request.turn,
-        result=turn_result_from_pb(request.result) if has("result") else None,
-        writes=[write_from_pb(write) for write in request.writes],
-        loop_end=LoopEnd(end.status, end.reason, end.summary) if has("loop_end") else None,
-        next=TurnStart(turn_request_from_pb(new.request), [write_from_pb(write) for write in new.writes])
-        if has("next")
-        else None,
-        release=request.release,
-    )
-    return EndTurnCall(
-        request.project,
-        request.run,
-        request.fence.epoch,
-        turn_end,
-        request.schemes_version,
-        return_view_from_pb(request),
-    )
+    end, view = _turn_end_from_pb(request), return_view_from_pb(request)
+    return EndTurnCall(request.project, request.run, request.fence.epoch, end, request.schemes_version, view)
 
 
 def return_view_from_pb(
@@ -247,7 +224,7 @@ def write_entries_from_pb(request: ledger_pb2.WriteEntriesRequest) -> WriteEntri
         request.project,
         request.run,
         request.fence.epoch if has("fence") else None,
-        [write_from_pb(write) for write in request.writes],
+        tuple(map(write_from_pb, request.writes)),
         request.durability,
         request.run_status,
         packet_from_pb(request.packet) if has("packet") else None,

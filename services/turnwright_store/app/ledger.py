@@ -201,10 +201,10 @@ def end_turn(
     is_read_back = is_shown and (bool(tx.returns_view_change) or tx.is_followed(run.scope))
     ended = opened = None
     tx.deferred_bumps = {}
-    if end.number or end.loop_end:
+    if end.turn or end.loop_end:
         run, ended = _close_turn(tx, rules, caller, run, end, is_read_back=is_read_back)
     if end.next:
-        if end.number:
+        if end.turn:
             # A rewind to the end of this turn must not show what the next one began with.
             tx.next_moment()
         run, opened = _next_turn(tx, rules, caller, run, end.next)
@@ -233,7 +233,7 @@ def _close_turn(
     tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd, *, is_read_back: bool
 ) -> tuple[RunRow, Turn | None]:
     """The run after the end of its open turn (not stored yet); the turn, if the caller wants it."""
-    number = end.number
+    number = end.turn
     if number != run.turn_open:
         raise transition_forbidden(
             "turn", run.turn_open, number, f"Turn {number} is not open; turn {run.turn_open} is (0: none)."
@@ -264,9 +264,9 @@ def _close_turn(
 
 
 def _check_end(end: TurnEnd) -> None:
-    if end.number and end.result is None:
+    if end.turn and end.result is None:
         raise invalid("result", "result is required to end a turn.")
-    if not (end.number or end.loop_end):
+    if not (end.turn or end.loop_end):
         if end.next is None:
             raise invalid("turn", "Without a turn, set loop_end to end the loop, or next to open its next turn.")
         if end.writes:

@@ -227,7 +227,7 @@ class LedgerRpcs(Calls):
 
         locks = self._locks(call, [*end.writes, *(end.next.writes if end.next else ())])
         inline = call.weight_bytes <= INLINE_BYTES_MAX
-        durability = Durability.FULL if end.number or end.loop_end else Durability.NORMAL
+        durability = Durability.FULL if end.turn or end.loop_end else Durability.NORMAL
         ended = await self._database.write(work, durability, locks, inline=inline)
         return TurnEnded(
             ended.run,

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from turnwright_assembler.app.transcript import fitting_transcript
 from turnwright_assembler.app.transcript_pieces import explained_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
-from turnwright_assembler.domain.explanation import Piece, all_aligned, place, with_edits
+from turnwright_assembler.domain.explanation import Form, Piece, all_aligned, place, with_edits
 from turnwright_assembler.domain.ladder import TokenBudget
-from turnwright_assembler.domain.pieces import Form
 from turnwright_assembler.sections.plugin_sections import NOTHING
 from turnwright_core.chat.message import Role
 from turnwright_core.entries import Visibility

@@ -66,13 +66,13 @@ ENTRY = Entry(
     visibility=Visibility.SUMMARIZED, state=State.FAILED, outcome="x:1", writer=Tier.PLUGIN, turn=1, loop=2, position=3,
     write_count=4, revision=5, hash="ab", update_ms=6, record=b"",
 )  # fmt: skip
-WRITES = [
+WRITES = (
     EntryWrite("a", SetEntry("b", "{}", Visibility.ARCHIVED, Visibility.VISIBLE, State.RESOLVED, "", "{}"), Tier.CLIENT, 7),
     EntryWrite("a", AppendEntry("more", 3), Tier.PLUGIN, turn=1, loop=2),
     EntryWrite("a", RemoveEntry(), Tier.SYSTEM),
     EntryWrite("a", CopyEntry("b", Visibility.ARCHIVED), Tier.SYSTEM),
     EntryWrite("a", MoveEntry("b"), Tier.SYSTEM),
-]  # fmt: skip
+)  # fmt: skip
 REQUEST = TurnRequest("fast", "v/m", 100, 0.5, ("get",))
 RESULT = TurnResult(finish="stop", cursor=CURSOR, packet_tokens=9)
 LOOP = Loop(1, LoopSettings(Mode.ACT, "fast"), "x", 102, create_ms=1)
@@ -84,8 +84,8 @@ PACKET = TurnPacket(3, (StoredMessage("user", ("new", Copied(0, 4))),), 2, "note
 EDIT = PromptEdit(Verb.APPEND, Role.USER, (Text("more"),), plugin="nudge")
 PIECES = PacketPieces(1, "user", ("new", Copied(0, 4)), {"new": "a.txt"})
 REPORT = PacketReport(
-    "d" * 64, 9, 10, 11, CURSOR, tuple(WRITES), True, "0.1.0", ("tides",), 3, CompressionStrength.LOW, (("a", 2),),
-    (EDIT,), 4, tuple(WRITES), "noted", (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
+    "d" * 64, 9, 10, 11, CURSOR, WRITES, True, "0.1.0", ("tides",), 3, CompressionStrength.LOW, (("a", 2),),
+    (EDIT,), 4, WRITES, "noted", (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
 )  # fmt: skip
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
 MODEL = Model("fast", "v/m", 100)
