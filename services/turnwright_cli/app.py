@@ -99,8 +99,10 @@ _TASK: Final = (
     AS_JSON,
     SERVER,
 )
-add_command(app, "act", "tasks:act", "Give a task: files may change and commands may run, as you approve.", *_TASK)
-add_command(app, "ask", "tasks:ask", "Ask a question: nothing is changed.", *_TASK)
+add_command(
+    app, "act", "tasks:act", "Give a task: files may change and commands may run, as you approve.", *_TASK, common=()
+)
+add_command(app, "ask", "tasks:ask", "Ask a question: nothing is changed.", *_TASK, common=())
 add_command(
     app,
     "resolve",
@@ -116,7 +118,6 @@ add_command(
         ["--content-file"], metavar="[PATH=]FILE", multiple=True, help="Accept with this content; - is standard input."
     ),
     Option(["--answer"], default="", metavar="TEXT", help="Answer to the question."),
-    *COMMON,
 )
 
 add_command(
@@ -126,7 +127,6 @@ add_command(
     "List proposals that wait for a decision, the longest waiting first.",
     WATCH,
     Option(["--all", "every"], is_flag=True, help="All projects, not only this one."),
-    *COMMON,
 )
 
 add_command(
@@ -135,7 +135,6 @@ add_command(
     "watching:watch_run",
     "Attach to a run and show what it does, until Ctrl-C. Leaving stops nothing.",
     RUN,
-    *COMMON,
 )
 
 add_run_commands(app)

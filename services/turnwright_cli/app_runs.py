@@ -53,16 +53,14 @@ def _add_runs(app: click.Group) -> None:
         Option(["--turns"], is_flag=True, help="Show its turns too, with each command and how it ended."),
         Option(["--diff"], is_flag=True, help="Show only what its commands changed in files."),
         Option(["--packet"], metavar="N", type=AT_LEAST_0, default=0, help="Show only the packet of turn N."),
-        *COMMON,
     )
-    add_command(runs, "abort", "lists:abort_run", "End the active loop of a run.", RUN, *COMMON)
+    add_command(runs, "abort", "lists:abort_run", "End the active loop of a run.", RUN)
     add_command(
         runs,
         "remove",
         "steering:remove_run",
         "Remove a run with everything that belongs to it alone; its loops must have ended.",
         RUN,
-        *COMMON,
     )
 
 
@@ -77,7 +75,6 @@ def _add_packets(app: click.Group) -> None:
         Argument(["turn"], metavar="[TURN]", default=0, type=AT_LEAST_0, help="Number of the turn [the latest]"),
         Option(["--next", "following"], is_flag=True, help="Preview the packet of the next turn; writes nothing."),
         Option(["--full"], is_flag=True, help="Show all pieces, not only the largest ones."),
-        *COMMON,
     )
     add_command(
         app,
@@ -86,7 +83,6 @@ def _add_packets(app: click.Group) -> None:
         "Assemble the packet of every stored turn again, and show those that differ from what was sent. Exits with 1 "
         "if some do.",
         RUN,
-        *COMMON,
     )
 
 
@@ -99,7 +95,6 @@ def _add_changes(app: click.Group) -> None:
         "stay as they are, with 5 if all do.",
         RUN,
         Argument(["turn"], metavar="[TURN]", default=0, type=AT_LEAST_0, help="Number of the turn [the latest]"),
-        *COMMON,
     )
     add_command(
         app,
@@ -109,7 +104,6 @@ def _add_changes(app: click.Group) -> None:
         RUN,
         Option(["--to"], default="", metavar="ALIAS", help="Alias of the fork; by default one is generated."),
         Option(["--turn"], default=0, metavar="N", type=AT_LEAST_0, help="Begin at the end of this turn."),
-        *COMMON,
     )
     add_command(
         app,
@@ -118,7 +112,6 @@ def _add_changes(app: click.Group) -> None:
         "Change the alias of a run; its loops must have ended.",
         RUN,
         Argument(["new"], metavar="NEW", help="The new alias."),
-        *COMMON,
     )
     add_command(
         app,
@@ -127,7 +120,6 @@ def _add_changes(app: click.Group) -> None:
         "Send the model a message for its next turn, without giving it a task.",
         RUN,
         Argument(["message"], metavar="MESSAGE", help="Message to the model; - reads standard input."),
-        *COMMON,
     )
     add_command(
         app,
@@ -147,7 +139,6 @@ def _add_changes(app: click.Group) -> None:
         *LIMITS,
         Option(["--yolo/--no-yolo"], default=None, help="Accept every proposal of the run."),
         CALLS,
-        *COMMON,
     )
 
 
@@ -161,7 +152,6 @@ def _add_plan(app: click.Group) -> None:
         RUN,
         Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
         Option(["--version"], default=0, metavar="N", type=AT_LEAST_0, help="This version of it [the latest]"),
-        *COMMON,
     )
     add_command(
         plan,
@@ -176,7 +166,6 @@ def _add_plan(app: click.Group) -> None:
         Option(["--items"], metavar="JSON", help="A plan of items: a JSON array; - reads standard input."),
         Option(["--mode"], default="", metavar="WORD", help="The mode in which it was written."),
         _PLAN_ID,
-        *COMMON,
     )
     add_command(
         plan,
@@ -187,11 +176,8 @@ def _add_plan(app: click.Group) -> None:
         Argument(["text"], metavar="[TEXT]", required=False, help="What to add; - reads standard input."),
         _TEXT_FILE,
         _PLAN_ID,
-        *COMMON,
     )
-    add_command(
-        plan, "rm", "plans:remove_plan", "Remove a plan; its versions can still be shown.", RUN, _PLAN_ID, *COMMON
-    )
+    add_command(plan, "rm", "plans:remove_plan", "Remove a plan; its versions can still be shown.", RUN, _PLAN_ID)
 
 
 _ALIAS: Final = Argument(
@@ -227,6 +213,7 @@ def add_model_commands(app: click.Group) -> None:
         *_OF_MODEL,
         AS_JSON,
         SERVER,
+        common=(),
     )
     add_command(
         models,
@@ -238,6 +225,7 @@ def add_model_commands(app: click.Group) -> None:
         *_OF_MODEL,
         AS_JSON,
         SERVER,
+        common=(),
     )
     add_command(
         models,
@@ -247,6 +235,7 @@ def add_model_commands(app: click.Group) -> None:
         _ALIAS,
         AS_JSON,
         SERVER,
+        common=(),
     )
 
 
@@ -259,9 +248,7 @@ def add_schedule_commands(app: click.Group) -> None:
         "schedules",
         "Manage the schedules of a run: what the agent does again and again, without anybody who asks.",
     )
-    add_command(
-        schedules, "list", "steering:list_schedules", "List the schedules of a run, with times in UTC.", RUN, *COMMON
-    )
+    add_command(schedules, "list", "steering:list_schedules", "List the schedules of a run, with times in UTC.", RUN)
     add_command(
         schedules,
         "add",
@@ -273,14 +260,7 @@ def add_schedule_commands(app: click.Group) -> None:
         Argument(["prompt"], metavar="[PROMPT]", default="", help="What to do each time; - reads standard input."),
         Option(["--cron"], metavar="EXPRESSION", default="", help="When: five fields, in UTC, such as '0 3 * * 1-5'."),
         Option(["--every"], metavar="TIME", default="", help="How often: such as 90s, 10m, 2h or 1d."),
-        *COMMON,
     )
     add_command(
-        schedules,
-        "remove",
-        "steering:remove_schedule",
-        "Remove a schedule; what it has begun goes on.",
-        RUN,
-        _ID,
-        *COMMON,
+        schedules, "remove", "steering:remove_schedule", "Remove a schedule; what it has begun goes on.", RUN, _ID
     )

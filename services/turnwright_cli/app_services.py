@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AS_JSON, COMMON, DATABASE, FILE, SERVER, add_command, add_group
+from turnwright_cli.options import AS_JSON, DATABASE, FILE, SERVER, add_command, add_group
 
 _BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)
 
@@ -27,6 +27,7 @@ def _add_services(app: click.Group) -> None:
         "Find a model server on this host, and write it into your turnwright.toml.",
         Option(["--url"], metavar="URL", help="Ask this server instead, such as http://127.0.0.1:8080/v1."),
         Option(["--force"], is_flag=True, help="Replace the file that there is."),
+        common=(),
     )
     add_command(
         app,
@@ -38,7 +39,6 @@ def _add_services(app: click.Group) -> None:
             type=click.Choice(["packet", "transcript", "default"]),
             help="How new runs are sent to the model, unless their task says; default: as TURNWRIGHT_ASSEMBLY says.",
         ),
-        *COMMON,
     )
     add_command(
         app,
@@ -47,6 +47,7 @@ def _add_services(app: click.Group) -> None:
         "Show what is configured, which services answer, and what is missing.",
         AS_JSON,
         SERVER,
+        common=(),
     )
     add_command(
         app,
@@ -65,6 +66,7 @@ def _add_services(app: click.Group) -> None:
             for article, peer in (("a", "store"), ("an", "assembler"), ("a", "provider"))
         ),
         DATABASE,
+        common=(),
     )
 
 
@@ -76,6 +78,7 @@ def _add_store(app: click.Group) -> None:
         "storing:backup_store",
         "Back up the store's database into a new file, also while the store is running.",
         *_BACKUP,
+        common=(),
     )
     add_command(
         store,
@@ -83,6 +86,7 @@ def _add_store(app: click.Group) -> None:
         "storing:restore_store",
         "Restore a backup into an empty database, SQLite or PostgreSQL.",
         *_BACKUP,
+        common=(),
     )
 
 
@@ -98,7 +102,6 @@ def _add_others(app: click.Group) -> None:
         ),
         Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Test on this run; repeatable."),
         Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),
-        *COMMON,
     )
 
     add_command(
@@ -106,13 +109,9 @@ def _add_others(app: click.Group) -> None:
         "token",
         "tokens:print_token",
         "Print a token with fewer rights, derived from this deployment's secret.",
-        Option(
-            ["--tier"],
-            type=click.Choice(["client", "model", "plugin"]),
-            required=True,
-            help="What it may do.",
-        ),
+        Option(["--tier"], type=click.Choice(["client", "model", "plugin"]), required=True, help="What it may do."),
         Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
+        common=(),
     )
     add_command(
         app,
@@ -120,6 +119,7 @@ def _add_others(app: click.Group) -> None:
         "completing:print_script",
         "Print a script with which a shell completes commands, options, and names of runs and models.",
         Argument(["shell"], metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]), help="bash, zsh or fish."),
+        common=(),
     )
     add_command(
         app,
@@ -127,4 +127,5 @@ def _add_others(app: click.Group) -> None:
         "demonstration:demo",
         "Show a complete run on a small project, without a key or a network.",
         Option(["--source"], hidden=True, type=click.Path(path_type=Path, exists=True, file_okay=False)),
+        common=(),
     )

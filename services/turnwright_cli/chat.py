@@ -52,7 +52,9 @@ async def chat(call: Invocation, *, run: str | None, last: bool, model: str | No
         if last:
             state.run = (await _latest(session.client, project)).run
         if not state.run and not state.model:
-            state.model = call.defaults.model or await _only_model(session.client)
+            models = await session.client.list_models()
+            # A run of several has to name one.
+            state.model = call.defaults.model or (models[0].alias if len(models) == 1 else "")
         return await _Chat(session.client, state, call.settings.home / HISTORY_FILE).converse()
 
 
@@ -60,12 +62,6 @@ async def _latest(client: Client, project: str) -> run_pb2.Run:
     async for run in client.list_runs(project):
         return run
     raise usage("There is no run to continue yet. Start one with `turnwright`.")
-
-
-async def _only_model(client: Client) -> str:
-    """The model, if there is one alone; a run of several has to name one."""
-    models = await client.list_models()
-    return models[0].alias if len(models) == 1 else ""
 
 
 class _Chat:

@@ -43,8 +43,11 @@ class ChatInput:
     def __init__(self, history: Path, status: Callable[[], str], completer: ChatCompleter) -> None:
         """`status` is shown above the line."""
         self._completer = completer
+        # Readable by its owner alone.
+        history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        history.touch(mode=0o600)
         self._session: PromptSession[str] = PromptSession(
-            history=_history(history),
+            history=FileHistory(str(history)),
             auto_suggest=AutoSuggestFromHistory(),
             completer=self._completer,
             complete_while_typing=True,
@@ -65,12 +68,6 @@ class ChatInput:
                 return None
             finally:
                 make_blocking()
-
-
-def _history(file: Path) -> FileHistory:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.touch(mode=0o600)
-    return FileHistory(str(file))
 
 
 def _bindings() -> KeyBindings:

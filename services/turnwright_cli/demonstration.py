@@ -61,9 +61,13 @@ async def _show(out: Console, scratch: Path, source: Path | None) -> None:
     with as_file(files("turnwright_cli") / "demo" / "project") as bundled:
         shutil.copytree(source or bundled, root, ignore=_IGNORED)
     settings = CliSettings(home=scratch / "home")
-    await _red(out, root)
+    out.print(Text("A small project with a bug. Its own test first:", style="bold"))
+    if await _own_test(out, root):
+        raise FailureError(FAILED, "The project's test passes already: there is nothing to show.")
     await _work(out, root, settings)
-    await _green(out, root)
+    out.print(Text("\nThe project's own test again:", style="bold"))
+    if not await _own_test(out, root):
+        raise FailureError(FAILED, "The project's test still fails: the demo did not repair it.")
     out.print(Text("\nWhat changed:", style="bold"))
     async with open_session(settings, reads=()) as session:
         if project := await session.client.find_project(str(root)):
@@ -83,12 +87,6 @@ def _default_settings() -> Iterator[None]:
         os.environ.update(hidden)
 
 
-async def _red(out: Console, root: Path) -> None:
-    out.print(Text("A small project with a bug. Its own test first:", style="bold"))
-    if await _own_test(out, root):
-        raise FailureError(FAILED, "The project's test passes already: there is nothing to show.")
-
-
 async def _work(out: Console, root: Path, cli_settings: CliSettings) -> None:
     out.print(Text(f'\nNow the model is asked: "{PROMPT}"', style="bold"))
     settings = settings_pb2.LoopSettings(model=MODEL, yolo=True, no_interaction=not has_terminal())
@@ -96,12 +94,6 @@ async def _work(out: Console, root: Path, cli_settings: CliSettings) -> None:
     exit_code = await run_task(cli_settings, str(root), PROMPT, settings, run_settings=run_settings, run=RUN)
     if exit_code != DONE:
         raise FailureError(FAILED, f"The run did not finish (it would exit with {exit_code}).")
-
-
-async def _green(out: Console, root: Path) -> None:
-    out.print(Text("\nThe project's own test again:", style="bold"))
-    if not await _own_test(out, root):
-        raise FailureError(FAILED, "The project's test still fails: the demo did not repair it.")
 
 
 async def _own_test(out: Console, root: Path) -> bool:

@@ -47,7 +47,8 @@ async def doctor(call: Invocation) -> int:
     except (TurnwrightError, FailureError) as error:
         out = console()
         _own(out, settings)
-        _show_settings(out, "settings of this terminal; no service answered", _own_services())
+        own = {line for name in START_ORDER for line in _lines(load(settings_class(name)))}
+        _show_settings(out, "settings of this terminal; no service answered", own)
         raise (failure_of(error) if isinstance(error, TurnwrightError) else error) from None
     if call.as_json:
         show_lines([status])
@@ -99,10 +100,6 @@ def _show_settings(out: Console, title: str, lines: Iterable[str]) -> None:
 
 def _lines(settings: Settings) -> list[str]:
     return [f"{safe_line(one.variable)}={safe_line(one.value)}" for one in settings_in_force(settings)]
-
-
-def _own_services() -> set[str]:
-    return {line for name in START_ORDER for line in _lines(load(settings_class(name)))}
 
 
 def unknown_variables(environment: Iterable[str]) -> list[str]:

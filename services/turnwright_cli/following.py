@@ -154,7 +154,9 @@ class Follower:
         if proposal is None or self._deciding is not None or self._aborted:
             return None
         if self._person is None:
-            return await self._leave_if_waiting()
+            # The run itself reports that it waits a moment after the proposal.
+            followed = await self._leave()
+            return followed if followed.run.status == runs.PROPOSED else None
         self._screen.propose(proposal)
         self._asked = proposal.path
         self._deciding = asyncio.ensure_future(self._decide(self._person, proposal))
@@ -209,7 +211,8 @@ class Follower:
             if decision is None or not decision.edits:
                 return decision
             try:
-                contents = await edited_proposal(self._client, project, run, proposal.path)
+                with person.away():
+                    contents = await edited_proposal(self._client, project, run, proposal.path)
             except FailureError as error:
                 self._screen.note(error.message)
             else:
@@ -219,11 +222,6 @@ class Follower:
         """Whether to go on after a decision; raises what the decision raised."""
         task, self._deciding = self._deciding, None
         return task is None or task.cancelled() or task.result()
-
-    async def _leave_if_waiting(self) -> FollowResult | None:
-        """Leave once the run itself reports that it waits; the proposal is reported a moment earlier."""
-        followed = await self._leave()
-        return followed if followed.run.status == runs.PROPOSED else None
 
     async def _leave(self) -> FollowResult:
         """The state to leave with: the waiting loop and its proposals."""

@@ -57,15 +57,11 @@ def _waits(item: proposal_pb2.InboxItem) -> str:
 
 async def show_watch(call: Invocation, messages: AsyncGenerator[M, None], show: Callable[[M], None]) -> None:
     """Show each message of a watch until Ctrl-C. JSON includes heartbeats, by which a program sees a dead stream."""
-    shown = _show_json if call.as_json else show
+    shown = (lambda message: write_line(to_line(message))) if call.as_json else show
     with Interrupts().entered() as interrupts:
         async with contextlib.aclosing(while_read(messages)) as readable:
             while (message := await unless_stopped(anext(readable), interrupts)) is not None:
                 shown(message)
-
-
-def _show_json(message: Message) -> None:
-    write_line(to_line(message))
 
 
 def _show_change(change: proposal_pb2.WatchProposalsResponse) -> None:

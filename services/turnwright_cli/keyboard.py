@@ -61,7 +61,7 @@ class Keyboard:
     async def ask(self, question: str, *, typed_ahead: bool = False) -> str | None:
         """The answer; None to leave it for later. What was typed before the question was seen is no answer."""
         self._pause()
-        with self._released():
+        with self.released():
             if not typed_ahead:
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
                 clear_typeahead(self._session.input)
@@ -76,8 +76,8 @@ class Keyboard:
                 make_blocking()
 
     @contextlib.contextmanager
-    def _released(self) -> Iterator[None]:
-        """Leave the keyboard to somebody else within the block."""
+    def released(self) -> Iterator[None]:
+        """Leave the keyboard to somebody else within the block, such as an editor."""
         self._detach()
         try:
             yield
@@ -112,7 +112,7 @@ class Keyboard:
                 case Keys.Escape:
                     self._stop.asked.set()
                 case Keys.ControlZ:
-                    with self._released():
+                    with self.released():
                         os.kill(0, signal.SIGTSTP)
                 case Keys.ControlH:
                     self.typed = self.typed[:-1]

@@ -16,7 +16,7 @@ import click
 from click import Argument, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
 
 AT_LEAST_0: Final = click.IntRange(min=0)
 AT_LEAST_0.name = "whole number"
@@ -105,8 +105,15 @@ def make_app(work: str, help_text: str, *params: click.Parameter) -> click.Group
     )
 
 
-def add_command(group: click.Group, name: str, work: str, help_text: str, *params: click.Parameter) -> None:
-    group.add_command(WorkCommand(name, work, *params, help=help_text))
+def add_command(
+    group: click.Group,
+    name: str,
+    work: str,
+    help_text: str,
+    *params: click.Parameter,
+    common: Sequence[click.Parameter] = COMMON,
+) -> None:
+    group.add_command(WorkCommand(name, work, *params, *common, help=help_text))
 
 
 def add_group(parent: click.Group, name: str, help_text: str, *params: click.Parameter, work: str = "") -> click.Group:

@@ -57,6 +57,7 @@ class Prompter:
 
     def __init__(self, keyboard: Keyboard, say: Callable[[str], None]) -> None:
         self.ask: Final = keyboard.ask
+        self.away: Final = keyboard.released
         self._say = say
         self._accepts_all = False
         self._accepted_tools: set[str] = set()

@@ -315,7 +315,7 @@ class TextScreen(Screen):
         detail = safe_line(progress.detail, BODY_CHARS)
         if progress.phase == event_pb2.RunProgress.PHASE_RETRYING:
             self._line(
-                Text(f"{self._icon('↻', 'retry')} {detail}: next try in {progress.wait_s:.1f} s", style="yellow")
+                Text(f"{'↻' if self._icons else 'retry'} {detail}: next try in {progress.wait_s:.1f} s", style="yellow")
             )
             self._status.countdown("next try", progress.wait_s)
         elif not self._mid_line:
@@ -338,9 +338,6 @@ class TextScreen(Screen):
             return
         words = turn_words(event.turn_finished.turn)
         self._line(Text("  " + (" · " if self._icons else ", ").join(words), style="dim"))
-
-    def _icon(self, icon: str, word: str) -> str:
-        return icon if self._icons else word
 
     def _entry(self, entry: entry_pb2.Entry) -> None:
         if not self._is_of_loop(entry):

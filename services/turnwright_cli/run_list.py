@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from datetime import datetime
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import run_pb2
 
@@ -108,16 +107,10 @@ def show_runs(found: Iterable[run_pb2.Run]) -> None:
                 run_words(run),
                 str(run.turn),
                 run.loop.settings.model or run.settings.model,
-                _when(run.update_time),
+                datetime.fromtimestamp(run.update_time.seconds).astimezone().strftime("%Y-%m-%d %H:%M"),
                 title_of(run),
             )
             for run in found
         ),
         empty="No runs yet. Start one with `turnwright act PROMPT`.",
     )
-
-
-def _when(time: Timestamp) -> str:
-    if not time.seconds:
-        return ""
-    return datetime.fromtimestamp(time.seconds).astimezone().strftime("%Y-%m-%d %H:%M")

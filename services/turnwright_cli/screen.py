@@ -18,48 +18,35 @@ from turnwright_core.wire.run_view import Event
 
 
 class Screen:
-    """Where a followed loop is shown. What a screen does not define is nothing to it."""
+    """Where a followed loop is shown. What a screen does not define is nothing to it.
 
-    def begin(self, run: run_pb2.Run, sequence: int) -> None:
-        """The loop that will be shown."""
+    It is told the loop (`begin`), then each event in order, what the command itself says (`note`), that the services do
+    not answer (`lost`), that the person wants to stop (`stopping`), and how the loop stands when following ends.
+    """
 
-    def show(self, event: Event) -> None:
-        """One event of the run, in order."""
+    def begin(self, run: run_pb2.Run, sequence: int) -> None: ...
+    def show(self, event: Event) -> None: ...
+    def note(self, text: str) -> None: ...
+    def lost(self, error: TurnwrightError) -> None: ...
+    def stopping(self) -> None: ...
+    def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None: ...
+    def changed(self, changes: FileChanges) -> None: ...
+    def knew_plan(self, plan: plan_pb2.Plan) -> None: ...
+    def part(self, title: str, diff: str) -> None: ...
 
     def lacks(self, entry: entry_pb2.Entry) -> bool:  # noqa: ARG002 - for those who know
         """Whether the whole body of an entry is needed, of which the event has only the beginning."""
         return False
 
     def lacks_plan(self, plan: plan_pb2.Plan) -> bool:  # noqa: ARG002 - as above
-        """Whether the previous version is needed to show what changed in a plan."""
+        """Whether the previous version is needed to show what changed in a plan; `knew_plan` gets it."""
         return False
 
-    def knew_plan(self, plan: plan_pb2.Plan) -> None:
-        """The version before."""
-
     def propose(self, proposal: proposal_pb2.Proposal, *, whole: bool = False) -> None:
-        """A proposal that is about to be decided; long texts are cut unless all is wanted."""
-
-    def part(self, title: str, diff: str) -> None:
-        """A part of a proposal that is about to be decided."""
-
-    def note(self, text: str) -> None:
-        """A sentence of the command itself."""
-
-    def lost(self, error: TurnwrightError) -> None:
-        """The services do not answer; they are asked again."""
+        """A proposal that is about to be decided; long texts are cut unless all is wanted. `part` has a part of it."""
 
     def pause(self) -> None:
         """Release the terminal for a prompt, or for the end."""
-
-    def stopping(self) -> None:
-        """The person has asked to stop the loop."""
-
-    def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
-        """The loop ended, or waits for a decision that this command cannot take."""
-
-    def changed(self, changes: FileChanges) -> None:
-        """What the loop changed in files, after its end."""
 
 
 class JsonScreen(Screen):

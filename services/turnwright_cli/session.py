@@ -85,7 +85,10 @@ async def open_session(settings: CliSettings, reads: Collection[str] | None = No
             leaving.push_async_callback(_stop, stack)
         if own is not None:
             await leaving.enter_async_context(_until_idle(own.addresses["store"], settings))
-        joined = stack is None and not settings.server and _is_embedded(settings, address)
+        record = read_record(settings.home)
+        # A stack of another command may end with it; a server is waited for, not replaced.
+        is_embedded = record is not None and record.embedded and record.executor == address
+        joined = stack is None and not settings.server and is_embedded
         local_servers = stack.local_servers if stack is not None and own is None else {}
         async with _connect(settings, address, local_servers, joined=joined) as client:
             yield Session(client, joined, attached=stack is None and not settings.server)
@@ -128,12 +131,6 @@ async def in_time(work: Coroutine[Any, Any, None], seconds: float) -> bool:
         return False
     task.result()
     return True
-
-
-def _is_embedded(settings: CliSettings, address: str) -> bool:
-    """Whether the stack belongs to another command; a server is waited for, not replaced."""
-    record = read_record(settings.home)
-    return record is not None and record.embedded and record.executor == address
 
 
 class _CopyAnnouncer(Client):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -131,7 +131,7 @@ class Stack:
     def _built(self, name: str, settings: Settings) -> Service:
         """The service as its composition root makes it."""
         build = _builder(name, reads=self._plan.reads)
-        peers = {peer: self.addresses[peer] for peer in _peers_of(settings) if peer in self.addresses}
+        peers = {peer: self.addresses[peer] for peer in self.addresses if peer in settings.fields}
         known = settings.copied(**peers)
         return build(known, self.secret, self.local_servers) if peers else build(known, self.secret)
 
@@ -213,10 +213,6 @@ def setting_fields(*more: type[Settings]) -> dict[str, Setting]:
     """The settings of all services, and of these classes, by variable."""
     kinds = (*map(settings_class, START_ORDER), *more)
     return {variable: field for kind in kinds for field in kind.fields.values() for variable in field.variables}
-
-
-def _peers_of(settings: Settings) -> Sequence[str]:
-    return [name for name in START_ORDER if name in settings.fields]
 
 
 def reachable(address: str) -> str:

@@ -299,7 +299,8 @@ async def _follow(settings: CliSettings, begin: Begin, *, yolo: bool, as_json: b
                     await announce(session)
                 try:
                     # Repeated after a stack has died: it is the same request, and its run is worked on again.
-                    again = await begin(session.client)
+                    with keyboard.released() if keyboard else contextlib.nullcontext():
+                        again = await begin(session.client)
                     begun = begun or again
                     follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
                     followed = await follower.follow(begun.queued, begun.decided, begun.asked)

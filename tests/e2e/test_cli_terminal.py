@@ -124,6 +124,29 @@ def test_what_was_typed_before_the_question_is_no_answer(bench) -> None:
         assert person.end() == 4
 
 
+def test_an_editor_has_the_keyboard_to_itself(bench, tmp_path) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text(
+        '#!/bin/sh\nstty -a | grep -q -e -icanon && exit 1\nprintf "text: "\nread -r line\necho "$line" > "$1"\n'
+    )
+    editor.chmod(0o755)
+    bench.environment["EDITOR"] = str(editor)
+    with terminal(bench, "act", "Edit it.", "--model", "m", "--run", "r") as person:
+        person.expect_text(QUESTION)
+        person.type("e\r")
+        person.expect_text("text: ")
+        person.type("typed by hand\n")
+        assert person.end() == 0
+    assert (bench.project / "a.txt").read_text() == "typed by hand\n"
+    bench.script("m", EDIT, DONE)
+    assert bench.run("act", "Again.", "--model", "m", "--run", "r").returncode == 6
+    with terminal(bench, "resolve", "r", "--edit") as person:
+        person.expect_text("text: ")
+        person.type("typed again\n")
+        assert person.end() == 0
+    assert (bench.project / "a.txt").read_text() == "typed again\n"
+
+
 def test_an_answer_counts_for_one_question(bench) -> None:
     with terminal(bench, "act", "Edit them.", "--model", "two") as person:
         person.expect_text(QUESTION)
