@@ -231,7 +231,10 @@ def test_a_run_is_named_by_its_beginning_and_a_mistyped_one_is_answered_with_wha
         ok(bench.run("act", "Do it.", "--model", "m", "--run", alias, "--yolo"))
     assert ok(bench.run("runs", "show", "fix-logi")).startswith("fix-login: ")
     several = bench.run("runs", "show", "fix")
-    assert (several.returncode, several.stderr) == (2, "turnwright: 2 runs begin with fix: fix-logout, fix-login\n")
+    assert (several.returncode, several.stderr) == (
+        2,
+        "turnwright: 2 runs begin with fix: fix-logout, fix-login. Write more of one.\n",
+    )
     assert "(did you mean fix-login?)" in bench.run("runs", "abort", "fixlogin").stderr
 
     # A shell completes their names, and those of models.
