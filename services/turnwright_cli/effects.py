@@ -83,7 +83,8 @@ def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
 def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool = True) -> Iterator[RenderableType]:
     """What would happen. Long texts are truncated and show their length, unless `full`."""
     title = effect_title(proposal, TITLE_CHARS_MAX)
-    yield _line(f"proposal: {shown_line(proposal.tool)} wants to {title}", style="bold yellow")
+    asks = f"question: {shown_line(proposal.question.question, TITLE_CHARS_MAX)}" if proposal.question.question else ""
+    yield _line(asks or f"proposal: {shown_line(proposal.tool)} wants to {title}", style="bold yellow")
     yield from _words(proposal, whole=whole)
     kind = proposal.WhichOneof("effect")
     if kind == "command":

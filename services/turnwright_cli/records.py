@@ -49,6 +49,8 @@ def session_line(entry: entry_pb2.Entry, *, icons: bool) -> Text | None:
         return None
     line = _command(entry, attributes, icons=icons)
     body = _result_line(entry)
+    if body == attributes.get("target"):
+        body = ""
     word = _outcome(entry)
     if word == _REJECTED:
         body = f"{word}: {body}" if body and body != "Rejected." else word

@@ -189,20 +189,13 @@ def test_who_comes_too_late_is_told_who_was_quicker(bench) -> None:
     assert "was accepted by operator at " in late.stderr
 
 
-def test_a_person_edits_at_the_terminal(bench) -> None:
-    bench.environment["EDITOR"] = editor(bench, 'echo edited > "$1"')
-    with terminal(bench, "act", "Edit it.", "--model", "m") as person:
-        person.expect_text(QUESTION)
-        person.type("e\n")
-        assert person.end() == 0
-    assert (bench.project / "a.txt").read_text() == "edited\n"
-
-
 def test_a_person_answers_at_the_terminal_by_number(bench) -> None:
     with terminal(bench, "act", "Do it.", "--model", "ask") as person:
         person.expect_text(r"1\. left(.|\s)*2\. right(.|\s)*your answer")
+        assert "question: Which one?" in person.screen()
         person.type("2\n")
         assert person.end() == 0
+        assert person.screen().count("Which one?") == 2
     assert "All is done." in person.seen
 
 
