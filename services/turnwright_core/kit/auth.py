@@ -12,7 +12,6 @@ import hmac
 import re
 from collections.abc import Iterable
 from contextvars import ContextVar
-from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -44,10 +43,6 @@ def check_token(token: str) -> str:
     if not _TOKEN.fullmatch(token):
         raise ValueError("must be plain ASCII text, because it travels in a header")
     return token
-
-
-CALLERS_MAX: Final = 1024
-"""Callers whose tokens are not checked again."""
 
 
 class Caller(Struct, frozen=True):
@@ -120,7 +115,6 @@ class Authenticator:
         """Verify tokens with this secret, or with others while it is replaced; callers below the floor are refused."""
         self._secrets = (secret, *accepted)
         self._floor = floor
-        self._authenticate = lru_cache(CALLERS_MAX)(self._authenticated)
 
     def admit(self, method: str, metadata: Metadata) -> str:
         """Authenticate the rpc being handled and set its caller; returns the principal, empty for open methods.
@@ -138,12 +132,7 @@ class Authenticator:
         headers = dict(metadata)
         if len(headers) < len(metadata):
             _check_single(metadata)
-        authorization, tier = headers.get(AUTHORIZATION), headers.get(TIER)
-        return self._authenticate(
-            authorization if isinstance(authorization, str) else "", tier if isinstance(tier, str) else ""
-        )
-
-    def _authenticated(self, authorization: str, wanted: str) -> Caller:
+        authorization, wanted = str(headers.get(AUTHORIZATION, "")), str(headers.get(TIER, ""))
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise fault(Reason.UNAUTHENTICATED, _SEND_ONE)
