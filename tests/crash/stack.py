@@ -204,6 +204,17 @@ class Stack:
             keeper.wait()
 
 
+@contextlib.asynccontextmanager
+async def started(folder, database="", **settings):
+    """A stack with two executors for the time of the block."""
+    stack = Stack(folder, database, executors=2, **settings)
+    try:
+        await stack.start()
+        yield stack
+    finally:
+        await asyncio.to_thread(stack.close)
+
+
 async def insisted(call):
     """What a call answers once the services do; it is repeated under the same id."""
     async with asyncio.timeout(60):

@@ -4,8 +4,6 @@ The plugin edits each prompt in another way, so that nothing but the stored pack
 Row OM31; architecture 11.
 """
 
-import asyncio
-import contextlib
 import json
 import re
 
@@ -14,7 +12,7 @@ from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import SECRET, act
 from contract.store.harness import Client as StoreClient
-from crash.stack import ENDURING, Stack, insisted
+from crash.stack import ENDURING, insisted, started
 from sse_server import SseServer
 from strict_vendors import STRICT, Reply
 from turnwright_client import Client
@@ -26,16 +24,6 @@ POINTS = {"before packet 1": 2, "after packet 1": 1, "amid generate 1": 1, "afte
 ASSEMBLIES = {"transcript": settings_pb2.ASSEMBLY_TRANSCRIPT, "packet": settings_pb2.ASSEMBLY_PACKET}
 EDIT = re.compile(r"edit (\d+)\.")
 CALL = ("sh", {"command": "echo 1"})
-
-
-@contextlib.asynccontextmanager
-async def started(folder, url):
-    stack = Stack(folder, "", executors=2, openai_base_url=url, prompt="crash.counting_editor:register")
-    try:
-        await stack.start()
-        yield stack
-    finally:
-        await asyncio.to_thread(stack.close)
 
 
 async def loop_through(stack, point, number, assembly):
@@ -88,7 +76,10 @@ async def test_the_stored_packet_is_sent_with_its_edits_wherever_the_executor_is
 
     vendor = STRICT["chat"](script)
     calls = tmp_path / "home" / "edits"
-    async with SseServer([vendor] * 100) as server, started(tmp_path, server.url) as stack:
+    async with (
+        SseServer([vendor] * 100) as server,
+        started(tmp_path, openai_base_url=server.url, prompt="crash.counting_editor:register") as stack,
+    ):
         for number, (point, times) in enumerate(POINTS.items(), 1):
             begun, before = len(vendor.bodies), calls.stat().st_size if calls.exists() else 0
             turns = await loop_through(stack, point, number, ASSEMBLIES[assembly])

@@ -4,7 +4,6 @@ One of the calls fails by itself, and one may be left of which nobody knows whet
 others, every call has one result, and no effect happens twice. Rows RD02, RU014; decisions C28, C41.
 """
 
-import asyncio
 import contextlib
 import itertools
 
@@ -13,7 +12,7 @@ from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import SECRET, act
 from contract.store.harness import Client as StoreClient
-from crash.stack import ENDURING, Stack, insisted
+from crash.stack import ENDURING, insisted
 from turnwright_client import Client
 from turnwright_core.entries import Tier
 
@@ -32,19 +31,6 @@ POINTS = {
 
 EFFECTS_MISSING = {"after write 2": 1, "before shell 1": 1, "before shell 2": 1}
 """How many effects have not happened, and are not made up for: nobody knows that they have not."""
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def stack(request, tmp_path_factory):
-    """What these tests need is a stack, not one of their own."""
-    databases = request.getfixturevalue("postgres") if request.param == "postgresql" else None
-    url = databases.take() if databases else ""
-    made = Stack(tmp_path_factory.mktemp("stack"), url, executors=2)
-    asyncio.run(made.start())
-    yield made
-    made.close()
-    if databases:
-        databases.give_back(url)
 
 
 def batch(name):

@@ -4,7 +4,6 @@ Wherever the kill came, each command happened once: one version or delta, one ev
 record that says so. Rows RP01, RH04; ADR 29.
 """
 
-import asyncio
 import contextlib
 import json
 import random
@@ -13,7 +12,7 @@ import pytest
 
 from contract.store.harness import SECRET, Run
 from contract.store.harness import Client as StoreClient
-from crash.stack import ENDURING, Stack, insisted
+from crash.stack import ENDURING, insisted
 from turnwright_client import Client
 from turnwright_core.entries import State, Tier
 
@@ -37,19 +36,6 @@ STEPS = [
     *(f"{when} write {number}" for when in ("before", "after") for number in range(1, 7)),
     *(f"{when} end 1" for when in ("before", "after")),
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def stack(request, tmp_path_factory):
-    """What these tests need is a stack, not one of their own."""
-    databases = request.getfixturevalue("postgres") if request.param == "postgresql" else None
-    url = databases.take() if databases else ""
-    made = Stack(tmp_path_factory.mktemp("stack"), url, executors=2)
-    asyncio.run(made.start())
-    yield made
-    made.close()
-    if databases:
-        databases.give_back(url)
 
 
 class Task:

@@ -3,15 +3,12 @@
 One run goes through all points, so that what each kill leaves stands in every later request. Issue 15; rows RL02, RL06.
 """
 
-import asyncio
-import contextlib
-
 import pytest
 from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import SECRET, act
 from contract.store.harness import Client as StoreClient
-from crash.stack import ENDURING, Stack, insisted
+from crash.stack import ENDURING, insisted, started
 from sse_server import SseServer, error
 from strict_vendors import STRICT, Reply
 from turnwright_client import Client
@@ -42,16 +39,6 @@ def calls_once(vendor, number):
     return Reply("I call.", calls)
 
 
-@contextlib.asynccontextmanager
-async def started(folder, database, url, setting):
-    stack = Stack(folder, database, executors=2, **{setting: url})
-    try:
-        await stack.start()
-        yield stack
-    finally:
-        await asyncio.to_thread(stack.close)
-
-
 async def loop_through(stack, point, number, model):
     """A loop whose first owner ends at a point; its status and reason."""
     first, second = (life for life in stack.lives.values() if life.service == "executor")
@@ -75,17 +62,6 @@ async def loop_through(stack, point, number, model):
     return loop.status, loop.reason
 
 
-@pytest.fixture
-def database(request):
-    if request.param == "sqlite":
-        yield ""
-        return
-    databases = request.getfixturevalue("postgres")
-    url = databases.take()
-    yield url
-    databases.give_back(url)
-
-
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("database", "name", "points"),
@@ -103,7 +79,7 @@ async def test_no_request_is_refused_wherever_an_executor_is_killed(tmp_path, da
     vendor = STRICT[name](lambda number: calls_once(vendor, number))
     async with (
         SseServer([vendor] * 1000, pages=COUNTS) as server,
-        started(tmp_path, database, server.url, setting) as stack,
+        started(tmp_path, database, **{setting: server.url}) as stack,
     ):
         ends = {point: await loop_through(stack, point, number, model) for number, point in enumerate(points, start=1)}
     assert vendor.refusals == []

@@ -12,8 +12,8 @@ import pytest
 from turnwright.types.v1 import entry_pb2, settings_pb2, turn_pb2
 
 from contract.store.harness import SECRET
-from crash.stack import ENDURING, insisted
-from crash.test_strict_kills import COUNTS, MODELS, TRANSCRIPT, started
+from crash.stack import ENDURING, insisted, started
+from crash.test_strict_kills import COUNTS, MODELS, TRANSCRIPT
 from sse_server import SseServer
 from strict_vendors import STRICT, Reply
 from turnwright_client import Client
@@ -95,17 +95,6 @@ def check(point, asked, loop, turns, spent, entries):
     assert summary.result.lost_tokens > 0 or not (point in LOST or asked > 1)
 
 
-@pytest.fixture
-def database(request):
-    if request.param == "sqlite":
-        yield ""
-        return
-    databases = request.getfixturevalue("postgres")
-    url = databases.take()
-    yield url
-    databases.give_back(url)
-
-
 @pytest.mark.parametrize(
     ("database", "name", "points"),
     [
@@ -120,7 +109,7 @@ async def test_a_summary_is_made_once_whoever_is_killed_meanwhile(tmp_path, data
     vendor = STRICT[name](lambda number: thinks_until_asked(vendor, number))
     async with (
         SseServer([vendor] * 1000, pages=COUNTS) as server,
-        started(tmp_path, database, server.url, setting) as stack,
+        started(tmp_path, database, **{setting: server.url}) as stack,
     ):
         for point in points:
             before = len(vendor.bodies)

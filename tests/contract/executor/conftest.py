@@ -2,11 +2,13 @@
 
 import sys
 import textwrap
+from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
 
 from services import running
+from sse_server import SseServer
 
 
 @pytest_asyncio.fixture
@@ -31,3 +33,47 @@ def plugin(tmp_path, monkeypatch):
         return f"{name}:register"
 
     return write
+
+
+NAP = """
+import asyncio, pathlib
+
+from turnwright_executor.plugins import Done, PluginTool
+
+GO = pathlib.Path({folder!r}) / "go"
+
+
+class Nap(PluginTool):
+    name = "nap"
+    doc = "## <nap/> - sleeps"
+
+    async def prepare(self, command, context):
+        while not GO.exists():
+            await asyncio.sleep(0.01)
+        return Done("slept")
+
+
+def register(registry):
+    registry.tool(Nap())
+"""
+
+
+@pytest.fixture
+def nap(plugin, tmp_path):
+    """A plugin whose tool `nap` takes until there is a file `go`."""
+    return plugin("napping", NAP.format(folder=str(tmp_path)))
+
+
+@pytest.fixture
+def over_http(monkeypatch):
+    """Gives these answers in the place of the vendor of the model `m`."""
+
+    @asynccontextmanager
+    async def serving(*answers):
+        async with SseServer(list(answers)) as server:
+            monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+            monkeypatch.setenv("OPENAI_API_KEY", "k")
+            yield server
+
+    return serving

@@ -10,7 +10,7 @@ import pytest
 from turnwright.types.v1 import settings_pb2
 
 from services import Services, running
-from sse_server import Answer, SseServer, chat
+from sse_server import Answer, chat
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import IMAGE_BYTES_MAX
 
@@ -30,28 +30,14 @@ async def act(services: Services, *images: str, run: str = "r"):
     return await services.client.act(services.project, "What is this?", run=run, settings=settings)
 
 
-@pytest.fixture
-def over_http(monkeypatch):
-    """What answers in the place of a vendor."""
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
-
-    def serving(*answers):
-        server = SseServer(list(answers))
-        monkeypatch.setenv("OPENAI_API_KEY", "k")
-        return server
-
-    return serving
-
-
 def shown(request) -> list[str]:
     """The images of a request, in order."""
     [user] = [one for one in request.json["messages"] if one["role"] == "user"]
     return [part["image_url"]["url"] for part in user["content"] if part["type"] == "image_url"]
 
 
-async def test_a_model_sees_the_images_in_every_turn_although_the_file_has_gone(tmp_path, over_http, monkeypatch):
+async def test_a_model_sees_the_images_in_every_turn_although_the_file_has_gone(tmp_path, over_http):
     async with over_http(chat("<think>Hm.</think>"), chat(DONE), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path) as services:
             (services.files / "a.png").write_bytes(PNG)
             # A name says nothing: vendors look inside.
@@ -73,10 +59,9 @@ async def test_a_model_sees_the_images_in_every_turn_although_the_file_has_gone(
     ]  # fmt: skip
 
 
-async def test_the_same_images_are_sent_again_after_a_crash(tmp_path, over_http, monkeypatch):
+async def test_the_same_images_are_sent_again_after_a_crash(tmp_path, over_http):
     # C44
     async with over_http(Answer(silent=True, end="hang"), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path, work_poll_s=0.1) as services:
             (services.files / "a.png").write_bytes(PNG)
             queued = await act(services, "a.png")
@@ -92,10 +77,9 @@ async def test_the_same_images_are_sent_again_after_a_crash(tmp_path, over_http,
     assert base64.b64encode(PNG) in first
 
 
-async def test_an_image_of_an_entry_and_one_of_an_earlier_loop(tmp_path, over_http, monkeypatch):
+async def test_an_image_of_an_entry_and_one_of_an_earlier_loop(tmp_path, over_http):
     told = f'<set path="known://shot">{url("image/png", PNG)}</set>{DONE}'
     async with over_http(chat(told), chat(DONE), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path) as services:
             await services.until(await act(services))
             loops = [await services.until(await act(services, path)) for path in ("known://shot", "image://loop_2/1")]

@@ -13,28 +13,6 @@ from turnwright_core.errors import MissingError
 
 pytestmark = pytest.mark.asyncio
 
-NAP = """
-import asyncio, pathlib
-
-from turnwright_executor.plugins import Done, PluginTool
-
-GO = pathlib.Path({folder!r}) / "go"
-
-
-class Nap(PluginTool):
-    name = "nap"
-    doc = "## <nap/> - sleeps"
-
-    async def prepare(self, command, context):
-        while not GO.exists():
-            await asyncio.sleep(0.01)
-        return Done("slept")
-
-
-def register(registry):
-    registry.tool(Nap())
-"""
-
 
 class Committed(grpc.aio.ServerInterceptor):
     """Calls a function when the store has committed a reply by some method and has not answered yet."""
@@ -75,8 +53,7 @@ async def paths_of(services, pattern="log://turn_1/**"):
     return [entry.path async for entry in services.client.list_entries(services.project, "r", pattern)]
 
 
-async def test_a_reply_that_is_stored_while_a_command_takes_long_is_stored_once(tmp_path, plugin, db):
-    name = plugin("napping", NAP.format(folder=str(tmp_path)))
+async def test_a_reply_that_is_stored_while_a_command_takes_long_is_stored_once(tmp_path, nap, db):
     async with contextlib.AsyncExitStack() as stack:
         proxy = await stack.enter_async_context(proxied(f"unix:{tmp_path}/store.sock"))
         lost = asyncio.Event()
@@ -87,7 +64,7 @@ async def test_a_reply_that_is_stored_while_a_command_takes_long_is_stored_once(
                 proxy.reset()
 
         services = await stack.enter_async_context(
-            running(tmp_path, [Committed("WriteEntries", lose)], {"db": db}, store=proxy.address, tools=name)
+            running(tmp_path, [Committed("WriteEntries", lose)], {"db": db}, store=proxy.address, tools=nap)
         )
         services.script(f"<think>Now.</think><nap/>{DONE}", "<think>Asked again.</think>")
         queued = await services.act()

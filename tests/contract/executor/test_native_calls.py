@@ -55,20 +55,9 @@ async def kept(services: Services, turn: int = 1) -> dict:
     return json.loads((await services.entry(f"assistant://{turn}")).attributes_json)
 
 
-@pytest.fixture
-def over_http(monkeypatch):
-    def answer_with(*answers):
-        server = SseServer(list(answers))
-        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
-        return server
-
-    return answer_with
-
-
-async def test_a_model_is_offered_tools_and_reads_nothing_of_tags(tmp_path, over_http, monkeypatch) -> None:
+async def test_a_model_is_offered_tools_and_reads_nothing_of_tags(tmp_path, over_http) -> None:
     # C44: what is stored is what was sent, tools included
     async with over_http(calling(("get", {"path": "a.txt"})), calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path) as services:
             (services.files / "a.txt").write_text("x")
             loop = await services.until(await native(services))
@@ -86,57 +75,52 @@ async def test_a_model_is_offered_tools_and_reads_nothing_of_tags(tmp_path, over
     assert [name for name in offered for text in told if f"<{name}>" in text or f"<{name} " in text] == []
 
 
-async def test_our_ids_are_unique_and_the_vendors_stands_beside(tmp_path, over_http, monkeypatch) -> None:
+async def test_our_ids_are_unique_and_the_vendors_stands_beside(tmp_path, over_http) -> None:
     # RD02, C41: arguments stand once, in the record
     get = ("get", {"path": "a.txt"}, "same")
     answers = [calling(get, get, ("sh", {"command": "true"}, "")), calling(get), calling(DONE)]
-    async with over_http(*answers) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            (services.files / "a.txt").write_text("x")
-            await services.until(await native(services))
-            one, two = await records(services), await records(services, 2)
-            note = await kept(services)
+    async with over_http(*answers), running(tmp_path) as services:
+        (services.files / "a.txt").write_text("x")
+        await services.until(await native(services))
+        one, two = await records(services), await records(services, 2)
+        note = await kept(services)
     assert [ids[:2] for ids in one.values()] == [("call_1_0", "same"), ("call_1_1", "same"), ("call_1_2", "")]
     assert [ids[:2] for ids in two.values()] == [("call_2_0", "same")]
     assert [(each["path"], each["call_id"]) for each in note["calls"]] == [(path, ids[0]) for path, ids in one.items()]
     assert "arguments" not in json.dumps(note)
 
 
-async def test_a_failed_call_stops_no_other(tmp_path, over_http, monkeypatch) -> None:
+async def test_a_failed_call_stops_no_other(tmp_path, over_http) -> None:
     # C28
     calls = [("get", {"path": "none.txt"}), ("unheard_of", {"x": 1}), ("set", {"path": "known://a", "body": "b"})]
-    async with over_http(calling(*calls), calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            loop = await services.until(await native(services))
-            statuses = [ids[2] for ids in (await records(services)).values()]
-            assert (await services.entry("known://a")).body == "b"
+    async with over_http(calling(*calls), calling(DONE)), running(tmp_path) as services:
+        loop = await services.until(await native(services))
+        statuses = [ids[2] for ids in (await records(services)).values()]
+        assert (await services.entry("known://a")).body == "b"
     assert (loop.status, statuses) == (200, [404, 404, 200])
 
 
-async def test_a_rejected_call_has_its_result_and_the_others_go_on(tmp_path, over_http, monkeypatch) -> None:
+async def test_a_rejected_call_has_its_result_and_the_others_go_on(tmp_path, over_http) -> None:
     # C28, RC07
     calls = [("sh", {"command": "false"}), ("set", {"path": "known://a", "body": "b"})]
-    async with over_http(calling(*calls), calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            queued = await native(services, yolo=False)
-            await services.until(queued, 202)
-            [path] = [path for path, ids in (await records(services)).items() if ids[2] == 202]
-            await services.client.resolve(services.project, "r", path, accept=False, request_id="reject-it")
-            loop = await services.until(queued)
-            statuses = [ids[2] for ids in (await records(services)).values()]
+    async with over_http(calling(*calls), calling(DONE)), running(tmp_path) as services:
+        queued = await native(services, yolo=False)
+        await services.until(queued, 202)
+        [path] = [path for path, ids in (await records(services)).items() if ids[2] == 202]
+        await services.client.resolve(services.project, "r", path, accept=False, request_id="reject-it")
+        loop = await services.until(queued)
+        statuses = [ids[2] for ids in (await records(services)).values()]
     assert (loop.status, loop.turns, statuses) == (200, 2, [403, 200])
 
 
-async def test_tags_beside_native_calls_are_text_and_without_them_commands(tmp_path, over_http, monkeypatch) -> None:
+async def test_tags_beside_native_calls_are_text_and_without_them_commands(tmp_path, over_http) -> None:
     tag = '<set path="known://tag">t</set>'
-    async with over_http(calling(("think", {"body": "hm"}), text=tag), chat(tag), calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            await services.until(await native(services))
-            one, two = await records(services), await records(services, 2)
+    async with (
+        over_http(calling(("think", {"body": "hm"}), text=tag), chat(tag), calling(DONE)),
+        running(tmp_path) as services,
+    ):
+        await services.until(await native(services))
+        one, two = await records(services), await records(services, 2)
     assert [path.split("/")[3] for path in one] == ["think"]
     assert list(two.values()) == [("", "", 200)]
 
@@ -155,36 +139,31 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("made", HOSTILE.values(), ids=HOSTILE)
-async def test_no_call_ends_a_loop_or_another_call(tmp_path, over_http, monkeypatch, made) -> None:
+async def test_no_call_ends_a_loop_or_another_call(tmp_path, over_http, made) -> None:
     calls = [made, ("set", {"path": "known://a", "body": "b"})]
-    async with over_http(calling(*calls), calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            (services.files / "a.txt").write_text("x")
-            loop = await services.until(await native(services))
-            note = await kept(services)
-            assert (await services.entry("known://a")).body == "b"
+    async with over_http(calling(*calls), calling(DONE)), running(tmp_path) as services:
+        (services.files / "a.txt").write_text("x")
+        loop = await services.until(await native(services))
+        note = await kept(services)
+        assert (await services.entry("known://a")).body == "b"
     assert (loop.status, loop.turns) == (200, 2)
     assert len(note["calls"]) >= 1
 
 
-async def test_more_calls_than_a_message_has_are_dropped_with_one_error(tmp_path, over_http, monkeypatch) -> None:
+async def test_more_calls_than_a_message_has_are_dropped_with_one_error(tmp_path, over_http) -> None:
     calls = [("think", {"body": str(number)}) for number in range(129)]
-    async with over_http(calling(*calls), calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            loop = await services.until(await native(services))
-            made = await records(services)
-            lost = await services.entry("log://turn_1/error/too_many_commands_1")
+    async with over_http(calling(*calls), calling(DONE)), running(tmp_path) as services:
+        loop = await services.until(await native(services))
+        made = await records(services)
+        lost = await services.entry("log://turn_1/error/too_many_commands_1")
     assert (loop.status, loop.turns, len(made)) == (200, 2, 99)
     assert lost.outcome == "unreadable:400"
 
 
-async def test_the_stored_packet_is_sent_again_with_its_tools(tmp_path, over_http, monkeypatch) -> None:
+async def test_the_stored_packet_is_sent_again_with_its_tools(tmp_path, over_http) -> None:
     # C44: an executor that goes while the model is asked is followed by one that asks the same, byte for byte
     silent = Answer(silent=True, end="hang")
     async with over_http(silent, calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path, work_poll_s=0.1) as services:
             queued = await native(services)
             await until_asked(server)
@@ -208,19 +187,17 @@ async def test_what_only_the_vendor_reads_is_kept_with_the_reply(services) -> No
     assert (block["text"], block["signature"]) == ("Where?", "c2lnbmVk")
 
 
-async def test_a_call_that_a_rule_denies_is_named_while_the_others_wait(tmp_path, over_http, monkeypatch) -> None:
+async def test_a_call_that_a_rule_denies_is_named_while_the_others_wait(tmp_path, over_http) -> None:
     # RE06
     calls = [("sh", {"command": "make it"}), ("set", {"path": "a.txt", "body": "new\n"})]
-    async with over_http(calling(*calls), calling(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            await services.client.start_run(services.project, "r", NATIVE)
-            rules = settings_pb2.RunSettingsPatch(tool_rules=settings_pb2.ToolRules(rejected=["sh"]))
-            await services.client.configure_run(services.project, "r", rules)
-            wanted = settings_pb2.LoopSettings(model="m")
-            queued = await services.client.act(services.project, "Do it.", run="r", settings=wanted)
-            await services.until(queued, 202)
-            reasons = services.view().pause_reasons
+    async with over_http(calling(*calls), calling(DONE)), running(tmp_path) as services:
+        await services.client.start_run(services.project, "r", NATIVE)
+        rules = settings_pb2.RunSettingsPatch(tool_rules=settings_pb2.ToolRules(rejected=["sh"]))
+        await services.client.configure_run(services.project, "r", rules)
+        wanted = settings_pb2.LoopSettings(model="m")
+        queued = await services.client.act(services.project, "Do it.", run="r", settings=wanted)
+        await services.until(queued, 202)
+        reasons = services.view().pause_reasons
     denied, asked = session_event_pb2.PauseReason.TYPE_DENIAL, session_event_pb2.PauseReason.TYPE_CONFIRMATION
     told = [(one.type, one.tool, one.rule, one.call_id) for one in reasons]
     assert told == [(denied, "sh", "tool_rules", "call_1_0"), (asked, "set", "files", "call_1_1")]

@@ -40,18 +40,6 @@ async def act(services: Services, *edits, prompt: str = "Do it.", assembly: int 
     return await services.until(await services.client.act(services.project, prompt, run="r", settings=settings))
 
 
-@pytest.fixture
-def over_http(monkeypatch):
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
-
-    def serving(*answers):
-        server = SseServer(list(answers))
-        monkeypatch.setenv("OPENAI_API_KEY", "k")
-        return server
-
-    return serving
-
-
 def sent(server: SseServer) -> list[list[dict[str, Any]]]:
     return [request.json["messages"] for request in server.requests if request.method == "POST"]
 
@@ -63,23 +51,19 @@ async def turns(services: Services):
     )
 
 
-async def test_the_vendor_gets_the_edits_of_a_transcript_in_every_turn_and_in_no_later_loop(
-    tmp_path, over_http, monkeypatch
-):
+async def test_the_vendor_gets_the_edits_of_a_transcript_in_every_turn_and_in_no_later_loop(tmp_path, over_http):
     # OM17-OM20, OM24, OM27, OM28, OM31
     answers = [calling(("think", {"body": "Hm."}), text="Looking."), chat("Done."), chat("Really.")]
-    async with over_http(*answers) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            edits = [
-                prepend("user", "FIRST"), append_to("last-user", "TO-LAST"),
-                insert_after("prompt://1", "assistant", "SAID"), insert_before("prompt://1", "user", ["ONE", "TWO"]),
-                append("user", "END"),
-            ]  # fmt: skip
-            loop = await act(services, *edits, no_repo=True)
-            messages = [one async for one in services.client.list_messages(services.project, "r")]
-            later = await act(services, prompt="And now?", assembly=settings_pb2.ASSEMBLY_UNSPECIFIED)
-            first, second, third = await turns(services)
+    async with over_http(*answers) as server, running(tmp_path) as services:
+        edits = [
+            prepend("user", "FIRST"), append_to("last-user", "TO-LAST"),
+            insert_after("prompt://1", "assistant", "SAID"), insert_before("prompt://1", "user", ["ONE", "TWO"]),
+            append("user", "END"),
+        ]  # fmt: skip
+        loop = await act(services, *edits, no_repo=True)
+        messages = [one async for one in services.client.list_messages(services.project, "r")]
+        later = await act(services, prompt="And now?", assembly=settings_pb2.ASSEMBLY_UNSPECIFIED)
+        first, second, third = await turns(services)
     assert (loop.status, loop.turns, later.status) == (200, 2, 200), loop.reason
     requests = [[(one["role"], one["content"]) for one in request[1:]] for request in sent(server)]
     begin = [("user", "FIRST\n\nONE\n\nTWO\n\nDo it.\n\nTO-LAST"), ("assistant", "SAID")]
@@ -95,19 +79,20 @@ async def test_the_vendor_gets_the_edits_of_a_transcript_in_every_turn_and_in_no
     assert len(third.result.edits) == 0
 
 
-async def test_the_vendor_gets_the_edits_of_a_packet(tmp_path, over_http, monkeypatch):
+async def test_the_vendor_gets_the_edits_of_a_packet(tmp_path, over_http):
     # OM17-OM20, OM27, OM28, OM30: the message with the sections is the loop's prompt
-    async with over_http(chat("<think>Hm.</think>"), chat(DONE), chat(DONE), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            edits = [
-                prepend("user", "FIRST"), insert_after("prompt://1", "assistant", "SAID"), append_to("last-user", "TO-LAST"),
-                append("user", "END"),
-            ]  # fmt: skip
-            loop = await act(services, *edits, assembly=PACKET)
-            plain = await act(services, assembly=PACKET)
-            tail = await act(services, append_to("last-user", "TAIL"), append("user", "MORE"), assembly=PACKET)
-            recorded = await turns(services)
+    async with (
+        over_http(chat("<think>Hm.</think>"), chat(DONE), chat(DONE), chat(DONE)) as server,
+        running(tmp_path) as services,
+    ):
+        edits = [
+            prepend("user", "FIRST"), insert_after("prompt://1", "assistant", "SAID"), append_to("last-user", "TO-LAST"),
+            append("user", "END"),
+        ]  # fmt: skip
+        loop = await act(services, *edits, assembly=PACKET)
+        plain = await act(services, assembly=PACKET)
+        tail = await act(services, append_to("last-user", "TAIL"), append("user", "MORE"), assembly=PACKET)
+        recorded = await turns(services)
     assert (loop.status, loop.turns, plain.status, tail.status) == (200, 2, 200, 200), loop.reason
     requests = [[(one["role"], one["content"]) for one in request[1:]] for request in sent(server)]
     for user, said, end in requests[:2]:
@@ -181,29 +166,25 @@ NAMED = {
 @pytest.mark.parametrize("assembly", [TRANSCRIPT, PACKET], ids=["transcript", "packet"])
 @pytest.mark.parametrize(("edit", "reason"), NAMED.values(), ids=NAMED)
 async def test_an_edit_that_cannot_be_applied_ends_the_loop_and_the_model_is_not_called(
-    tmp_path, over_http, monkeypatch, edit, reason, assembly
+    tmp_path, over_http, edit, reason, assembly
 ):
     # OM22, OM34
-    async with over_http(chat(DONE), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            loop = await act(services, append("user", "NEVER-SENT"), edit, assembly=assembly)
-            assert (loop.status, loop.reason[: len(reason)]) == (500, reason)
-            assert sent(server) == []
-            later = await act(services, assembly=assembly)
+    async with over_http(chat(DONE), chat(DONE)) as server, running(tmp_path) as services:
+        loop = await act(services, append("user", "NEVER-SENT"), edit, assembly=assembly)
+        assert (loop.status, loop.reason[: len(reason)]) == (500, reason)
+        assert sent(server) == []
+        later = await act(services, assembly=assembly)
     assert later.status == 200
     [messages] = sent(server)
     assert "NEVER-SENT" not in json.dumps(messages)
 
 
-async def test_a_model_that_is_known_to_go_on_is_sent_a_last_word(tmp_path, over_http, monkeypatch):
+async def test_a_model_that_is_known_to_go_on_is_sent_a_last_word(tmp_path, over_http):
     # OM34
-    async with over_http(chat(DONE), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            await services.client.add_model("m", "openai/m", capabilities=model_pb2.Capabilities(prefill=True))
-            for assembly in (TRANSCRIPT, PACKET):
-                assert (await act(services, append("assistant", "Well,"), assembly=assembly)).status == 200
+    async with over_http(chat(DONE), chat(DONE)) as server, running(tmp_path) as services:
+        await services.client.add_model("m", "openai/m", capabilities=model_pb2.Capabilities(prefill=True))
+        for assembly in (TRANSCRIPT, PACKET):
+            assert (await act(services, append("assistant", "Well,"), assembly=assembly)).status == 200
     assert [messages[-1] for messages in sent(server)] == [{"role": "assistant", "content": "Well,"}] * 2
 
 
@@ -211,7 +192,6 @@ async def test_a_message_that_was_left_out_or_removed_cannot_be_named(tmp_path, 
     # OM20, OM22: edits see what is left after a limit
     answers = [chat(f"{number} " + "x" * 4000) for number in range(8)]
     async with over_http(*answers) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "8192")
         async with running(tmp_path) as services:
             for _ in range(8):
@@ -231,7 +211,6 @@ async def test_a_message_that_was_left_out_or_removed_cannot_be_named(tmp_path, 
 @pytest.mark.parametrize("assembly", [TRANSCRIPT, PACKET], ids=["transcript", "packet"])
 async def test_edits_count_for_the_window(tmp_path, over_http, monkeypatch, assembly):
     async with over_http(chat(DONE), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "16384")
         async with running(tmp_path) as services:
             plain = await act(services, assembly=assembly)
@@ -244,7 +223,7 @@ async def test_edits_count_for_the_window(tmp_path, over_http, monkeypatch, asse
     assert (len(sent(server)), len(told[2].edits)) == (2, 1)
 
 
-async def test_images_of_edits_are_kept_with_the_loop(tmp_path, over_http, monkeypatch):
+async def test_images_of_edits_are_kept_with_the_loop(tmp_path, over_http):
     # OM28: in every turn, even if the file is gone, and in no later loop
     png = b"\x89PNG\r\n\x1a\n" + b"pixel"
     data = f"data:image/png;base64,{base64.b64encode(png).decode()}"
@@ -252,16 +231,14 @@ async def test_images_of_edits_are_kept_with_the_loop(tmp_path, over_http, monke
         root = tmp_path / str(assembly)
         root.mkdir()
         thinking = calling(("think", {"body": "Hm."})) if assembly == TRANSCRIPT else chat("<think>Hm.</think>")
-        async with over_http(thinking, chat(DONE), chat(DONE)) as server:
-            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-            async with running(root) as services:
-                for name in ("a.png", "b.png"):
-                    (services.files / name).write_bytes(png)
-                edit = append("user", ["LOOK", Image(path="b.png"), Image(url="https://example.com/c.png")])
-                loop = await act(services, edit, assembly=assembly, images=["a.png"])
-                (services.files / "b.png").unlink()
-                later = await act(services, assembly=assembly, prompt="Go on.")
-                [first, *_] = await turns(services)
+        async with over_http(thinking, chat(DONE), chat(DONE)) as server, running(root) as services:
+            for name in ("a.png", "b.png"):
+                (services.files / name).write_bytes(png)
+            edit = append("user", ["LOOK", Image(path="b.png"), Image(url="https://example.com/c.png")])
+            loop = await act(services, edit, assembly=assembly, images=["a.png"])
+            (services.files / "b.png").unlink()
+            later = await act(services, assembly=assembly, prompt="Go on.")
+            [first, *_] = await turns(services)
         assert (loop.status, loop.turns, later.status) == (200, 2, 200), loop.reason
         shown = [re.findall(r'"url": "([^"]*)"', json.dumps(messages)) for messages in sent(server)]
         assert shown[:2] == [[data, data, "https://example.com/c.png"]] * 2
@@ -271,10 +248,9 @@ async def test_images_of_edits_are_kept_with_the_loop(tmp_path, over_http, monke
 
 
 @pytest.mark.parametrize("assembly", [TRANSCRIPT, PACKET], ids=["transcript", "packet"])
-async def test_the_same_edited_prompt_is_sent_again_after_a_crash(tmp_path, over_http, monkeypatch, assembly):
+async def test_the_same_edited_prompt_is_sent_again_after_a_crash(tmp_path, over_http, assembly):
     # OM29, OM31
     async with over_http(Answer(silent=True, end="hang"), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path, work_poll_s=0.1) as services:
             settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=assembly)
             queued = await services.client.act(services.project, "Do it.", run="r", settings=settings, edits=STRICTLY)
@@ -290,10 +266,9 @@ async def test_the_same_edited_prompt_is_sent_again_after_a_crash(tmp_path, over
     assert edits_from_pb(turn.result.edits) == tuple(STRICTLY)
 
 
-async def test_equal_edits_of_equal_runs_make_equal_prompts(tmp_path, over_http, monkeypatch):
+async def test_equal_edits_of_equal_runs_make_equal_prompts(tmp_path, over_http):
     # OM29
     async with over_http(*[chat(DONE)] * 2) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         for name in ("one", "two"):
             (tmp_path / name).mkdir()
             async with running(tmp_path / name) as services:
@@ -302,21 +277,17 @@ async def test_equal_edits_of_equal_runs_make_equal_prompts(tmp_path, over_http,
     assert first == second
 
 
-async def test_a_message_of_a_session_is_sent_with_its_own_edits_and_the_next_without_them(
-    tmp_path, over_http, monkeypatch
-):
+async def test_a_message_of_a_session_is_sent_with_its_own_edits_and_the_next_without_them(tmp_path, over_http):
     # OM28: a message that gives no settings takes over those of the latest loop, and not its edits
-    async with over_http(chat("One."), chat("Two.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            given = settings_pb2.LoopSettings(
-                mode=settings_pb2.MODE_ACT, model="m", assembly=TRANSCRIPT, edits=[edit_to_pb(append("user", "EDIT"))]
-            )
-            for number, settings in enumerate([given, None], 1):
-                message = user_message(f"Message {number}.", settings=settings)
-                await services.client.submit(services.project, "r", user_message=message)
-                loop = await services.client.wait_loop(services.project, "r", number)
-                assert loop.status == 200, loop.reason
+    async with over_http(chat("One."), chat("Two.")) as server, running(tmp_path) as services:
+        given = settings_pb2.LoopSettings(
+            mode=settings_pb2.MODE_ACT, model="m", assembly=TRANSCRIPT, edits=[edit_to_pb(append("user", "EDIT"))]
+        )
+        for number, settings in enumerate([given, None], 1):
+            message = user_message(f"Message {number}.", settings=settings)
+            await services.client.submit(services.project, "r", user_message=message)
+            loop = await services.client.wait_loop(services.project, "r", number)
+            assert loop.status == 200, loop.reason
     first, second = sent(server)
     assert first[-1]["content"].endswith("Message 1.\n\nEDIT")
     assert (second[-1]["content"].endswith("Message 2."), "EDIT" in json.dumps(second)) == (True, False)

@@ -34,17 +34,6 @@ async def act(services: Services, *edits: PromptEdit, prompt: str = "Do it.", as
     return await services.until(await services.client.act(services.project, prompt, run="r", settings=wanted))
 
 
-@pytest.fixture
-def over_http(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
-
-    def serving(*answers):
-        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
-        return SseServer(list(answers))
-
-    return serving
-
-
 def said(server: SseServer) -> list[list[tuple[str, str]]]:
     """What was sent, without the system message."""
     return [[(one["role"], one["content"]) for one in request.json["messages"][1:]] for request in server.requests]
@@ -79,7 +68,6 @@ def register(registry):
 async def test_plugins_edit_in_the_order_of_registration_after_the_client(plugin, tmp_path, monkeypatch, over_http):
     # OM26, OM27, OM28, OM35, OM36
     async with over_http(chat("Done."), chat("Really.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("TURNWRIGHT_PROMPT", plugin("two_editors", TWO))
         async with running(tmp_path) as services:
             loop = await act(services, append("user", "CLIENT"))
@@ -109,7 +97,6 @@ async def test_the_edits_of_a_turn_make_its_prompt_again_without_the_plugin(plug
     """
     for assembly in (TRANSCRIPT, PACKET):
         async with over_http(chat("Done." if assembly == TRANSCRIPT else DONE)) as server:
-            monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             monkeypatch.setenv("TURNWRIGHT_PROMPT", plugin("counting", counting))
             root = tmp_path / str(assembly)
             root.mkdir()
@@ -241,7 +228,6 @@ async def test_a_plugin_may_name_the_messages_of_a_packet_and_of_a_transcript(pl
         registry.prompt(lambda prompt, context: prompt.insert_before(prompt.messages[0].id, "user", "BEFORE"))
     """
     async with over_http(chat("Done."), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("TURNWRIGHT_PROMPT", plugin("naming", naming))
         async with running(tmp_path) as services:
             assert (await act(services)).status == 200
@@ -254,7 +240,6 @@ async def test_a_plugin_may_name_the_messages_of_a_packet_and_of_a_transcript(pl
 
 async def test_the_example_of_the_documentation_reminds_the_model(plugin, tmp_path, monkeypatch, over_http):
     async with over_http(chat("Done.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("TURNWRIGHT_PROMPT", plugin("reminder", EXAMPLE))
         async with running(tmp_path) as services:
             loop = await act(services, prompt="Fix it.")

@@ -19,28 +19,6 @@ pytestmark = pytest.mark.asyncio
 NEVER = 1e6
 """Seconds: however busy the machine is, no command takes so long that its reply is written before it."""
 
-SLOW = """
-import asyncio, pathlib
-
-from turnwright_executor.plugins import Done, PluginTool
-
-GO = pathlib.Path({folder!r}) / "go"
-
-
-class Nap(PluginTool):
-    name = "nap"
-    doc = "## <nap/> - sleeps"
-
-    async def prepare(self, command, context):
-        while not GO.exists():
-            await asyncio.sleep(0.01)
-        return Done("slept")
-
-
-def register(registry):
-    registry.tool(Nap())
-"""
-
 
 @pytest.fixture(autouse=True)
 def model(monkeypatch):
@@ -114,10 +92,9 @@ async def test_a_record_never_takes_the_place_of_an_entry_that_stands_there(tmp_
     assert loop.turns == 2
 
 
-async def test_a_reply_does_not_wait_for_a_command_that_takes_long(tmp_path, plugin):
+async def test_a_reply_does_not_wait_for_a_command_that_takes_long(tmp_path, nap):
     """A model that was paid is not asked again because of a slow page."""
-    name = plugin("slow_and_pure", SLOW.format(folder=str(tmp_path)))
-    async with running(tmp_path, tools=name) as services:
+    async with running(tmp_path, tools=nap) as services:
         services.script(f"<nap/>{DONE}")
         queued = await services.act()
         for _ in range(1500):

@@ -7,13 +7,11 @@ import pytest
 from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import session_command_pb2
 
-from contract.executor.test_transcripts import PACKET, act, calling, over_http, sent, strictly
+from contract.executor.test_transcripts import PACKET, act, calling, sent, strictly
 from services import running
 from sse_server import chat
 
 pytestmark = pytest.mark.asyncio
-
-__all__ = ["over_http"]
 
 LOOK = calling(("get", {"path": "a.txt"}), text="I look.")
 
@@ -41,41 +39,40 @@ class ReadsOfMessages(grpc.aio.ServerInterceptor):
         return grpc.unary_stream_rpc_method_handler(watched, handler.request_deserializer, handler.response_serializer)
 
 
-async def test_a_restarted_assembler_goes_on_from_the_stored_text_or_else_reads_all_entries(
-    tmp_path, over_http, monkeypatch
-):
+async def test_a_restarted_assembler_goes_on_from_the_stored_text_or_else_reads_all_entries(tmp_path, over_http):
     reads, read_by = ReadsOfMessages(), []
-    async with over_http(*(reply for number in range(8) for reply in (LOOK, chat(f"Done {number}.")))) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, [reads]) as services:
-            (services.files / "a.txt").write_text("one\n")
-            (services.files / "AGENTS.md").write_text("Be brief.\n")
+    async with (
+        over_http(*(reply for number in range(8) for reply in (LOOK, chat(f"Done {number}.")))) as server,
+        running(tmp_path, [reads]) as services,
+    ):
+        (services.files / "a.txt").write_text("one\n")
+        (services.files / "AGENTS.md").write_text("Be brief.\n")
 
-            async def task(**more: int) -> None:
-                reads.seen.clear()
-                assert (await act(services, **more)).status == 200
-                read_by.append(tuple(reads.seen))
-                await services.restart("assembler")
+        async def task(**more: int) -> None:
+            reads.seen.clear()
+            assert (await act(services, **more)).status == 200
+            read_by.append(tuple(reads.seen))
+            await services.restart("assembler")
 
-            await task()
-            await task()
-            # Other instructions, and a message that nobody has read yet.
-            (services.files / "AGENTS.md").write_text("Be very brief.\n")
-            await services.client.inject_message(services.project, "r", "Mind the gap.")
-            await task()
-            # The latest packet is none.
-            await task(assembly=PACKET)
-            await task()
-            await task()
-            # An earlier message is taken away.
-            truncate = session_command_pb2.TruncateMessages(
-                from_index=6, expected_revision=(await services.client.get_run(services.project, "r")).run.revision
-            )
-            await services.client.submit(services.project, "r", truncate_messages=truncate)
-            await task()
-            await task()
-            turns = (await services.client.get_run(services.project, "r")).run.turn
-            told = [await services.client.explain_packet(services.project, "r", turn) for turn in range(1, turns + 1)]
+        await task()
+        await task()
+        # Other instructions, and a message that nobody has read yet.
+        (services.files / "AGENTS.md").write_text("Be very brief.\n")
+        await services.client.inject_message(services.project, "r", "Mind the gap.")
+        await task()
+        # The latest packet is none.
+        await task(assembly=PACKET)
+        await task()
+        await task()
+        # An earlier message is taken away.
+        truncate = session_command_pb2.TruncateMessages(
+            from_index=6, expected_revision=(await services.client.get_run(services.project, "r")).run.revision
+        )
+        await services.client.submit(services.project, "r", truncate_messages=truncate)
+        await task()
+        await task()
+        turns = (await services.client.get_run(services.project, "r")).run.turn
+        told = [await services.client.explain_packet(services.project, "r", turn) for turn in range(1, turns + 1)]
     from_text, from_entries = ("packet", "changes"), ("packet", "all")
     assert read_by == [
         ("all",), from_text, from_text, (), from_entries, from_text, ("packet", "changes", "all"), from_text,

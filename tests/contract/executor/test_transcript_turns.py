@@ -17,7 +17,6 @@ from contract.executor.test_transcripts import (
     TRANSCRIPT,
     act,
     calling,
-    over_http,
     sent,
     strictly,
     turns_of,
@@ -28,17 +27,13 @@ from strict_vendors import STRICT, Reply, unmarked
 
 pytestmark = pytest.mark.asyncio
 
-__all__ = ["over_http"]
 
-
-async def test_a_failed_call_is_a_result_and_no_strike(tmp_path, over_http, monkeypatch):
+async def test_a_failed_call_is_a_result_and_no_strike(tmp_path, over_http):
     # C42: strikes are calls of unknown tools, what cannot be read, and cycles
     failing = [calling(("get", {"path": f"none{number}.txt"})) for number in range(5)]
-    async with over_http(*failing, chat("There is nothing.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, strikes_max=2) as services:
-            loop = await act(services)
-            turns = await turns_of(services)
+    async with over_http(*failing, chat("There is nothing.")) as server, running(tmp_path, strikes_max=2) as services:
+        loop = await act(services)
+        turns = await turns_of(services)
     assert (loop.status, loop.turns, loop.reason) == (200, 6, "text")
     assert {turn.result.strikes for turn in turns} == {0}
     assert "none4.txt" in sent(server)[-1]["messages"][-1]["content"]
@@ -53,27 +48,26 @@ async def test_a_failed_call_is_a_result_and_no_strike(tmp_path, over_http, monk
     ],
     ids=["unknown tool", "unreadable", "cycle"],
 )
-async def test_what_is_a_strike_in_a_transcript_ends_its_loop(tmp_path, over_http, monkeypatch, reply, reason):
+async def test_what_is_a_strike_in_a_transcript_ends_its_loop(tmp_path, over_http, reply, reason):
     # C42
-    async with over_http(*map(reply, range(9))) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, strikes_max=2) as services:
-            loop = await act(services)
+    async with over_http(*map(reply, range(9))) as server, running(tmp_path, strikes_max=2) as services:
+        loop = await act(services)
     assert (loop.status, loop.reason) == (499, reason)
     for request in sent(server):
         strictly(request["messages"])
 
 
-async def test_a_run_without_a_choice_is_sent_as_the_setting_says(tmp_path, over_http, monkeypatch):
+async def test_a_run_without_a_choice_is_sent_as_the_setting_says(tmp_path, over_http):
     unset = settings_pb2.ASSEMBLY_UNSPECIFIED
-    async with over_http(chat("Yes."), chat(DONE), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, store_settings={"assembly": "transcript"}) as services:
-            await act(services, "One?", unset)
-            await act(services, "Two?", PACKET)
-            # A run keeps its own.
-            await act(services, "Three?", unset)
-            turns = await turns_of(services)
+    async with (
+        over_http(chat("Yes."), chat(DONE), chat(DONE)),
+        running(tmp_path, store_settings={"assembly": "transcript"}) as services,
+    ):
+        await act(services, "One?", unset)
+        await act(services, "Two?", PACKET)
+        # A run keeps its own.
+        await act(services, "Three?", unset)
+        turns = await turns_of(services)
     assert [turn.request.assembly for turn in sorted(turns, key=lambda turn: turn.number)] == [
         TRANSCRIPT,
         PACKET,
@@ -118,15 +112,13 @@ async def test_a_run_may_change_vendor_model_and_assembly_in_the_middle(tmp_path
     assert places == sorted(places)
 
 
-async def test_an_answer_of_a_form_ends_a_transcript_and_a_wrong_one_is_said_to_be(tmp_path, over_http, monkeypatch):
+async def test_an_answer_of_a_form_ends_a_transcript_and_a_wrong_one_is_said_to_be(tmp_path, over_http):
     form = settings_pb2.ResponseFormat(
         schema='{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}'
     )
-    async with over_http(chat("Four."), chat('{"n": 4}')) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            loop = await act(services, "How many?", response_format=form)
-            turns = await turns_of(services)
+    async with over_http(chat("Four."), chat('{"n": 4}')) as server, running(tmp_path) as services:
+        loop = await act(services, "How many?", response_format=form)
+        turns = await turns_of(services)
     assert (loop.status, loop.turns) == (200, 2)
     assert json.loads(max(turns, key=lambda turn: turn.number).result.answer) == {"n": 4}
     first, second = (request["messages"] for request in sent(server))
@@ -135,13 +127,11 @@ async def test_an_answer_of_a_form_ends_a_transcript_and_a_wrong_one_is_said_to_
     assert "must be JSON" in json.dumps(second[-1])
 
 
-async def test_a_changed_file_is_a_new_message_and_leaves_the_old_one(tmp_path, over_http, monkeypatch):
+async def test_a_changed_file_is_a_new_message_and_leaves_the_old_one(tmp_path, over_http):
     reads = [calling(("get", {"path": "a.txt"})), calling(("sh", {"command": "echo two > a.txt"}))]
-    async with over_http(*reads, reads[0], chat("Done.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            (services.files / "a.txt").write_text("one\n")
-            await act(services)
+    async with over_http(*reads, reads[0], chat("Done.")) as server, running(tmp_path) as services:
+        (services.files / "a.txt").write_text("one\n")
+        await act(services)
     requests = [request["messages"] for request in sent(server)]
     for one, after in itertools.pairwise(requests):
         assert after[: len(one)] == one
@@ -181,13 +171,11 @@ class Asked(grpc.aio.ServerInterceptor):
         return await continuation(details)
 
 
-async def test_a_turn_is_assembled_from_what_the_turn_before_wrote_and_reads_nothing(tmp_path, over_http, monkeypatch):
+async def test_a_turn_is_assembled_from_what_the_turn_before_wrote_and_reads_nothing(tmp_path, over_http):
     steps = [calling(("set", {"path": f"known://{number}", "body": "b"})) for number in range(12)]
     asked = Asked()
-    async with over_http(*steps, chat("Done.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, [asked]) as services:
-            loop = await act(services)
+    async with over_http(*steps, chat("Done.")) as server, running(tmp_path, [asked]) as services:
+        loop = await act(services)
     assert (loop.turns, asked.methods["Assemble"]) == (13, 13)
     # The first turn of a new run is told all there is, and each later one what has changed.
     assert asked.methods["ReadView"] == 0
@@ -196,14 +184,12 @@ async def test_a_turn_is_assembled_from_what_the_turn_before_wrote_and_reads_not
 
 @pytest.mark.parametrize(("commands_max", "taken", "dropped"), [(200, 128, "1 or more"), (99, 99, "30 or more")])
 async def test_of_a_reply_with_too_many_calls_as_many_are_sent_again_as_vendors_take(
-    tmp_path, over_http, monkeypatch, commands_max, taken, dropped
+    tmp_path, over_http, commands_max, taken, dropped
 ):
     many = Reply("", [("get", {"path": f"known://{number}"}) for number in range(131)])
     vendor = STRICT["chat"](lambda number: Reply("Done.") if number else many)
-    async with over_http(vendor, vendor) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path, turn_commands_max=commands_max) as services:
-            loop = await act(services)
+    async with over_http(vendor, vendor), running(tmp_path, turn_commands_max=commands_max) as services:
+        loop = await act(services)
     assert (loop.status, vendor.refusals) == (200, [])
     conversation = vendor.bodies[-1]["messages"]
     assert len(conversation[2]["tool_calls"]) == 128
@@ -311,31 +297,32 @@ async def test_a_summary_that_an_executor_left_is_asked_for_again_and_replaces_t
     assert "about to be shortened" not in json.dumps(vendor.bodies[-1]["messages"])
 
 
-async def test_a_packet_fits_after_transcripts_that_read_more_than_its_window(tmp_path, over_http, monkeypatch):
+async def test_a_packet_fits_after_transcripts_that_read_more_than_its_window(tmp_path, over_http):
     # RL03: turns of a transcript leave visible what packets would have summarized; what was summarized can be read again
     texts = {f"{name}.txt": f"line of {name}\n" * 1500 for name in "abcdef"}
     reads = [calling(("get", {"path": path})) for path in texts]
     again = '<get path="a.txt"/><update status="102">Reading.</update>'
-    async with over_http(*reads, chat("Read."), chat(again), chat(DONE), chat("Back.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            for path, text in texts.items():
-                (services.files / path).write_text(text)
-            limits = settings_pb2.RunSettings(model="m", context_limit=24_000)
+    async with (
+        over_http(*reads, chat("Read."), chat(again), chat(DONE), chat("Back.")) as server,
+        running(tmp_path) as services,
+    ):
+        for path, text in texts.items():
+            (services.files / path).write_text(text)
+        limits = settings_pb2.RunSettings(model="m", context_limit=24_000)
 
-            async def task(prompt: str, assembly: int):
-                settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=assembly)
-                queued = await services.client.act(
-                    services.project, prompt, run="r", settings=settings, run_settings=limits
-                )
-                return await services.until(queued)
+        async def task(prompt: str, assembly: int):
+            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=assembly)
+            queued = await services.client.act(
+                services.project, prompt, run="r", settings=settings, run_settings=limits
+            )
+            return await services.until(queued)
 
-            loops = [await task("One.", TRANSCRIPT), await task("Two.", PACKET), await task("Three.", TRANSCRIPT)]
-            files = [await services.entry(path) for path in texts]
-            error = await services.entry("log://turn_8/error/budget_earlier_turns")
-            explained = await services.client.explain_packet(services.project, "r", 8, 100)
-            back = await services.client.explain_packet(services.project, "r", 10, 100)
-            results = [await services.entry(f"log://turn_{place}/get/{path}") for place, path in enumerate(texts, 1)]
+        loops = [await task("One.", TRANSCRIPT), await task("Two.", PACKET), await task("Three.", TRANSCRIPT)]
+        files = [await services.entry(path) for path in texts]
+        error = await services.entry("log://turn_8/error/budget_earlier_turns")
+        explained = await services.client.explain_packet(services.project, "r", 8, 100)
+        back = await services.client.explain_packet(services.project, "r", 10, 100)
+        results = [await services.entry(f"log://turn_{place}/get/{path}") for place, path in enumerate(texts, 1)]
     assert [(loop.status, loop.reason) for loop in loops] == [(200, "text"), (200, "update"), (200, "text")]
     assert all(f"* {path}" in error.body for path in texts)
     assert [one.body for one in files] == list(texts.values())

@@ -32,16 +32,6 @@ async def act(services: Services, prompt: str = "Do it.", assembly: int = TRANSC
     return await services.until(await services.client.act(services.project, prompt, run="r", settings=settings))
 
 
-@pytest.fixture
-def over_http(tmp_path, monkeypatch):
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
-
-    def answer_with(*answers):
-        return SseServer(list(answers))
-
-    return answer_with
-
-
 def sent(server: SseServer) -> list[dict]:
     return [request.json for request in server.requests if request.method == "POST"]
 
@@ -66,7 +56,7 @@ def strictly(messages: list[dict]) -> None:
     assert not open_calls
 
 
-async def test_each_turn_begins_with_the_messages_of_the_turn_before(tmp_path, over_http, monkeypatch):
+async def test_each_turn_begins_with_the_messages_of_the_turn_before(tmp_path, over_http):
     # RL02, RL06: also where calls are broken, of no tool, or have the same id
     answers = [
         calling(("get", {"path": "a.txt"}), ("sh", {"command": "echo out; echo err >&2"}), text="Looking."),
@@ -75,12 +65,10 @@ async def test_each_turn_begins_with_the_messages_of_the_turn_before(tmp_path, o
         calling(("get", {"path": "a.txt"})),
         chat("All is done."),
     ]
-    async with over_http(*answers) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            (services.files / "a.txt").write_text("one\n")
-            loop = await act(services)
-            turns = (await services.client.get_run(services.project, "r", turns_max=10)).turns
+    async with over_http(*answers) as server, running(tmp_path) as services:
+        (services.files / "a.txt").write_text("one\n")
+        loop = await act(services)
+        turns = (await services.client.get_run(services.project, "r", turns_max=10)).turns
     requests = [one["messages"] for one in sent(server)]
     # Text without calls ends the loop.
     assert (loop.status, loop.turns) == (200, 5)
@@ -101,16 +89,17 @@ async def test_each_turn_begins_with_the_messages_of_the_turn_before(tmp_path, o
     assert sent(server)[0]["tools"] == sent(server)[4]["tools"]
 
 
-async def test_what_the_runtime_tells_is_kept_apart_from_what_users_say(tmp_path, over_http, monkeypatch):
+async def test_what_the_runtime_tells_is_kept_apart_from_what_users_say(tmp_path, over_http):
     # RH05, OM08
-    async with over_http(calling(("think", {"body": "Hm."})), chat("Done."), chat("Really.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            await act(services)
-            await services.client.inject_message(services.project, "r", "Mind the gap.")
-            plan = plan_pb2.Plan(kind=plan_pb2.PLAN_KIND_MARKDOWN, body="# One </plan>")
-            await services.client.set_plan(services.project, "r", plan)
-            await act(services, "And now?", assembly=settings_pb2.ASSEMBLY_UNSPECIFIED)
+    async with (
+        over_http(calling(("think", {"body": "Hm."})), chat("Done."), chat("Really.")) as server,
+        running(tmp_path) as services,
+    ):
+        await act(services)
+        await services.client.inject_message(services.project, "r", "Mind the gap.")
+        plan = plan_pb2.Plan(kind=plan_pb2.PLAN_KIND_MARKDOWN, body="# One </plan>")
+        await services.client.set_plan(services.project, "r", plan)
+        await act(services, "And now?", assembly=settings_pb2.ASSEMBLY_UNSPECIFIED)
     first, last = sent(server)[0]["messages"], sent(server)[-1]["messages"]
     strictly(last)
     assert last[: len(first)] == first
@@ -120,15 +109,16 @@ async def test_what_the_runtime_tells_is_kept_apart_from_what_users_say(tmp_path
     assert told.count("\n</plan>") == 1
 
 
-async def test_a_run_may_change_its_assembly_at_any_loop(tmp_path, over_http, monkeypatch):
+async def test_a_run_may_change_its_assembly_at_any_loop(tmp_path, over_http):
     tags = '<set path="known://a">b</set>' + DONE
-    async with over_http(chat(tags), calling(("get", {"path": "known://a"})), chat("Yes."), chat(DONE)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            loops = [
-                await act(services, "One.", PACKET), await act(services, "Two.", TRANSCRIPT),
-                await act(services, "Three.", PACKET),
-            ]  # fmt: skip
+    async with (
+        over_http(chat(tags), calling(("get", {"path": "known://a"})), chat("Yes."), chat(DONE)) as server,
+        running(tmp_path) as services,
+    ):
+        loops = [
+            await act(services, "One.", PACKET), await act(services, "Two.", TRANSCRIPT),
+            await act(services, "Three.", PACKET),
+        ]  # fmt: skip
     assert [loop.status for loop in loops] == [200, 200, 200]
     requests = sent(server)
     strictly(requests[2]["messages"])
@@ -139,19 +129,17 @@ async def test_a_run_may_change_its_assembly_at_any_loop(tmp_path, over_http, mo
     assert "tools" not in requests[3]
 
 
-async def test_a_turn_that_was_stopped_leaves_a_conversation_that_vendors_take(tmp_path, over_http, monkeypatch):
+async def test_a_turn_that_was_stopped_leaves_a_conversation_that_vendors_take(tmp_path, over_http):
     stopped = calling(("sh", {"command": "sleep 60"}), ("get", {"path": "a.txt"}))
-    async with over_http(stopped, chat("Going on.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
-            queued = await services.client.act(services.project, "Do it.", run="r", settings=settings)
-            async for event in services.client.watch(services.project, "r", queued.cursor):
-                if event.WhichOneof("event") == "message_added" and "/sh/" in event.message_added.entry.path:
-                    break
-            await services.client.abort(services.project, "r")
-            await services.until(queued)
-            loop = await act(services, "Go on.")
+    async with over_http(stopped, chat("Going on.")) as server, running(tmp_path) as services:
+        settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
+        queued = await services.client.act(services.project, "Do it.", run="r", settings=settings)
+        async for event in services.client.watch(services.project, "r", queued.cursor):
+            if event.WhichOneof("event") == "message_added" and "/sh/" in event.message_added.entry.path:
+                break
+        await services.client.abort(services.project, "r")
+        await services.until(queued)
+        loop = await act(services, "Go on.")
     assert loop.status == 200
     messages = sent(server)[-1]["messages"]
     strictly(messages)
@@ -203,28 +191,29 @@ async def test_a_result_larger_than_the_window_is_condensed_before_anything_else
     assert any("were evicted" in part.text for one in told for part in one.message.parts)
 
 
-async def test_what_does_not_fit_is_evicted_and_ten_turns_pass_before_more_is(tmp_path, over_http, monkeypatch):
+async def test_what_does_not_fit_is_evicted_and_ten_turns_pass_before_more_is(tmp_path, over_http):
     # RL04, RL06, RL07, RL08, RL09
     def read(number: int) -> Answer:
         return calling(("get", {"path": f"f{number}.txt"}))
 
     again = calling(("set", {"path": "log://turn_1/get/f0.txt", "visibility": "visible"}))
-    async with over_http(*map(read, range(40)), chat("Done."), again, chat("Again.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            for number in range(40):
-                (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "x" * 1500 * (1 + number % 3))
-            limits = settings_pb2.RunSettings(model="m", context_limit=17_000)
-            settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
-            queued = await services.client.act(
-                services.project, "Read all.", run="r", settings=settings, run_settings=limits
-            )
-            loop = await services.until(queued)
-            first = await services.entry("log://turn_1/get/f0.txt")
-            told = [one async for one in services.client.list_messages(services.project, "r")]
-            strengths = {turn.number: turn.result.compression for turn in await turns_of(services)}
-            # It can be undone: what is made visible again is sent again.
-            await act(services, "And now?")
+    async with (
+        over_http(*map(read, range(40)), chat("Done."), again, chat("Again.")) as server,
+        running(tmp_path) as services,
+    ):
+        for number in range(40):
+            (services.files / f"f{number}.txt").write_text(f"{number} is read. " + "x" * 1500 * (1 + number % 3))
+        limits = settings_pb2.RunSettings(model="m", context_limit=17_000)
+        settings = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT)
+        queued = await services.client.act(
+            services.project, "Read all.", run="r", settings=settings, run_settings=limits
+        )
+        loop = await services.until(queued)
+        first = await services.entry("log://turn_1/get/f0.txt")
+        told = [one async for one in services.client.list_messages(services.project, "r")]
+        strengths = {turn.number: turn.result.compression for turn in await turns_of(services)}
+        # It can be undone: what is made visible again is sent again.
+        await act(services, "And now?")
     assert (loop.status, loop.turns) == (200, 41)
     requests = [one["messages"] for one in sent(server)]
     for messages in requests:
@@ -245,31 +234,30 @@ async def test_what_does_not_fit_is_evicted_and_ten_turns_pass_before_more_is(tm
     assert json.dumps(first.body)[1:-1] in json.dumps(requests[-1])
 
 
-async def test_a_result_that_a_model_archives_is_a_stub_and_no_lie(tmp_path, over_http, monkeypatch):
+async def test_a_result_that_a_model_archives_is_a_stub_and_no_lie(tmp_path, over_http):
     hidden = calling(("set", {"path": "log://turn_1/get/a.txt", "visibility": "archived"}))
-    async with over_http(calling(("get", {"path": "a.txt"})), hidden, chat("Done.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            (services.files / "a.txt").write_text("x" * 1000)
-            await act(services)
+    async with (
+        over_http(calling(("get", {"path": "a.txt"})), hidden, chat("Done.")) as server,
+        running(tmp_path) as services,
+    ):
+        (services.files / "a.txt").write_text("x" * 1000)
+        await act(services)
     messages = sent(server)[-1]["messages"]
     strictly(messages)
     assert "left out" in next(one["content"] for one in messages if one["role"] == "tool")
 
 
-async def test_forty_turns_of_reading_leave_nine_tenths_of_what_is_sent_as_it_was(tmp_path, over_http, monkeypatch):
+async def test_forty_turns_of_reading_leave_nine_tenths_of_what_is_sent_as_it_was(tmp_path, over_http):
     # What vendors can cache: the bytes with which a request begins as the one before it did.
     answers = [calling(("get", {"path": f"f{number}.txt"})) for number in range(40)]
-    async with over_http(*answers, chat("Done.")) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(tmp_path) as services:
-            for number in range(40):
-                (services.files / f"f{number}.txt").write_text(f"{number} " + "some words of text\n" * 80)
-            await services.client.add_model("large", "openai/m", context_length=200_000)
-            settings = settings_pb2.LoopSettings(model="large", yolo=True, assembly=TRANSCRIPT)
-            loop = await services.until(
-                await services.client.act(services.project, "Read all.", run="r", settings=settings)
-            )
+    async with over_http(*answers, chat("Done.")) as server, running(tmp_path) as services:
+        for number in range(40):
+            (services.files / f"f{number}.txt").write_text(f"{number} " + "some words of text\n" * 80)
+        await services.client.add_model("large", "openai/m", context_length=200_000)
+        settings = settings_pb2.LoopSettings(model="large", yolo=True, assembly=TRANSCRIPT)
+        loop = await services.until(
+            await services.client.act(services.project, "Read all.", run="r", settings=settings)
+        )
     bodies = [json.dumps(one["messages"]) for one in sent(server)]
     shared = sum(len(one) for one, after in itertools.pairwise(bodies) if after.startswith(one.removesuffix("]")))
     assert (loop.status, loop.turns) == (200, 41)

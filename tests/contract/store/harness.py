@@ -107,6 +107,16 @@ def remove(path: str) -> write_pb2.EntryWrite:
     return write_to_pb(EntryWrite(path, RemoveEntry(), _writer(path)))
 
 
+def write_of(drawn: tuple[str, str, str, int, int]) -> write_pb2.EntryWrite:
+    """The write of a random kind (`append`, `remove`, `see` or `set`), path, text, visibility and state."""
+    kind, path, text, visibility, state = drawn
+    if kind == "append":
+        return append(path, text)
+    if kind == "remove":
+        return remove(path)
+    return set_(path, None if kind == "see" else text, visibility=visibility, state=state)
+
+
 def _writer(path: str) -> Tier:
     """A tier that may write the path."""
     audit = ("tool", "instructions", "system", "reasoning", "model", "user", "assistant", "content")

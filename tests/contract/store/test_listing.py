@@ -13,11 +13,11 @@ from contract.store.harness import (
     STREAMING,
     SUMMARIZED,
     VISIBLE,
-    append,
     new_project,
     new_run,
     remove,
     set_,
+    write_of,
 )
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.patterns.matching import match
@@ -202,15 +202,6 @@ OPS = st.tuples(
     st.sampled_from([VISIBLE, ARCHIVED]),
     st.sampled_from([PROPOSED, STREAMING, RESOLVED]),
 )
-
-
-def write_of(op):
-    kind, path, text, visibility, state = op
-    if kind == "append":
-        return append(path, text)
-    if kind == "remove":
-        return remove(path)
-    return set_(path, None if kind == "see" else text, visibility=visibility, state=state)
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -22,6 +22,7 @@ from contract.store.harness import (
     remove,
     set_,
     working_run,
+    write_of,
 )
 from turnwright_core.errors import Reason, TurnwrightError
 
@@ -276,15 +277,6 @@ OPS = st.tuples(
     st.sampled_from([VISIBLE, SUMMARIZED, ARCHIVED]),
     st.sampled_from([STREAMING, RESOLVED]),
 )
-
-
-def write_of(op):
-    kind, path, text, visibility, state = op
-    if kind == "append":
-        return append(path, text)
-    if kind == "remove":
-        return remove(path)
-    return set_(path, None if kind == "see" else text, visibility=visibility, state=state)
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -24,6 +24,7 @@ from contract.store.harness import (
     set_,
     start_store,
     working_run,
+    write_of,
 )
 from turnwright_core.entries import State, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
@@ -335,15 +336,6 @@ OPS = st.tuples(
     st.sampled_from([VISIBLE, SUMMARIZED, ARCHIVED]),
     st.sampled_from([PROPOSED, STREAMING, RESOLVED, FAILED]),
 )
-
-
-def write_of(op):
-    kind, path, text, visibility, state = op
-    if kind == "append":
-        return append(path, text)
-    if kind == "remove":
-        return remove(path)
-    return set_(path, None if kind == "see" else text, visibility=visibility, state=state)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -197,8 +197,12 @@ async def test_a_process_that_left_the_session_is_stopped_with_a_command_over_it
 
 @pytest.mark.parametrize(
     "command",
-    [*(f"{escape} sleep 300" for escape in ESCAPES.values()), 'trap "" TERM; echo $$; sleep 300; sleep 300'],
-    ids=[*ESCAPES, "deaf"],
+    [
+        *(f"{escape} sleep 300" for escape in ESCAPES.values()),
+        'trap "" TERM; echo $$; sleep 300; sleep 300',
+        "timeout 300 sh -c 'trap : TERM; echo $$; sleep 300'; sleep 300",
+    ],
+    ids=[*ESCAPES, "deaf", "grandchild"],
 )
 @pytest.mark.asyncio
 async def test_no_process_of_a_command_outlives_its_executor(tmp_path, command):
@@ -375,23 +379,6 @@ async def test_a_process_that_made_a_group_of_its_own_ends_with_its_command(tmp_
     assert len(out.split()) >= 1
     for pid in map(int, out.split()):
         assert await gone(pid)
-
-
-@pytest.mark.asyncio
-async def test_grandchildren_are_stopped_when_the_executor_dies(tmp_path):
-    program = (
-        "import asyncio\n"
-        "from turnwright_executor.edge.shell import LocalShell\n"
-        "async def keep(channel, text): print(text, end='', flush=True)\n"
-        "command = 'timeout 300 sh -c \"trap : TERM; echo \\$\\$; sleep 300\"; sleep 300'\n"
-        f"asyncio.run(LocalShell({str(tmp_path)!r}).run(command, 600, keep))\n"
-    )
-    executor = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
-    pid = int(await executor.stdout.readline())
-    assert is_alive(pid)
-    executor.kill()
-    await executor.wait()
-    assert await gone(pid)
 
 
 @pytest.mark.asyncio
