@@ -34,21 +34,21 @@ class PolicyInput(Struct, frozen=True):
     command: Command
     mode: Mode
     tools: Collection[str]
-    more: Mapping[str, ToolDescriptor] = field(default_factory=dict)
-    """Plugins' tools by name, whether the loop offers them or not."""
+    plugin_tools: Mapping[str, ToolDescriptor] = field(default_factory=dict)
+    """By name, whether the loop offers them or not."""
 
     @property
     def target(self) -> str:
         """The attribute with the command's target; empty if its tool has none."""
         name = self.command.name
-        return self.more[name].target if name in self.more else target_attribute(name)
+        return self.plugin_tools[name].target if name in self.plugin_tools else target_attribute(name)
 
 
 def refusal(
-    command: Command, mode: Mode, tools: Collection[str], more: Mapping[str, ToolDescriptor] | None = None
+    command: Command, mode: Mode, tools: Collection[str], plugin_tools: Mapping[str, ToolDescriptor] | None = None
 ) -> Refusal | None:
     """Check a command in a loop with this mode and these tools; None: it is allowed."""
-    case = PolicyInput(command, mode, tools, more or {})
+    case = PolicyInput(command, mode, tools, plugin_tools or {})
     return next((found for _, rule in GATE if (found := rule(case))), None)
 
 
@@ -62,7 +62,7 @@ def is_flagged(command: Command, *names: str) -> bool:
 
 
 def _unknown_tool(case: PolicyInput) -> Refusal | None:
-    if case.command.name in TOOL_ORDER or case.command.name in case.more or case.command.name in case.tools:
+    if case.command.name in TOOL_ORDER or case.command.name in case.plugin_tools or case.command.name in case.tools:
         return None
     return Refusal("not_found:404", f"There is no tool <{case.command.name}>. The tools are {_listed(case.tools)}.")
 

@@ -49,9 +49,8 @@ def read(tree: Tree, path: str, text_bytes_max: int) -> FileText | None:
 def read_short(tree: Tree, path: str, bytes_max: int, text_bytes_max: int) -> FileText | None:
     """As `read`; None for a file of more than so many bytes too."""
     with tree.open_file(path) as found:
-        short = found is not None and found[1].st_size <= bytes_max
-        data = _at_most(found[0], bytes_max, tree.check) if found and short else None
-    return None if data is None else _file_text(data, text_bytes_max)
+        data = os.read(found[0], bytes_max + 1) if found and found[1].st_size <= bytes_max else None
+    return None if data is None or len(data) > bytes_max else _file_text(data, text_bytes_max)
 
 
 def _file_text(data: bytes, text_bytes_max: int) -> FileText:

@@ -104,7 +104,7 @@ class CommandOutput(Struct):
         return EntryWrite(channel.path, change, Tier.PLUGIN)
 
     async def append(self, number: int, text: str) -> None:
-        """Append text to a channel, once. Returns when it is stored; raises EndedElsewhereError, TurnwrightError."""
+        """Append text to a channel, once. Returns when it is stored; raises OutputEndedError, TurnwrightError."""
         channel = self._channels[number]
         for begin in range(0, len(text), PIECE_CHARS_MAX):
             piece = text[begin : begin + PIECE_CHARS_MAX]
@@ -112,7 +112,7 @@ class CommandOutput(Struct):
             channel.count(piece)
 
     async def send_heartbeats(self, every_s: float) -> None:
-        """Send heartbeats while the command runs. Raises EndedElsewhereError, TurnwrightError."""
+        """Send heartbeats while the command runs. Raises OutputEndedError, TurnwrightError."""
         while True:
             await asyncio.sleep(every_s)
             for channel in self._channels.values():

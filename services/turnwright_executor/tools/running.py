@@ -104,7 +104,7 @@ class Env(Running):
 
 
 async def _run(effect: CommandEffect, context: Context, output: CommandOutput, beat_s: float) -> CommandEnd:
-    """Run the command, and stop it if somebody ends its output. Raises EndedElsewhereError, OSError."""
+    """Run the command, and stop it if somebody ends its output. Raises OutputEndedError, OSError."""
     # The watch for ends needs the state before the channels are opened, which may be the second time.
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(context.ended(output.paths))]
     try:

@@ -127,12 +127,11 @@ class ModelSteps:
         by_vendor = await scope.services.models.count_tokens(scope.model, packet.messages, images, packet.ceiling)
         rate = TokenRate(ratio_of(by_vendor[0], packet.tokens), by_vendor[1]) if by_vendor else TokenRate()
         counted = replace(packet, rate=rate)
-        is_whole = not (packet.overflow or any(map(_hides, packet.effects)))
-        return (
-            counted
-            if is_whole and counted.expected_tokens <= packet.ceiling
-            else await self._assembled(rate, packet.edits)
-        )
+        changes = [effect.change for effect in packet.effects]
+        hides = any(isinstance(one, SetEntry) and one.visibility is not Visibility.UNSPECIFIED for one in changes)
+        if packet.overflow or hides or counted.expected_tokens > packet.ceiling:
+            return await self._assembled(rate, packet.edits)
+        return counted
 
     async def _images(self, packet: Packet) -> Sequence[Image]:
         if self._read_images is None or self._read_images[0] != packet.digest:
@@ -275,11 +274,6 @@ class ModelSteps:
         )
         changes.add(ack.cursor, ack.view_change)
         return ack
-
-
-def _hides(effect: EntryWrite) -> bool:
-    """Whether a write changes how much of an entry the model reads."""
-    return isinstance(effect.change, SetEntry) and effect.change.visibility is not Visibility.UNSPECIFIED
 
 
 def _archived(writes: Sequence[EntryWrite]) -> list[str]:

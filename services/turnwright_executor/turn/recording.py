@@ -26,7 +26,7 @@ from turnwright_executor.domain.command_record import ClientCall, CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import refusal
 from turnwright_executor.domain.records import record_path, target_of
-from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
+from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Recording, RecordingContext
@@ -285,11 +285,9 @@ class RecordingGate(Struct, frozen=True):
         recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
         if recording.command is command or recording.is_refused:
             return recording
-        refused = refusal(recording.command, self.mode, self.offered, self._more())
+        described = {name: tool.descriptor for name, tool in self.tools.items() if isinstance(tool, DESCRIBED)}
+        refused = refusal(recording.command, self.mode, self.offered, described)
         return recording.refused(refused.outcome, refused.body) if refused else recording
-
-    def _more(self) -> dict[str, ToolDescriptor]:
-        return {name: tool.descriptor for name, tool in self.tools.items() if isinstance(tool, DESCRIBED)}
 
     def target_of(self, command: Command) -> str:
         """The target of a command of any tool; empty if there is none."""
@@ -308,13 +306,11 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
         path = record_path(gate.at.turn, recording.command.name, target, ordinal, taken)
         taken.add(path)
         record = new_record(gate, recording, path, target, ordinal=ordinal)
-        records.append(called_by(record, call, gate.at.turn, ordinal) if call else record)
+        if call:
+            own_id = own_call_id(gate.at.turn, ordinal)
+            record = replace(record, call_id=own_id, vendor_call_id=kept_vendor_id(call))
+        records.append(record)
     return records
-
-
-def called_by(record: CommandRecord, call: ToolCall, turn: int, ordinal: int) -> CommandRecord:
-    """The record of a native call."""
-    return replace(record, call_id=own_call_id(turn, ordinal), vendor_call_id=kept_vendor_id(call))
 
 
 def new_record(
