@@ -24,8 +24,9 @@ from turnwright_core.kit.errors import abort
 from turnwright_core.kit.guarded_call import CallsInProgress, GuardedCall
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.message_size import check_length, size_limit
+from turnwright_core.kit.scope import Metadata
 from turnwright_core.limits import MESSAGE_BYTES_MAX
-from turnwright_core.rpc_codec import Codecs, RpcCodec
+from turnwright_core.rpc_codec import Codecs
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -109,37 +110,71 @@ class _Guarded(grpc.GenericRpcHandler):
             inner = self._inner.service(handler_call_details)
             if inner is None:
                 return None
-            found = self._wrapped[method] = _guarded(inner, self._gate, self._calls, method, self._codecs().get(method))
+            found = self._wrapped[method] = self._guarded(inner, method)
         metadata = handler_call_details.invocation_metadata
         # Within one process there is nothing to read, and the metadata comes with the call.
         return found if metadata is None else self._handler_for(found, method, metadata)
 
-    def _handler_for(self, found: Handler, method: str, metadata: Sequence[tuple[str, str | bytes]]) -> Handler:
+    def _handler_for(self, found: Handler, method: str, metadata: Metadata) -> Handler:
         try:
             self._gate.check(metadata)
         except TurnwrightError as error:
             return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
         return found
 
+    def _guarded(self, handler: Handler, method: str) -> Handler:
+        codecs = {
+            "request_deserializer": _reader(handler.request_deserializer),
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **codecs)
+        serialize = handler.response_serializer or bytes
+        if handler.unary_stream:
+            serialize = codecs["response_serializer"] = _Serializer(serialize)
+            stream = self._stream(handler.unary_stream, serialize, method)
+            return grpc.unary_stream_rpc_method_handler(stream, **codecs)
+        if handler.stream_stream:
+            stream = self._stream(handler.stream_stream, serialize, method)
+            return grpc.stream_stream_rpc_method_handler(stream, **codecs)
+        raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
-def _guarded(
-    handler: Handler, gate: Authenticator, calls: CallsInProgress, method: str, codec: RpcCodec[Any, Any] | None
-) -> Handler:
-    codecs = {
-        "request_deserializer": _reader(handler.request_deserializer),
-        "response_serializer": handler.response_serializer,
-    }
-    if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(_unary(handler.unary_unary, gate, calls, method, codec), **codecs)
-    serialize = handler.response_serializer or bytes
-    if handler.unary_stream:
-        serialize = codecs["response_serializer"] = _Serializer(serialize)
-        stream = _stream(handler.unary_stream, serialize, gate, calls, method, codec)
-        return grpc.unary_stream_rpc_method_handler(stream, **codecs)
-    if handler.stream_stream:
-        stream = _stream(handler.stream_stream, serialize, gate, calls, method)
-        return grpc.stream_stream_rpc_method_handler(stream, **codecs)
-    raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
+    def _unary(self, inner: Any, method: str) -> Any:
+        codec = self._codecs().get(method)
+
+        async def call(request: Any, context: Context) -> Any:
+            metadata: Any = context.invocation_metadata() or ()
+            async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
+                guarded.admitted(self._gate.admit(method, metadata), _checked(request))
+                if codec is None or isinstance(request, codec.request):
+                    answer = await inner(request, context)
+                else:
+                    answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
+                if (limit := size_limit(metadata)) < MESSAGE_BYTES_MAX:
+                    check_length(answer.ByteSize(), limit)
+                return answer
+
+        return call
+
+    def _stream(self, inner: Any, serialize: Callable[[Any], bytes], method: str) -> Any:
+        codec = self._codecs().get(method)
+
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            metadata: Any = context.invocation_metadata() or ()
+            async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
+                guarded.admitted(self._gate.admit(method, metadata), _checked(request))
+                encode = None
+                if codec and not isinstance(request, codec.request):
+                    request, encode = codec.request_from_pb(request), codec.answer_to_pb
+                limit = size_limit(metadata)
+                async with contextlib.aclosing(inner(request, context)) as answers:
+                    async for answer in answers:
+                        message = encode(answer) if encode else answer
+                        if limit < MESSAGE_BYTES_MAX:
+                            check_length(len(serialize(message)), limit)
+                        yield message
+
+        return call
 
 
 def _reader(deserialize: Any) -> Callable[[bytes], Any]:
@@ -228,47 +263,3 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
                 yield message
 
     return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)
-
-
-def _unary(
-    inner: Any, gate: Authenticator, calls: CallsInProgress, method: str, codec: RpcCodec[Any, Any] | None
-) -> Any:
-    async def call(request: Any, context: Context) -> Any:
-        metadata: Any = context.invocation_metadata() or ()
-        async with GuardedCall(calls, method, context, metadata, is_stream=False) as guarded:
-            guarded.admitted(gate.admit(method, metadata), _checked(request))
-            if codec is None or isinstance(request, codec.request):
-                answer = await inner(request, context)
-            else:
-                answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
-            if (limit := size_limit(metadata)) < MESSAGE_BYTES_MAX:
-                check_length(answer.ByteSize(), limit)
-            return answer
-
-    return call
-
-
-def _stream(
-    inner: Any,
-    serialize: Callable[[Any], bytes],
-    gate: Authenticator,
-    calls: CallsInProgress,
-    method: str,
-    codec: RpcCodec[Any, Any] | None = None,
-) -> Any:
-    async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-        metadata: Any = context.invocation_metadata() or ()
-        async with GuardedCall(calls, method, context, metadata, is_stream=True) as guarded:
-            guarded.admitted(gate.admit(method, metadata), _checked(request))
-            encode = None
-            if codec and not isinstance(request, codec.request):
-                request, encode = codec.request_from_pb(request), codec.answer_to_pb
-            limit = size_limit(metadata)
-            async with contextlib.aclosing(inner(request, context)) as answers:
-                async for answer in answers:
-                    message = encode(answer) if encode else answer
-                    if limit < MESSAGE_BYTES_MAX:
-                        check_length(len(serialize(message)), limit)
-                    yield message
-
-    return call

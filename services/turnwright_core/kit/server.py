@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
-from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
+from turnwright.settings.v1 import settings_service_pb2
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Authenticator
@@ -28,7 +28,6 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
 from turnwright_core.kit.readiness import EVERY_S, LOOK_S_MAX, Readiness
 from turnwright_core.kit.service import Service
-from turnwright_core.kit.settings_report import SettingsReporter
 from turnwright_core.kit.telemetry import count, observe, report_readiness
 from turnwright_core.kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
 from turnwright_core.kit.transport import PLAINTEXT, listen
@@ -115,12 +114,9 @@ class RunningServer:
         accepted = self.service.settings.secrets_accepted if self.service.settings else ()
         gate = Authenticator(self._secret, self.service.floor, accepted)
         guarded: Any = GuardedServer(server, self.local, gate, self._calls, self.service.codecs)
-        self.service.register(guarded)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
+        self.service.register_all(guarded, self._health)
         names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]
         if self.service.settings is not None:
-            shown = SettingsReporter(self.service.settings)
-            settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
         # The same as `enable_server_reflection`, which accepts only grpc's own server.
         reflecting = reflection.aio.ReflectionServicer(names)

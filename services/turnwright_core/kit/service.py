@@ -62,6 +62,13 @@ class Service(Struct, frozen=True):
     codecs: Callable[[], Codecs] | None = None
     """The rpcs that other services call by values. None: the service has no multiplexed streams."""
 
+    def register_all(self, server: Any, health: Health) -> None:
+        """Register the servicer, with those of health and settings."""
+        self.register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        if self.settings is not None:
+            settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(SettingsReporter(self.settings), server)
+
 
 class LocalService:
     """A service that only callers in this process reach: it listens nowhere."""
@@ -75,20 +82,11 @@ class LocalService:
 
     async def start(self) -> None:
         await self._service.start()
-        guarded: Any = GuardedServer(
-            None,
-            self.local,
-            Authenticator(self._secret, self._service.floor),
-            CallsInProgress(),
-            self._service.codecs,
-        )
-        self._service.register(guarded)
-        health = Health(self._service.grpc_name)
+        gate, health = Authenticator(self._secret, self._service.floor), Health(self._service.grpc_name)
         health.set(ready=True)
-        health_pb2_grpc.add_HealthServicer_to_server(health, guarded)
-        if self._service.settings is not None:
-            shown = SettingsReporter(self._service.settings)
-            settings_service_pb2_grpc.add_SettingsServiceServicer_to_server(shown, guarded)
+        self._service.register_all(
+            GuardedServer(None, self.local, gate, CallsInProgress(), self._service.codecs), health
+        )
         self.local.open()
 
     async def stop(self) -> None:
