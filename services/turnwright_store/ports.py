@@ -25,24 +25,74 @@ POSTGRESQL: Final = "postgresql"
 SQLITE: Final = "sqlite"
 
 
-class Rows(Protocol):
-    """The rows of one statement, as tuples: the part of SQLAlchemy's Result that the store uses."""
+Convert = Callable[[Any], Any]
+Converters = tuple[tuple[int, Convert], ...]
+"""Which values of a row are converted, by position, and how."""
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
-    def __enter__(self) -> Self: ...
+
+class Rows:
+    """The rows of one statement, as tuples. The part of SQLAlchemy's Result that the store uses."""
+
+    __slots__ = ("_cursor", "_reads")
+
+    def __init__(self, cursor: Any, reads: Converters) -> None:
+        """Of a cursor that has executed, or of rows that were fetched."""
+        self._cursor = cursor
+        self._reads = reads
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return map(self._converted, self._cursor) if self._reads else iter(self._cursor)
+
+    def __enter__(self) -> Self:
+        return self
+
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None, /
-    ) -> None: ...
-    def all(self) -> list[tuple[Any, ...]]: ...
-    def first(self) -> tuple[Any, ...] | None: ...
-    def one(self) -> tuple[Any, ...]: ...
-    def one_or_none(self) -> tuple[Any, ...] | None: ...
-    def scalar(self) -> Any: ...
-    def scalar_one(self) -> Any: ...
-    def scalar_one_or_none(self) -> Any: ...
-    def scalars(self) -> Iterator[Any]: ...
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        self._cursor.close()
+
+    def _converted(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        values = list(row)
+        for place, read in self._reads:
+            if values[place] is not None:
+                values[place] = read(values[place])
+        return tuple(values)
+
+    def all(self) -> list[tuple[Any, ...]]:
+        return list(self)
+
+    def first(self) -> tuple[Any, ...] | None:
+        return next(iter(self), None)
+
+    def one_or_none(self) -> tuple[Any, ...] | None:
+        """The only row, if there is one. Raises AssertionError for more than one."""
+        found = list(self)
+        assert len(found) < 2, f"{len(found)} rows where one was expected"
+        return found[0] if found else None
+
+    def one(self) -> tuple[Any, ...]:
+        found = self.one_or_none()
+        if found is None:
+            raise LookupError("no row where one was expected")
+        return found
+
+    def scalar_one(self) -> Any:
+        return self.one()[0]
+
+    def scalar_one_or_none(self) -> Any:
+        found = self.one_or_none()
+        return found[0] if found else None
+
+    def scalar(self) -> Any:
+        found = self.first()
+        return found[0] if found else None
+
+    def scalars(self) -> Iterator[Any]:
+        return (row[0] for row in self)
+
     @property
-    def rowcount(self) -> int: ...
+    def rowcount(self) -> int:
+        return int(self._cursor.rowcount)
 
 
 class Connection(Protocol):
@@ -51,10 +101,6 @@ class Connection(Protocol):
     @property
     def dialect(self) -> str:
         """POSTGRESQL or SQLITE."""
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether results cost a network round trip."""
 
     def execute(self, statement: Any, values: Mapping[str, Any] = ...) -> Rows:
         """Execute a statement."""
@@ -76,25 +122,6 @@ class Durability(IntEnum):
     """The end of the process."""
     FULL = 2
     """The loss of power."""
-
-
-def single_writer_lock(_name: str) -> bool:
-    """Every lock is free if there is a single writer."""
-    return True
-
-
-EntryIds = Callable[[int], Sequence[int]]
-"""Allocates this many entry ids."""
-
-
-def no_entry_ids(_count: int) -> Sequence[int]:
-
-    raise NotImplementedError("this transaction makes no entries")
-
-
-def no_followers(_scope: int) -> bool:
-
-    return False
 
 
 DELTA_BYTES_MAX: Final = CHUNK_BYTES
@@ -128,23 +155,23 @@ class Transaction(Struct):
     connection: Connection
     clock_ms: Callable[[], int]
     """Gives `now_ms`; asked once."""
+    entry_ids: Callable[[int], Sequence[int]]
+    """Allocates this many entry ids."""
+    try_lock: Callable[[str], bool]
+    """Lock one more name (see domain.locks) until the commit without waiting; returns whether it is locked.
+
+    Read again what was read before the lock.
+    """
+    is_followed: Callable[[int], bool]
+    """Whether a scope has followers, for which to publish a delta."""
     bumped: dict[int, int] = field(default_factory=dict)
     """The new revisions of the scopes that this moment of the request has bumped."""
     deferred_bumps: dict[int, tuple[Any, Any]] | None = None
     """By scope: bumps that are not written yet, from and to (sql.scopes)."""
     passed: set[int] = field(default_factory=set)
     """The scopes that earlier moments of the request have bumped."""
-    entry_ids: EntryIds = no_entry_ids
-
     positions: dict[int, int] = field(default_factory=dict)
     """By scope, the last position that this request has assigned."""
-    try_lock: Callable[[str], bool] = single_writer_lock
-    """Lock one more name (see domain.locks) until the commit without waiting; returns whether it is locked.
-
-    Read again what was read before the lock.
-    """
-    is_followed: Callable[[int], bool] = no_followers
-    """Whether a scope has followers, for which to publish a delta."""
     returns_view_change: ReturnView = ReturnView.NONE
     """Which view changes the answer to the request contains."""
     stored: list[WrittenPaths] = field(default_factory=list)

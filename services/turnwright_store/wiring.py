@@ -23,7 +23,7 @@ from turnwright_store.app.leases import release_all
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.open_store import check_identity, open_store, rules_of
 from turnwright_store.app.orphaned_streams import orphaned_streams
-from turnwright_store.app.proposal_expiry import proposal_expiry
+from turnwright_store.app.proposals import proposal_expiry
 from turnwright_store.app.retention import retention
 from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing

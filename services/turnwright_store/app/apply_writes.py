@@ -38,11 +38,12 @@ from turnwright_store.domain.checks import (
     check_words,
 )
 from turnwright_store.domain.limits import WriteLimits
+from turnwright_store.domain.locks import paths_of
 from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, changes_content
 from turnwright_store.domain.permissions import check_record_writer, check_writer, plan_entry_error, writer_of
 from turnwright_store.domain.scheme_rules import check_event
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import SQLITE, Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.runs import RunHead
 
@@ -164,7 +165,8 @@ def apply_writes(
     if not writes:
         return WriteResult(run, (), ())
     states = _PathStates(tx, rules, run)
-    states.load(_paths_in_order(writes))
+    # Entries come into the view in this order.
+    states.load(paths_of(writes))
     states.load_bodies(writes)
     results = []
     # Most writes of a request are stamped alike.
@@ -187,16 +189,6 @@ def apply_writes(
     return WriteResult(after, revisions, tuple([path for path, _ in results]))
 
 
-def _paths_in_order(writes: Sequence[EntryWrite]) -> list[str]:
-    """Every path that writes touch; entries come into the view in this order."""
-    paths: list[str] = []
-    for write in writes:
-        paths.append(write.path)
-        if isinstance(write.change, (CopyEntry, MoveEntry)):
-            paths.append(write.change.to)
-    return paths
-
-
 def _check_turn(run: RunHead, write: EntryWrite, turn_tag: TurnTag) -> None:
     """Refuse a message of a turn that does not exist (OM06).
 
@@ -205,9 +197,11 @@ def _check_turn(run: RunHead, write: EntryWrite, turn_tag: TurnTag) -> None:
     scheme = scheme_of(write.path)
     if scheme not in MESSAGE_SCHEMES:
         return
-    latest = max(run.turn, turn_tag.turn or 0)
-    turn = max(write.turn or 0, (named_turn(write.path) or 0) if scheme in ("prompt", "assistant") else 0)
-    if turn > latest:
+    turn = write.turn or 0
+    if scheme in ("prompt", "assistant") and (named := named_turn(write.path) or 0) > turn:
+        turn = named
+    if turn > run.turn and turn > (turn_tag.turn or 0):
+        latest = turn_tag.turn or run.turn
         raise fault(
             Reason.TURN_NOT_FOUND,
             f"{write.path} is of turn {turn}, and the latest of {run.alias} is turn {latest}: begin the turn first.",
@@ -233,7 +227,7 @@ def _apply(states: _PathStates, state: PathState, write: EntryWrite, stamp: Writ
     if state.draft:
         # It is not read, but written once more.
         states.count_body(state.body_size_bytes)
-    copied = state.copied(change.visibility, states.read_body)
+    copied = state.copy_write(change.visibility, states.read_body)
     target = states.at(change.to)
     if target.scheme == "event":
         check_event(target.path, copied)
@@ -320,7 +314,7 @@ class _PathStates:
 
     def _prefetch(self, places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, list[Any] | None]:
         """Prefetch what is stored at these paths, if the database is remote."""
-        if not self._tx.connection.is_remote:
+        if self._tx.connection.dialect == SQLITE:
             return {}
         return {
             scope: rows.prefetch_in_scope(self._tx.connection, scope, paths)

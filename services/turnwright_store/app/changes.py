@@ -39,13 +39,13 @@ from turnwright_store.sql.runs import RunRow, get_run, get_run_head, run_not_fou
 from turnwright_store.sql.turns import changed_turns
 from turnwright_store.sql.views import EntryRow, Wanted, load_entries
 
-ROWS_A_PIECE: Final = 500
+ROWS_PER_PAGE: Final = 500
 """View rows to read at a time; each has a few hundred bytes."""
 
-LOOPS_A_PIECE: Final = 4
+LOOPS_PER_PAGE: Final = 4
 """Loops to read at a time; a prompt may have 1 MiB."""
 
-TURNS_A_PIECE: Final = 200
+TURNS_PER_PAGE: Final = 200
 """Turns to read at a time; each has about a kilobyte."""
 
 
@@ -76,7 +76,7 @@ class _FeedPosition(Struct, frozen=True):
     """Progress of a round: a part, and a position in it, None for its beginning."""
 
     part: int = 0
-    place: FeedPosition | None = None
+    position: FeedPosition | None = None
 
 
 class _FeedPage(Struct):
@@ -89,18 +89,8 @@ class _FeedPage(Struct):
     next: _FeedPosition | None = None
 
 
-class _MessageDraft(Struct, frozen=True):
-    """A message, and the entries that are not loaded yet."""
-
-    change: RunChanges
-    shown: list[EntryRow] = field(default_factory=list)
-
-
-class _MessageDrafts(Struct, frozen=True):
-    """The messages of a piece, and where the next one begins."""
-
-    drafts: list[_MessageDraft]
-    next: _FeedPosition | None
+_Drafts = list[tuple[RunChanges, list[EntryRow]]]
+"""Messages, each with its entries that are not loaded yet."""
 
 
 class Watches:
@@ -148,9 +138,9 @@ class Watches:
                     due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                 else:
                     begin = partial(_begin, rules=rules, address=address, run_id=run.id, after=after, wanted=wanted)
-                    window, drafts = await database.read(begin, inline=True)
+                    window, pages = await database.read(begin, inline=True)
                     if window.to != after or clock_s() >= due_s:
-                        async for change in _messages(database, rules, window, drafts, wanted):
+                        async for change in _messages(database, rules, window, pages, wanted):
                             yield change
                         due_s = heartbeat_due_s(clock_s(), rules.heartbeat_s)
                     after = window.to
@@ -177,48 +167,39 @@ class Watches:
 def _from_deltas(subscription: Subscription, after: Cursor, wanted: Wanted, rules: StoreRules) -> RunChanges | None:
     """A message from the deltas of the last commits; None if the database must be read."""
     deltas = subscription.take_deltas()
-    merged = merge(cast("Sequence[CommitDelta]", deltas), after, wanted, rules.hidden_schemes) if deltas else None
-    if merged is None:
-        return None
-    row = merged.row
-    return RunChanges(
-        merged.cursor,
-        merged.entries,
-        merged.removed,
-        row.run if row else None,
-        merged.loops,
-        merged.turns,
-        abort_requested=row is not None and row.abort_requested,
-    )
+    return merge(cast("Sequence[CommitDelta]", deltas), after, wanted, rules.hidden_schemes) if deltas else None
 
 
 async def _messages(
-    database: Database, rules: StoreRules, window: _ChangeWindow, drafts: _MessageDrafts, wanted: Wanted
+    database: Database,
+    rules: StoreRules,
+    window: _ChangeWindow,
+    pages: tuple[_Drafts, _FeedPosition | None],
+    wanted: Wanted,
 ) -> AsyncIterator[RunChanges]:
     """The messages of a round. The next one is read after the caller has taken the previous one."""
     while True:
-        for index, draft in enumerate(drafts.drafts, 1):
-            change = draft.change
-            if draft.shown:
-                query = partial(load_entries, run=window.run, shown=draft.shown, wanted=wanted)
-                entries = await database.read(query, inline=True)
-                change = replace(change, entries=entries)
-            if drafts.next is None and index == len(drafts.drafts):
-                change = replace(
+        drafts, following = pages
+        for index, (change, shown) in enumerate(drafts, 1):
+            if shown:
+                query = partial(load_entries, run=window.run, shown=shown, wanted=wanted)
+                change = replace(change, entries=await database.read(query, inline=True))  # noqa: PLW2901
+            if following is None and index == len(drafts):
+                change = replace(  # noqa: PLW2901
                     change,
                     cursor=window.to,
                     run=window.run.run if window.is_run_changed else None,
                     abort_requested=window.is_run_changed and window.run.abort_requested,
                 )
             yield change
-        if drafts.next is None:
+        if following is None:
             return
-        drafts = await database.read(partial(_read, rules=rules, window=window, position=drafts.next, wanted=wanted))
+        pages = await database.read(partial(_read, rules=rules, window=window, position=following, wanted=wanted))
 
 
 def _begin(
     connection: Connection, rules: StoreRules, address: RunRef, run_id: int, after: Cursor, wanted: Wanted
-) -> tuple[_ChangeWindow, _MessageDrafts]:
+) -> tuple[_ChangeWindow, tuple[_Drafts, _FeedPosition | None]]:
     """Begin a round that ends now; returns it with its first messages."""
     run = get_run(connection, address.project, address.run)
     if run.id != run_id:
@@ -235,15 +216,14 @@ def _begin(
 
 def _read(
     connection: Connection, rules: StoreRules, window: _ChangeWindow, position: _FeedPosition, wanted: Wanted
-) -> _MessageDrafts:
-    """The messages of the next piece, with the entries of the first one loaded."""
-    piece = _read_page(connection, rules, window, position, wanted)
-    drafts = _to_drafts(piece, window.after, wanted)
-    first = drafts[0]
-    if first.shown:
-        entries = load_entries(connection, window.run, first.shown, wanted)
-        drafts[0] = _MessageDraft(replace(first.change, entries=entries))
-    return _MessageDrafts(drafts, piece.next)
+) -> tuple[_Drafts, _FeedPosition | None]:
+    """The messages of the next page, with the entries of the first one loaded, and where the one after begins."""
+    page = _read_page(connection, rules, window, position, wanted)
+    drafts = _to_drafts(page, window.after, wanted)
+    first, shown = drafts[0]
+    if shown:
+        drafts[0] = (replace(first, entries=load_entries(connection, window.run, shown, wanted)), [])
+    return drafts, page.next
 
 
 def _read_page(
@@ -251,52 +231,52 @@ def _read_page(
 ) -> _FeedPage:
     to = moment_of_cursor(window.run, window.to)
     feed = Feed(connection, window.run, to, window.after.run_revision, wanted, rules.hidden_schemes)
-    piece = _FeedPage()
-    place = position.place
+    page = _FeedPage()
+    at = position.position
     for number in range(position.part, len(window.parts)):
         part = window.parts[number]
         if isinstance(part, ScopeChanges):
-            changed = feed.section(part.scope, part.to, place or part.begin, ROWS_A_PIECE)
-            piece.shown += changed.shown
-            piece.removed += changed.left
-            place = changed.place
+            changed = feed.section(part.scope, part.to, at or part.begin, ROWS_PER_PAGE)
+            page.shown += changed.shown
+            page.removed += changed.removed
+            at = changed.next
         else:
-            place = _add_ledger(connection, window, part, place or (window.after.run_revision, END_OF_REVISION), piece)
-        if place or (len(piece.shown) + len(piece.removed) >= ROWS_A_PIECE and number + 1 < len(window.parts)):
-            piece.next = _FeedPosition(number, place) if place else _FeedPosition(number + 1)
+            at = _add_ledger(connection, window, part, at or (window.after.run_revision, END_OF_REVISION), page)
+        if at or (len(page.shown) + len(page.removed) >= ROWS_PER_PAGE and number + 1 < len(window.parts)):
+            page.next = _FeedPosition(number, at) if at else _FeedPosition(number + 1)
             break
-    return piece
+    return page
 
 
 def _add_ledger(
-    connection: Connection, window: _ChangeWindow, part: _Ledger, place: FeedPosition, piece: _FeedPage
+    connection: Connection, window: _ChangeWindow, part: _Ledger, at: FeedPosition, page: _FeedPage
 ) -> FeedPosition | None:
     """Rows that were written again after the moment belong to the next round."""
     if part is _Ledger.LOOPS:
-        loops = changed_loops(connection, window.run.id, place, window.to.run_revision, LOOPS_A_PIECE)
-        piece.loops += loops
-        return (loops[-1].revision, loops[-1].sequence) if len(loops) == LOOPS_A_PIECE else None
-    turns = changed_turns(connection, window.run.id, place, window.to.run_revision, TURNS_A_PIECE)
-    piece.turns += turns
-    return (turns[-1].revision, turns[-1].number) if len(turns) == TURNS_A_PIECE else None
+        loops = changed_loops(connection, window.run.id, at, window.to.run_revision, LOOPS_PER_PAGE)
+        page.loops += loops
+        return (loops[-1].revision, loops[-1].sequence) if len(loops) == LOOPS_PER_PAGE else None
+    turns = changed_turns(connection, window.run.id, at, window.to.run_revision, TURNS_PER_PAGE)
+    page.turns += turns
+    return (turns[-1].revision, turns[-1].number) if len(turns) == TURNS_PER_PAGE else None
 
 
-def _to_drafts(piece: _FeedPage, cursor: Cursor, wanted: Wanted) -> list[_MessageDraft]:
-    """The messages of a piece: more than one if it is large."""
-    drafts = []
-    loops, turns = piece.loops, piece.turns
+def _to_drafts(page: _FeedPage, cursor: Cursor, wanted: Wanted) -> _Drafts:
+    """The messages of a page: more than one if it is large."""
+    drafts: _Drafts = []
+    loops, turns = page.loops, page.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
-        drafts += [_MessageDraft(RunChanges(cursor, loops=part)) for part in split_by_weight(loops, loop_bytes)]
-        drafts += [_MessageDraft(RunChanges(cursor, turns=part)) for part in split_by_weight(turns, turn_bytes)]
+        drafts += [(RunChanges(cursor, loops=part), []) for part in split_by_weight(loops, loop_bytes)]
+        drafts += [(RunChanges(cursor, turns=part), []) for part in split_by_weight(turns, turn_bytes)]
         loops, turns = [], []
-    cuts = list(message_batches(piece.shown, wanted)) or [[]]
+    cuts = list(message_batches(page.shown, wanted)) or [[]]
     for index, shown in enumerate(cuts):
         is_last = index == len(cuts) - 1
         change = RunChanges(
             cursor,
-            removed_paths=[] if index else piece.removed,
+            removed_paths=[] if index else page.removed,
             loops=loops if is_last else [],
             turns=turns if is_last else [],
         )
-        drafts.append(_MessageDraft(change, shown))
+        drafts.append((change, shown))
     return drafts

@@ -17,7 +17,6 @@ from turnwright_core.models import Model
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
 from turnwright_store.app.apply_writes import TurnTag, apply_writes, check_writes
 from turnwright_store.app.registry import add_run, existing_model, run_exists
-from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.domain.checks import (
     RUN_ALIAS,
@@ -34,7 +33,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
 from turnwright_store.sql.loops import settings_json
-from turnwright_store.sql.runs import RunRow, find_run, get_run, write_run
+from turnwright_store.sql.runs import RunRow, bump_revision, find_run, get_run, write_run
 
 
 class Enqueued(Struct, frozen=True):

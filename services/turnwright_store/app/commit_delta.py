@@ -1,28 +1,32 @@
-"""Commit deltas: what a commit changed in one run, so that followers of the run need not read the database.
+"""Commit deltas: what a commit changed in one run, so that neither its followers nor its owner read the database.
 
 Theory of operation. A use case that knows everything it has written publishes a delta at its end (`publish`). Followers
 of the run get it with their wake-up; one whose cursor is exactly where the commit began makes its message from it
 (`merge`). In all other cases (no delta, a write to another scope or by another replica, more deltas than a follower
 keeps) there is a gap, and the follower reads the database. Deltas are an optimization: the messages are those that
-reading would give.
-Source: architecture 3 (revisions and the change feed), 12.4; docs/adr/0003.
+reading would give. The view change that is returned to the writer, for the assembler, is made from the same delta.
+Source: architecture 3 (revisions and the change feed), 12.4; docs/adr/0003, docs/adr/0022.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.entries import Cursor, Entry, State, Visibility
-from turnwright_core.runs import Loop, Turn
+from turnwright_core.instructions import INSTRUCTION_PATHS
+from turnwright_core.owner_calls import ReturnView, RunChanges, ViewChange
+from turnwright_core.runs import Turn
 from turnwright_store.app.read_view import ENTRY_BYTES
 from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
 from turnwright_store.domain.path_state import ClosedView, PathState, StoredVersion, View
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import DELTA_BYTES_MAX, Transaction, WrittenPaths
 from turnwright_store.sql.runs import RunHead, RunRow
-from turnwright_store.sql.views import Wanted, cut, is_wanted
+from turnwright_store.sql.views import ViewFilter, Wanted, cut, is_wanted
 
 
 class CommitDelta(Struct, frozen=True):
@@ -85,34 +89,30 @@ class ContentMissingError(Exception):
     """A follower wants content that the commit did not write: only the database has it."""
 
 
-class MergedDelta(Struct):
-    """The deltas of consecutive commits as one: what one message of a watch holds."""
+def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> RunChanges | None:
+    """The deltas of consecutive commits as one message of a watch, for a follower at a cursor.
 
-    cursor: Cursor
-    row: RunRow | None = None
-    entries: list[Entry] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
-
-
-def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> MergedDelta | None:
-    """Merge deltas, for a follower at a cursor; None if the database must be read. `hidden`: schemes not in packets."""
+    None if the database must be read. `hidden`: schemes not in packets.
+    """
     fresh = [one for one in deltas if one.revision > after.run_revision]
     if not fresh or not _is_unbroken(fresh, after):
         return None
-    last = fresh[-1]
-    merged = MergedDelta(last.run.cursor(after.incarnation), _last_row(fresh))
     try:
-        merged.entries, merged.removed = merge_views(fresh, wanted, hidden)
+        entries, removed = merge_views(fresh, wanted, hidden)
     except ContentMissingError:
         return None
     turns = {turn.number: turn for one in fresh for turn in one.turns}
-    merged.turns = sorted(turns.values(), key=lambda turn: (turn.revision, turn.number))
-    loop = merged.row.run.loop if merged.row else None
-    if loop and loop.revision > after.run_revision:
-        merged.loops.append(loop)
-    return merged
+    row = _last_row(fresh)
+    loop = row.run.loop if row else None
+    return RunChanges(
+        fresh[-1].run.cursor(after.incarnation),
+        entries,
+        removed,
+        row.run if row else None,
+        [loop] if loop and loop.revision > after.run_revision else [],
+        sorted(turns.values(), key=lambda turn: (turn.revision, turn.number)),
+        abort_requested=row is not None and row.abort_requested,
+    )
 
 
 def _is_unbroken(deltas: Sequence[CommitDelta], after: Cursor) -> bool:
@@ -220,3 +220,25 @@ def _whole_entry(state: PathState, view: View, content: StoredVersion, run: RunH
         update_ms=content.create_ms,
         record=content.record,
     )
+
+
+_WANTED: Final = {
+    ReturnView.PACKET: Wanted(ViewFilter.PACKET, INSTRUCTION_PATHS),
+    ReturnView.MESSAGES: Wanted(ViewFilter.MESSAGES, INSTRUCTION_PATHS),
+}
+
+
+def view_change(rules: StoreRules, delta: CommitDelta | None, wanted: ReturnView) -> ViewChange | None:
+    """What a commit changed in the view that packets or transcripts are built from.
+
+    None if it was not asked for, or has to be read from the database.
+    """
+    if delta is None or wanted is ReturnView.NONE:
+        return None
+    try:
+        entries, removed = merge_views([delta], _WANTED[wanted], rules.hidden_schemes)
+    except ContentMissingError:
+        return None
+    after = delta.run.cursor(rules.incarnation)
+    is_messages = wanted is ReturnView.MESSAGES
+    return ViewChange(replace(after, run_revision=delta.before), after, entries, removed, messages=is_messages)

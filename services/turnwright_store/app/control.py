@@ -16,22 +16,18 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Run, Spend
+from turnwright_core.runs import Run, Spend, TurnResult
 from turnwright_store.app.apply_writes import apply_writes
-from turnwright_store.app.ledger import transition_forbidden
 from turnwright_store.app.registry import check_alias_free, existing_model
 from turnwright_store.app.run_events import free_path
-from turnwright_store.app.run_revision import bump_revision
-from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
+from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings, transition_forbidden
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
-from turnwright_store.sql.control import SpentTurn
-from turnwright_store.sql.runs import get_run, write_run
-from turnwright_store.sql.views import list_shown
+from turnwright_store.sql.runs import bump_revision, get_run, write_run
+from turnwright_store.sql.views import list_entry_rows
 
 
 def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
@@ -88,7 +84,6 @@ def inject_message(
 
     It is written to the latest turn that has ended, because the records of an open turn are its owner's.
     """
-    check_min_tier(caller, Tier.CLIENT, "InjectMessage")
     if not message.strip():
         raise invalid("message", "The message is empty. Say what the model should read.")
     check_bytes("message", message, COMMENT_BYTES_MAX)
@@ -96,7 +91,7 @@ def inject_message(
     cursor = run.cursor(rules.incarnation)
     ended = run.run.turn - 1 if run.turn_open else run.run.turn
     folder, limit = f"log://turn_{ended}/inject/", rules.loops_queued_max
-    if len(list_shown(tx.connection, run.id, folder, "", limit)) == limit:
+    if len(list_entry_rows(tx.connection, run.id, folder, "", limit)) == limit:
         raise fault(
             Reason.QUEUE_FULL,
             f"{limit} messages already wait for the next turn of {address.run}: send more once it has begun.",
@@ -116,19 +111,26 @@ def get_spend(connection: Connection, address: RunRef, loop: int) -> tuple[Spend
     """Spend of a run and one of its loops; 0: the active or latest one."""
     run = get_run(connection, address.project, address.run)
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
-    turns = list(rows.spent_turns(connection, run.id))
-    return _sum(turns), _sum(turn for turn in turns if turn.loop == sequence)
+    turns = list(rows.ended_turns(connection, run.id))
+    return _sum(turns), _sum(turn for turn in turns if turn[0] == sequence)
 
 
-def _sum(turns: Iterable[SpentTurn]) -> Spend:
+def _sum(turns: Iterable[tuple[int, TurnResult | None, int]]) -> Spend:
     count = tokens = lost = unknown = work_ms = prompt = 0
     cost = 0.0
-    for turn in turns:
+    for _, result, lasted_ms in turns:
         count += 1
-        tokens += turn.tokens + turn.lost_tokens
-        lost += turn.lost_tokens
-        cost += (turn.cost_usd or 0.0) + turn.lost_cost_usd
-        unknown += turn.has_reply and turn.cost_usd is None
-        work_ms += turn.work_ms
-        prompt += turn.prompt_tokens
+        if result is None:
+            continue
+        usage = result.usage
+        tokens += usage.total_tokens + result.lost_tokens
+        lost += result.lost_tokens
+        cost += (usage.cost_usd or 0.0) + result.lost_cost_usd
+        # A vendor that tells no tokens has them estimated as lost ones, where its reply is a turn's.
+        is_aborted = bool(result.error) or result.finish == "aborted"
+        has_reply = usage.total_tokens > 0 or (result.lost_tokens > 0 and not is_aborted)
+        unknown += has_reply and usage.cost_usd is None
+        # Turns that were stored before their work was measured lasted as long as their rows say.
+        work_ms += result.work_ms or lasted_ms
+        prompt += usage.prompt_tokens
     return Spend(count, tokens, lost, cost, unknown, work_ms / 1000, prompt)

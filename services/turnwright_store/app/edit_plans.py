@@ -18,7 +18,6 @@ from turnwright_core.entries import Entry
 from turnwright_core.runs import Loop, LoopSettings, Mode
 from turnwright_store.app import message_edits
 from turnwright_store.app.message_edits import RewindResult
-from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.app.session_commands import (
     EditCommand,
     Regenerate,
@@ -32,8 +31,8 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import user_content
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
-from turnwright_store.sql.runs import RunRow, get_run, write_run
-from turnwright_store.sql.views import Wanted, find_shown, load_entries
+from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
+from turnwright_store.sql.views import find_entry
 
 _LOOPS_PAGE: Final = 20
 """Loops to read at a time, to find the latest one of a user."""
@@ -139,8 +138,9 @@ def _plan_truncation(tx: Transaction, run: RunRow, command: TruncateMessages) ->
 def _plan_resend(tx: Transaction, run: RunRow, prompt: Entry | None) -> EditPlan:
     if prompt is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
-    text = load_entries(tx.connection, run, [find_shown(tx.connection, run.id, [prompt.path])[prompt.path]], Wanted())
-    return EditPlan(Edit(truncate=prompt.path), _resend_of(tx, run, prompt, text[0].body))
+    whole = find_entry(tx.connection, run, prompt.path)
+    assert whole, "it was found"
+    return EditPlan(Edit(truncate=prompt.path), _resend_of(tx, run, prompt, whole.body))
 
 
 def _resend_of(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -29,19 +29,6 @@ CLEANUP_ROWS_MAX: Final = 1000
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-class ProtobufMessage(Protocol):
-    """The part of protobuf's message API used here."""
-
-    def SerializeToString(self, *, deterministic: bool = ...) -> bytes:  # noqa: N802 - protobuf's name
-        """Serialize deterministically."""
-
-    def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802 - protobuf's name
-        """Fill the message from bytes."""
-
-
-R = TypeVar("R", bound=ProtobufMessage)
-
-
 class RequestKey(Struct, frozen=True):
     """The key of a request: caller, method, and request id."""
 
@@ -51,7 +38,7 @@ class RequestKey(Struct, frozen=True):
     request_id: str
 
 
-def starts_no_run(_response: ProtobufMessage) -> str:
+def starts_no_run(_response: object) -> str:
     """The default of `starts`: the request starts no work of a run."""
     return ""
 
@@ -59,11 +46,11 @@ def starts_no_run(_response: ProtobufMessage) -> str:
 def run_once(
     tx: Transaction,
     key: RequestKey,
-    request: ProtobufMessage,
-    answer: Callable[[], R],
-    work: Callable[[Transaction], R],
-    starts: Callable[[R], str] = starts_no_run,
-) -> R:
+    request: Any,
+    answer: Callable[[], Any],
+    work: Callable[[Transaction], Any],
+    starts: Callable[[Any], str] = starts_no_run,
+) -> Any:
     """Do the work, unless the same request was already answered: then return that answer.
 
     `answer` makes an empty response; `starts` returns the run whose work the request started, from its response. A
@@ -88,14 +75,8 @@ def run_once(
         )
     response = answer()
     response.ParseFromString(stored[1])
-    return _mark_duplicate(response)
-
-
-def _mark_duplicate(response: R) -> R:
-    """Set the field `duplicate` of a repeated answer, if it has one."""
-    message: Any = response
-    if "duplicate" in message.DESCRIPTOR.fields_by_name:
-        message.duplicate = True
+    if "duplicate" in response.DESCRIPTOR.fields_by_name:
+        response.duplicate = True
     return response
 
 

@@ -29,7 +29,7 @@ from turnwright_store.sql.entries import batched
 from turnwright_store.sql.inbox import InboxRow
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import find_run, get_run, load_runs
-from turnwright_store.sql.views import EntryRow, Wanted, find_shown, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, find_entry, load_entries
 
 INBOX_PAUSE_S: Final = 0.1
 """Minimum time between two reads of one watcher, in seconds."""
@@ -85,10 +85,10 @@ def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[Pend
     run = get_run(connection, query.project, query.run).id if query.run else None
     project = get_project(connection, query.project).id if query.project else None
     found = rows.page_of_waiting(connection, project, run, after, size + 1)
-    shown = rows.shown_of(connection, [one.view for one in found])
+    shown = rows.entry_rows_of(connection, [one.view for one in found])
     there = [one for one in found if one.view in shown]
-    page, more = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))
-    return [one for _, one in _load_records(connection, page, shown)], more
+    page, next_token = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))
+    return [one for _, one in _load_records(connection, page, shown)], next_token
 
 
 def _page_position(row: InboxRow) -> tuple[int, int]:
@@ -177,7 +177,7 @@ def _waiting(connection: Connection, project: str) -> list[InboxRow]:
 
 def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, PendingProposal]]:
     """The records of rows, each with its row; removed ones are left out."""
-    shown = rows.shown_of(connection, [one.view for one in waiting])
+    shown = rows.entry_rows_of(connection, [one.view for one in waiting])
     there = [one for one in waiting if one.view in shown]
     return _load_records(connection, there, shown)
 
@@ -188,8 +188,7 @@ def _decided(connection: Connection, left: Sequence[_SentRow]) -> list[ClosedPro
 
 def _entry_of(connection: Connection, sent: _SentRow) -> Entry | None:
     run = find_run(connection, sent.project, sent.run)
-    shown = find_shown(connection, run.id, [sent.path]).get(sent.path) if run else None
-    return load_entries(connection, run, [shown], Wanted(bodies=False))[0] if run and shown else None
+    return find_entry(connection, run, sent.path, bodies=False) if run else None
 
 
 def _sent_row(one: PendingProposal) -> _SentRow:

@@ -24,11 +24,10 @@ from turnwright_core.models import Model
 from turnwright_core.runs import RUNNING, Loop, Run
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence, with_status
-from turnwright_store.app.run_revision import bump_revision, records_prefix
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.message_sizes import ROW_BYTES, run_bytes
-from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.names import RunRef, records_prefix
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
@@ -40,8 +39,8 @@ from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.packets import count_calls
 from turnwright_store.sql.rules import list_constraints
-from turnwright_store.sql.runs import RunRow, find_run, get_run, load_runs, write_run
-from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
+from turnwright_store.sql.runs import RunRow, bump_revision, find_run, get_run, load_runs, write_run
+from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows, load_entries
 
 RECENT_TURNS_MAX: Final = 32
 """Ended turns that a claim returns, for detecting strikes and cycles."""
@@ -63,13 +62,13 @@ LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 3_600_000
 """Shortest and longest lease, in milliseconds."""
 
-CANDIDATES_MORE: Final = 32
+EXTRA_CANDIDATES: Final = 32
 """Additional candidates to read, because other executors may claim the first ones at the same time."""
 
 NO_LEASE_LIVES_MS: Final = -(2**62)
 """A grace after which every lease has certainly expired, in milliseconds."""
 
-EXECUTOR_KEPT_MS: Final = 30 * 24 * 3600 * 1000
+EXECUTOR_RETENTION_MS: Final = 30 * 24 * 3600 * 1000
 """How long an executor that has ended is remembered, in milliseconds."""
 
 
@@ -187,10 +186,7 @@ def _records(connection: Connection, run: RunRow) -> list[Entry]:
     """The records of the open turn in the order of their recording, with as much content as fits."""
     if not run.turn_open:
         return []
-    shown, after = [], ""
-    while part := list_shown(connection, run.id, records_prefix(run.turn_open), after, 1000):
-        shown += part
-        after = part[-1].path
+    shown = all_entry_rows(connection, run.id, records_prefix(run.turn_open))
     shown.sort(key=lambda one: one.position)
     whole = _fitting(shown)
     bare = load_entries(connection, run, shown[whole:], Wanted(bodies=False))
@@ -247,7 +243,7 @@ def find_work(
     check_min_tier(caller, Tier.SYSTEM, "ClaimWork")
     check_workspaces(workspaces)
     check_count("limit", limit, CLAIMS_MAX)
-    wanted = (limit or 1) + CANDIDATES_MORE
+    wanted = (limit or 1) + EXTRA_CANDIDATES
     found = work_rows.list_waiting(connection, workspaces, rules.lease_grace_ms, wanted)
     return [RunRef(one.project, one.run) for one in found]
 
@@ -305,7 +301,7 @@ def renew_leases(tx: Transaction, who: Claimant, leases: Sequence[Lease]) -> lis
     """Extend the leases that the owner still holds; two statements, and no revision changes."""
     if not leases:
         return []
-    found = lease_rows.find_held(tx.connection, who.owner, [lease.address.run for lease in leases])
+    found = lease_rows.find_held_leases(tx.connection, who.owner, [lease.address.run for lease in leases])
     held = [found.get((lease.address.project, lease.address.run)) for lease in leases]
     current = [
         row if row is not None and row.epoch == lease.epoch else None for lease, row in zip(leases, held, strict=True)
@@ -320,7 +316,7 @@ def register_and_renew(
 ) -> list[LeaseState]:
     """Record that an executor is alive and which workspaces it has (none: any); renew its leases."""
     if lease_rows.put_executor(tx.connection, who.owner, who.address, workspaces, tx.now_ms + who.lease_ms):
-        lease_rows.drop_executors(tx.connection, tx.now_ms - EXECUTOR_KEPT_MS)
+        lease_rows.drop_executors(tx.connection, tx.now_ms - EXECUTOR_RETENTION_MS)
     return renew_leases(tx, who, leases)
 
 

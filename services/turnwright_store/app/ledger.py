@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.entries import Cursor, EntryWrite, Tier
+from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
-from turnwright_core.owner_calls import TurnEnd, TurnPacket, TurnStart, ViewChange
+from turnwright_core.owner_calls import TurnEnd, TurnEnded, TurnPacket, TurnStart
 from turnwright_core.runs import (
     LOOP_ENDED,
     PROPOSED,
@@ -26,7 +25,6 @@ from turnwright_core.runs import (
     TERMINAL_UPDATES,
     Loop,
     LoopEnd,
-    Run,
     Turn,
     Usage,
     can_transition,
@@ -34,13 +32,12 @@ from turnwright_core.runs import (
 )
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_store.app.apply_writes import TurnTag, WriteResult, apply_writes, check_writes, written_paths
-from turnwright_store.app.commit_delta import publish
+from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.packets import record_packet
-from turnwright_store.app.run_revision import bump_revision, records_prefix
-from turnwright_store.app.view_change import view_change
 from turnwright_store.app.waiting_edits import apply_waiting_edits
+from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.events import mode_switched
-from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.names import RunRef, records_prefix
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
@@ -48,7 +45,7 @@ from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.registry import put_window
-from turnwright_store.sql.runs import RunHead, RunRow, get_run, get_run_head, write_run
+from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, get_run_head, write_run
 from turnwright_store.sql.scopes import write_deferred_bumps
 
 
@@ -61,11 +58,6 @@ def check_fence(run: RunHead, epoch: int) -> None:
             run=run.alias,
             epoch=run.epoch,
         )
-
-
-def transition_forbidden(kind: str, source: object, target: object, message: str) -> Exception:
-    """The error for a transition that the state does not allow."""
-    return fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": source, "to": target, "object": kind})
 
 
 def with_status(run: RunRow, status: int) -> RunRow:
@@ -174,22 +166,9 @@ def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
     return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
 
 
-class EndedTurn(Struct, frozen=True):
-    """A run after one of its turns has ended, or the next one was opened, or both."""
-
-    run: Run
-    loop: Loop
-    cursor: Cursor
-    abort_requested: bool
-    next: Turn | None = None
-    view_change: ViewChange | None = None
-    """What was written has changed of the run's view, where that is told."""
-    released: bool = False
-
-
 def end_turn(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: TurnEnd
-) -> EndedTurn:
+) -> TurnEnded:
     """End a turn, and the loop where the request says so, or open the next turn."""
     check_min_tier(caller, Tier.SYSTEM, "EndTurn")
     _check_end(end)
@@ -226,7 +205,7 @@ def end_turn(
         # What was written with the run, no packet shows.
         change = replace(change, before=replace(change.before, run_revision=0))
     cursor = run.cursor(rules.incarnation)
-    return EndedTurn(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, change, is_released)
+    return TurnEnded(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, None, change, is_released)
 
 
 def _close_turn(

@@ -25,9 +25,9 @@ from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.feed import END_OF_REVISION
-from turnwright_store.sql.history import Interval, find_shown_at, list_history, list_shown_at, snapshot_at
+from turnwright_store.sql.history import Interval, find_entry_rows_at, list_entry_rows_at, list_history, snapshot_at
 from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries, snapshot
+from turnwright_store.sql.views import EntryRow, Wanted, find_entry_rows, list_entry_rows, load_entries, snapshot
 
 NAMES_MAX: Final = 100
 """Maximum number of schemes, and of categories, in a filter."""
@@ -76,16 +76,16 @@ _ALL: Final = Wanted()
 
 def candidates_now(connection: Connection, run: RunHead) -> Candidates:
     return Candidates(
-        partial(find_shown, connection, run.id),
-        partial(list_shown, connection, run.id),
+        partial(find_entry_rows, connection, run.id),
+        partial(list_entry_rows, connection, run.id),
         partial(snapshot, connection, run, _ALL, ()),
     )
 
 
 def candidates_at(connection: Connection, then: RunSnapshot) -> Candidates:
     return Candidates(
-        partial(find_shown_at, connection, then.run, then.moment),
-        partial(list_shown_at, connection, then.run, then.moment),
+        partial(find_entry_rows_at, connection, then.run, then.moment),
+        partial(list_entry_rows_at, connection, then.run, then.moment),
         partial(snapshot_at, connection, then.run, then.moment, _ALL, ()),
     )
 
@@ -108,12 +108,12 @@ def list_entries(
     place = _places(at if at is not None else run.cursor(rules.incarnation))
     try:
         fitting = matching_entries(connection, rules, shown_by, candidates, query, after, check_time)
-        page, more = page_of(
+        page, next_token = page_of(
             fitting, size, lambda one: (*place, _end_of_page(query, one)), lambda one: weight_of(one, wanted)
         )
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
-    return load_entries(connection, shown_by, page, wanted), more
+    return load_entries(connection, shown_by, page, wanted), next_token
 
 
 def _check(query: EntryQuery) -> None:
@@ -250,9 +250,9 @@ def list_entry_history(connection: Connection, address: RunRef, query: HistoryQu
     run = get_run_head(connection, address.project, address.run)
     wanted = Wanted(bodies=query.bodies)
     intervals = list_history(connection, run.id, query.path, max(0, min(int(before), END_OF_REVISION)), size + 1)
-    page, more = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
+    page, next_token = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
     entries = load_entries(connection, run, [one.shown for one in page], wanted)
-    return [PastEntry(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], more
+    return [PastEntry(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], next_token
 
 
 def _revision_of(one: Interval) -> tuple[int]:

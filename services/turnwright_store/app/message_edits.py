@@ -22,14 +22,14 @@ from turnwright_core.events import REWIND_SLUG, RunEvent, Subkind
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.run_events import new_event, turn_of_cause
-from turnwright_store.app.run_revision import bump_revision, records_prefix
+from turnwright_store.domain.names import records_prefix
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import messages as rows
 from turnwright_store.sql.forks import TurnHome, find_turn_home
 from turnwright_store.sql.rewind import RewindTarget, rewind_views
-from turnwright_store.sql.runs import RunRow
-from turnwright_store.sql.views import Wanted, find_shown, list_shown, load_entries
+from turnwright_store.sql.runs import RunRow, bump_revision
+from turnwright_store.sql.views import Wanted, all_entry_rows, find_entry, find_entry_row, load_entries
 
 UNSIGNED: Final = ("thinking", "server_blocks")
 """Attributes of a reply that are signed by its vendor or refer to offsets in its text."""
@@ -46,8 +46,7 @@ class RewindResult(Struct, frozen=True):
 
 def find_message(tx: Transaction, run: RunRow, path: str) -> Entry:
     """A message of a run, without its body. Raises ENTRY_NOT_FOUND."""
-    shown = find_shown(tx.connection, run.id, [path]).get(path)
-    entry = load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0] if shown else None
+    entry = find_entry(tx.connection, run, path, bodies=False)
     if entry is None or kind_of(entry) is None:
         message = f"{run.run.run} has no message {path!r}: list its messages again."
         raise fault(Reason.ENTRY_NOT_FOUND, message, path=path)
@@ -144,7 +143,7 @@ def remove_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, 
     if entry.scheme == "assistant":
         turn = turn_of(entry)
         reasoning = f"reasoning://{turn}"
-        paths += [reasoning] if find_shown(tx.connection, run.id, [reasoning]) else []
+        paths += [reasoning] if find_entry_row(tx.connection, run.id, reasoning) else []
         paths += _results(tx.connection, run, turn)
     _write(tx, rules, run, actor, [EntryWrite(one, RemoveEntry(), Tier.SYSTEM) for one in paths])
     return len(paths)
@@ -152,10 +151,7 @@ def remove_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, 
 
 def _results(connection: Connection, run: RunRow, turn: int) -> list[str]:
     """The results of the commands of a turn's reply, and the errors of calls that became no command."""
-    shown, after = [], ""
-    while part := list_shown(connection, run.id, records_prefix(turn), after, 1000):
-        shown += part
-        after = part[-1].path
+    shown = all_entry_rows(connection, run.id, records_prefix(turn))
     found = load_entries(connection, run, shown, Wanted(bodies=False))
     return [entry.path for entry in found if _is_of_reply(entry)]
 

@@ -19,7 +19,7 @@ from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import registry
-from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, read_meta, write_meta
+from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, put_meta
 
 INCARNATION = "incarnation"
 """Key of the history's identity in `meta`."""
@@ -41,10 +41,10 @@ class OpenedStore(Struct, frozen=True):
 
 def open_store(tx: Transaction, new_incarnation: Callable[[], str], seeds: ModelSeeds) -> OpenedStore:
     """Prepare a database. Raises SettingsError for a context length of an unknown model."""
-    incarnation = read_meta(tx, INCARNATION)
+    incarnation = find_meta(tx.connection, INCARNATION)
     if incarnation is None:
         incarnation = new_incarnation()
-        write_meta(tx, INCARNATION, incarnation)
+        put_meta(tx.connection, INCARNATION, incarnation)
     registry.put_schemes(tx.connection, BUILTIN)
     registry.put_models(tx.connection, _models_to_seed(tx.connection, seeds))
     schemes = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
-from turnwright_store.app.streams import End, StreamEnd, ended, open_channels
+from turnwright_store.app.streams import EndKind, StreamEnd, end_channels, open_channels
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql.runs import RunRow, find_run
 from turnwright_store.sql.streams import StreamPosition, list_silent
-from turnwright_store.sql.views import EntryRow, Wanted, find_shown, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, find_entry, find_entry_row, load_entries
 
 PAGE: Final = 100
 """Silent channels to find at a time."""
@@ -64,7 +64,7 @@ def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: i
     """End a silent channel without a producer, together with its stream if it has a record."""
     project, alias, path = silent
     run = find_run(tx.connection, project, alias)
-    shown = find_shown(tx.connection, run.id, [path]).get(path) if run else None
+    shown = find_entry_row(tx.connection, run.id, path) if run else None
     if run is None or shown is None or shown.state != State.STREAMING:
         return
     if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, rules, run, shown):
@@ -80,23 +80,19 @@ def _is_silent(tx: Transaction, run: RunRow, shown: EntryRow, since_ms: int) -> 
 
 def _is_held(tx: Transaction, rules: StoreRules, run: RunRow, shown: EntryRow) -> bool:
     """Whether the owner of the run produces it and is alive."""
-    channel = _entry(tx, run, shown)
+    (channel,) = load_entries(tx.connection, run, [shown], Wanted(bodies=False))
     if PRODUCER in channel.attributes:
         return False
     return bool(run.lease_owner) and run.lease_expires_ms + rules.lease_grace_ms > tx.now_ms
 
 
-def _entry(tx: Transaction, run: RunRow, shown: EntryRow) -> Entry:
-    return load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0]
-
-
 def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, ends_channel: bool) -> None:
     """End the whole stream if the channel has a record, else the channel alone."""
     channel = record_of_channel(path) if ends_channel else None
-    record = find_shown(tx.connection, run.id, [channel[0]]).get(channel[0]) if channel else None
+    record = find_entry(tx.connection, run, channel[0], bodies=False) if channel else None
     if record is not None:
-        ending = StreamEnd(record.path, End.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
-        ended(tx, rules, _STORE, run, _entry(tx, run, record), ending)
+        ending = StreamEnd(record.path, EndKind.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
+        end_channels(tx, rules, _STORE, run, record, ending)
         return
     # Written with the store's own tier, whatever the scheme allows others.
     write = EntryWrite(path, SetEntry(state=State.CANCELLED, outcome=PRODUCER_LOST), Tier.SYSTEM)

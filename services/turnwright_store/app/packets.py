@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.delta_encoding import decode
-from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import TurnPacket
 from turnwright_store.app.forks import turn_not_found
+from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import (
     CHAIN_MAX,
@@ -36,10 +36,9 @@ from turnwright_store.domain.packets import (
 )
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import packets as rows
-from turnwright_store.sql.blocks import block_texts, prefetch_known, stored_blocks
 from turnwright_store.sql.forks import run_of_turn
-from turnwright_store.sql.packets import PacketRow
-from turnwright_store.sql.pieces import packed_pieces, piece_texts, prefetch_shown
+from turnwright_store.sql.packets import PacketRow, block_texts, prefetch_known, stored_blocks
+from turnwright_store.sql.pieces import compressed_texts, load_texts, prefetch_referenced
 from turnwright_store.sql.runs import RunHead, get_run, run_not_found
 
 _PIECES_AT_ONCE: Final = 100
@@ -54,14 +53,12 @@ def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
     """
     if not packet.turn or packet.turn != run.turn_open:
         message = f"Turn {packet.turn} is not open; turn {run.turn_open} is (0: none)."
-        raise fault(
-            Reason.TRANSITION_FORBIDDEN, message, **{"from": run.turn_open, "to": packet.turn, "object": "packet"}
-        )
+        raise transition_forbidden("packet", run.turn_open, packet.turn, message)
     connection = tx.connection
     if packet.again:
         if not rows.call_again(connection, run.id, packet.turn):
             message = f"Turn {packet.turn} has no packet that could be sent again."
-            raise fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": 0, "to": packet.turn, "object": "packet"})
+            raise transition_forbidden("packet", 0, packet.turn, message)
         return
     base, calls = _base(connection, run, packet)
     pieces, ids = _stored(connection, run, packet, base)
@@ -79,11 +76,11 @@ def _stored(
     shared = frozenset(blocks.values())
     new = [text for text in texts if text not in known and text not in shared]
     asked = prefetch_known(connection, run.project_id, blocks)
-    shown = prefetch_shown(connection, run.id, new, packet.shows)
+    shown = prefetch_referenced(connection, run.id, new, packet.shows)
     ids = stored_blocks(connection, run.project_id, blocks, asked)
     numbers = known | dict(zip(new, count(piece_id(packet.turn, 0))))
     numbers |= {text: ids[digest] for digest, text in blocks.items()}
-    return packed_pieces(connection, run.id, new, packet.shows, shown), numbers
+    return compressed_texts(connection, run.id, new, packet.shows, shown), numbers
 
 
 def _pieces_in(connection: Connection, run: RunHead, base: PacketRow, wanted: Container[str]) -> dict[str, int]:
@@ -184,7 +181,7 @@ def _texts(connection: Connection, run_id: int, address: RunRef, pieces: Sequenc
         for turn, place in map(piece_turn_and_index, (piece for piece in part if piece < 0)):
             wanted.setdefault(turn, set()).add(place)
         try:
-            for turn, texts in piece_texts(connection, run_id, wanted).items():
+            for turn, texts in load_texts(connection, run_id, wanted).items():
                 found |= {piece_id(turn, place): text for place, text in texts.items()}
             yield from [found[piece] for piece in part]
         except KeyError:

@@ -5,7 +5,7 @@ Theory of operation. A plan is an ordinary entry of its run, so views, forks, th
 rewrites nothing. A version that is replaced or removed is kept as the archived entry `plan://{id}/v{n}`, and its deltas
 are archived: all versions stay in the view, where a fork finds them too.
 
-Source: architecture 9; rows RP01-RP04, RP07, RP08.
+Source: architecture 9; rows RP01-RP04, RP07, RP08; decision C46.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from turnwright_core.limits import (
     PLAN_DELTA_BYTES_MAX,
     PLAN_DELTAS_BYTES_MAX,
     PLAN_DELTAS_MAX,
+    PLANS_BYTES_MAX,
     PLANS_MAX,
 )
 from turnwright_core.plans.items import PlanItem, items_of
 from turnwright_core.plans.plan import PLAN_ID, Plan, PlanDelta, PlanKind, delta_path, part_of, plan_path, version_path
+from turnwright_core.text import tokens_of
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.ledger import check_fence
-from turnwright_store.app.plan_limits import check_plan_size
 from turnwright_store.app.run_events import turn_of_cause
 from turnwright_store.domain import events
 from turnwright_store.domain.checks import check_name, page_size
@@ -45,11 +46,17 @@ from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import plans as rows
-from turnwright_store.sql.plans import PlanPieces, PlanRow
-from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import find_shown
+from turnwright_store.sql.plans import CurrentPlan, PlanRow
+from turnwright_store.sql.registry import find_model
+from turnwright_store.sql.runs import RunHead, get_run, get_run_head
+from turnwright_store.sql.views import find_entry_rows
 
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
+
+_ALWAYS_TOKENS: Final = 512
+"""Plans of this size fit any window: the instructions alone are longer."""
+
+_CURE: Final = "Set one of them again, shorter, or remove one."
 
 
 class PlanChange(Struct, frozen=True):
@@ -87,25 +94,25 @@ def _sequence_of(delta: PlanRow) -> int:
 
 def _load(connection: Connection, run: RunHead, plan_id: str, version: int) -> _LoadedPlan | None:
     """The latest version of a plan, or the given one. Other versions are not read."""
-    head = rows.find_piece(connection, run.id, plan_path(plan_id))
+    head = rows.find_plan_row(connection, run.id, plan_path(plan_id))
     if version and not (head and _version_of(head) == version):
-        head = rows.find_piece(connection, run.id, version_path(plan_id, version))
+        head = rows.find_plan_row(connection, run.id, version_path(plan_id, version))
     return _with_deltas(connection, run, plan_id, head, version or _version_of(head)) if head else None
 
 
 def _with_deltas(connection: Connection, run: RunHead, plan_id: str, head: PlanRow, version: int) -> _LoadedPlan:
-    return _loaded(head, version, rows.find_pieces(connection, run.id, version_path(plan_id, version)))
+    return _loaded(head, version, rows.list_plan_rows(connection, run.id, version_path(plan_id, version)))
 
 
 def _loaded(head: PlanRow, version: int, deltas: Sequence[PlanRow]) -> _LoadedPlan:
     return _LoadedPlan(head, version, sorted(deltas, key=_sequence_of))
 
 
-def _current(pieces: PlanPieces) -> _LoadedPlan | None:
+def _current(pieces: CurrentPlan) -> _LoadedPlan | None:
     return _loaded(pieces.head, _version_of(pieces.head), pieces.deltas) if pieces.head else None
 
 
-def _require(pieces: PlanPieces, plan_id: str) -> _LoadedPlan:
+def _require(pieces: CurrentPlan, plan_id: str) -> _LoadedPlan:
     """A plan in the run's view. Raises ENTRY_NOT_FOUND."""
     return _current(pieces) or _refuse_missing(plan_id)
 
@@ -133,7 +140,7 @@ def check_plan(plan: Plan) -> tuple[PlanItem, ...]:
 
 def _check_evidence(connection: Connection, run: RunHead, items: Sequence[PlanItem]) -> None:
     """Refuse items with evidence paths that the run does not see."""
-    shown = find_shown(connection, run.id, [*{path: None for item in items for path in item.evidence_paths}])
+    shown = find_entry_rows(connection, run.id, [*{path: None for item in items for path in item.evidence_paths}])
     for at, item in enumerate(items):
         for number, path in enumerate(item.evidence_paths):
             if path not in shown:
@@ -146,7 +153,7 @@ def set_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan: Plan) -> 
     items = check_plan(plan)
     run = _run_for(tx, by)
     _check_evidence(tx.connection, run, items)
-    pieces = rows.current_pieces(tx.connection, run.id, plan_path(plan.plan_id))
+    pieces = rows.current_plan(tx.connection, run.id, plan_path(plan.plan_id))
     seen = _current(pieces)
     check_count("plans", pieces.others + 1, PLANS_MAX)
     _check_size(tx, rules, by, run, plan.body, pieces.others_bytes, replaced=seen)
@@ -179,7 +186,7 @@ def _check_size(
     is_less = replaced is not None and size <= replaced.head.body_size_bytes + replaced.deltas_bytes
     window = None if is_less else by.window
     path = replaced.head.path if replaced else ""
-    check_plan_size(
+    _check_plan_size(
         tx.connection, run, path, text, other_plans_bytes + size, window=window, divisor=rules.token_divisor
     )
 
@@ -204,7 +211,7 @@ def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _Loa
     """One more than any version that this run has ever seen; they are all kept."""
     if seen:
         return seen.version + 1
-    kept = rows.find_pieces(connection, run.id, plan_path(plan_id))
+    kept = rows.list_plan_rows(connection, run.id, plan_path(plan_id))
     return max((part_of(piece.path).version for piece in kept), default=0) + 1
 
 
@@ -226,7 +233,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str
     size = len(text.encode())
     if not size:
         raise invalid("delta", "A delta needs some text.")
-    pieces = rows.current_pieces(tx.connection, run.id, plan_path(plan_id))
+    pieces = rows.current_plan(tx.connection, run.id, plan_path(plan_id))
     seen = _require(pieces, plan_id)
     _check_deltas(plan_id, seen, size)
     _check_size(tx, rules, by, run, text, pieces.others_bytes + seen.head.body_size_bytes + seen.deltas_bytes)
@@ -262,7 +269,7 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str
     """Remove a plan from the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
-    seen = _require(rows.current_pieces(tx.connection, run.id, plan_path(plan_id)), plan_id)
+    seen = _require(rows.current_plan(tx.connection, run.id, plan_path(plan_id)), plan_id)
     kind = _kind_of(json.loads(seen.head.attributes))
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
     writes = [*_archive_writes(plan_id, seen, by.writer), remove]
@@ -278,7 +285,7 @@ def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int
 
 
 def _plan(connection: Connection, plan_id: str, seen: _LoadedPlan) -> Plan:
-    texts = rows.bodies_of(connection, seen.deltas)
+    texts = rows.load_plan_bodies(connection, seen.deltas)
     stored: dict[str, Any] = json.loads(seen.head.attributes)
     return Plan(
         plan_id,
@@ -306,7 +313,7 @@ def list_plans(connection: Connection, address: RunRef, size: int, token: str) -
 
 def _plan_under(connection: Connection, run: RunHead, head: PlanRow) -> Plan:
     plan_id = part_of(head.path).plan_id
-    (body,) = rows.bodies_of(connection, [head])
+    (body,) = rows.load_plan_bodies(connection, [head])
     head = replace(head, body=body)
     return _plan(connection, plan_id, _with_deltas(connection, run, plan_id, head, _version_of(head)))
 
@@ -315,3 +322,42 @@ def _weight(plan: Plan) -> int:
     # A plan of items is sent as its text and as its items.
     times = 2 if plan.kind is PlanKind.ITEMS else 1
     return times * len(plan.body.encode()) + sum(64 + len(delta.text.encode()) for delta in plan.deltas) + 512
+
+
+# ---- Size: plans are never summarized, so one that no packet could hold is refused when it is set (C46)
+
+
+def _check_plan_size(
+    connection: Connection, run: RunHead, replaced: str, text: str, size_bytes: int, *, window: int | None, divisor: int
+) -> None:
+    """Refuse a text if all plans of the run together become too long: each packet contains all of them.
+
+    `size_bytes` is the total with this text, `replaced` the path of the plan that it replaces, `window` the tokens of a
+    packet (0: by the settings of the run; None: do not check), `divisor` that of the token estimate. Raises
+    LIMIT_EXCEEDED.
+    """
+    if size_bytes > PLANS_BYTES_MAX:
+        raise _over_limit(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
+    # A code point has at least one byte, so this is an upper bound.
+    most = tokens_of(size_bytes, divisor)
+    if window is None or most <= _ALWAYS_TOKENS:
+        return
+    window = window or _context_window(connection, run)
+    if window and most >= window:
+        others = sum(len(body) for body in rows.current_bodies(connection, run.id, replaced))
+        tokens = tokens_of(others + len(text), divisor)
+        if tokens >= window:
+            raise _over_limit(window, tokens, "tokens", f"a packet of this run has {window} for everything")
+
+
+def _context_window(connection: Connection, run: RunHead) -> int:
+    """The context window of the run's model, or the run's own limit if that is smaller; 0: unknown."""
+    seen = get_run(connection, run.project, run.alias)
+    model = find_model(connection, seen.active.settings.model if seen.active else seen.run.settings.model)
+    known = (seen.run.settings.context_limit or 0, model.window if model else 0)
+    return min(filter(None, known), default=0)
+
+
+def _over_limit(limit: int, actual: int, unit: str, allowed: str) -> Exception:
+    message = f"The plans of this run would have {actual} {unit} together; {allowed}. {_CURE}"
+    return fault(Reason.LIMIT_EXCEEDED, message, field="plans", limit=limit, actual=actual, unit=unit)

@@ -1,13 +1,16 @@
 """Decisions on proposals: each is made exactly once; a second decision fails with the first one in its error.
 
-The decision is written to the record in the transaction that ends its waiting. Source: architecture 6, 11; rows
-RU009, RU013, RU035, RU040, RU249-RU255; decisions C14, C20, C26.
+The decision is written to the record in the transaction that ends its waiting. A proposal on which nobody decided in
+time is cancelled with a reason, and its run has work again: its next owner finds a rejection without a comment, and the
+loop ends. Source: architecture 6, 11; rows RU009, RU013, RU035, RU040, RU249-RU255; decisions C14, C20, C26.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -24,15 +27,18 @@ from turnwright_core.runs import Run
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decision_in, tool_in, wait_in, with_decision
 from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
 from turnwright_store.app.run_events import new_event
 from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.events import proposal_decided, tool_returned
+from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Transaction
-from turnwright_store.sql.runs import RunRow, get_run
-from turnwright_store.sql.views import Wanted, find_shown, load_entries
+from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.sql.inbox import list_overdue
+from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.views import find_entry, find_entry_row
 
 REJECTED_OUTCOME: Final = "rejected:403"
 """Outcome of a record whose proposal was rejected (C20, C26)."""
@@ -113,13 +119,6 @@ def _apply_resolution(tx: Transaction, caller: Caller, record: Entry, resolution
     return SetEntry(resolution.comment or "Rejected.", state=State.FAILED, outcome=REJECTED_OUTCOME, record=after)
 
 
-def expiry_decision(record: Entry, wait_ms: int, now_ms: int) -> SetEntry:
-    """The decision on a record that waited for this many milliseconds."""
-    after = with_decision(record.record, Decision(DecisionKind.EXPIRED, time_ms=now_ms))
-    body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
-    return SetEntry(body, state=State.CANCELLED, outcome=EXPIRED_OUTCOME, record=after)
-
-
 def write_decision(
     tx: Transaction, rules: StoreRules, run: RunRow, record: Entry, change: SetEntry, principal: str
 ) -> RunRow:
@@ -145,10 +144,10 @@ def _tool_of(record: Entry) -> str:
 
 def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:
     """The record at a path. Raises ENTRY_NOT_FOUND."""
-    shown = find_shown(tx.connection, run.id, [path]).get(path)
-    if shown is None:
+    record = find_entry(tx.connection, run, path)
+    if record is None:
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {path} in {run.run.run}.", path=path)
-    return load_entries(tx.connection, run, [shown], Wanted())[0]
+    return record
 
 
 def not_pending_error(record: Entry) -> Exception:
@@ -171,3 +170,47 @@ def not_pending_error(record: Entry) -> Exception:
 def _time(made: Decision) -> str:
     moment = datetime.fromtimestamp(made.time_ms / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# ---- Expiry: by the database's clock, and by no executor
+
+PROPOSALS_MAX: Final = 50
+"""Maximum number of proposals that one round expires."""
+
+_STORE: Final = "store"
+"""The caller in whose name proposals expire."""
+
+Overdue = tuple[str, str, str]
+"""Project, run and path of a proposal."""
+
+
+def expire_proposal(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_ms: int) -> None:
+    """Expire a proposal, if it still waits."""
+    project, alias, path = overdue
+    run = find_run(tx.connection, project, alias)
+    shown = find_entry_row(tx.connection, run.id, path) if run else None
+    if run is None or shown is None or shown.state != State.PROPOSED or shown.view_ms > tx.now_ms - wait_ms:
+        return
+    record = find_record(tx, run, path)
+    after = with_decision(record.record, Decision(DecisionKind.EXPIRED, time_ms=tx.now_ms))
+    body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
+    change = SetEntry(body, state=State.CANCELLED, outcome=EXPIRED_OUTCOME, record=after)
+    write_decision(tx, rules, run, record, change, _STORE)
+
+
+async def _expire_one(database: Database, rules: StoreRules, overdue: Overdue, wait_ms: int) -> bool:
+    project, run, path = overdue
+    work = partial(expire_proposal, rules=rules, overdue=overdue, wait_ms=wait_ms)
+    writing = database.write(work, Durability.FULL, {run_lock(project, run)})
+    return await process_row(writing, "expiry", project=project, run=run, path=path)
+
+
+def proposal_expiry(database: Database, rules_now: Callable[[], StoreRules], wait_ms: int) -> Chore:
+    """The chore that expires proposals after this many milliseconds."""
+
+    async def step() -> bool:
+        overdue = await database.read(partial(list_overdue, wait_ms=wait_ms, page=PROPOSALS_MAX))
+        settled = [await _expire_one(database, rules_now(), one, wait_ms) for one in overdue]
+        return len(settled) == PROPOSALS_MAX and all(settled)
+
+    return Chore("expiry", poll_interval_s(wait_ms), step)

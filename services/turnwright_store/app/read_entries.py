@@ -26,10 +26,17 @@ from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import run_of_turn
-from turnwright_store.sql.history import find_shown_at
+from turnwright_store.sql.history import find_entry_rows_at
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.turns import find_turn
-from turnwright_store.sql.views import EntryRow, Loaded, Wanted, find_shown, find_whole, load_entries
+from turnwright_store.sql.views import (
+    EntryRow,
+    VersionContent,
+    Wanted,
+    find_entry_rows,
+    find_rows_with_content,
+    load_entries,
+)
 
 FEW_PATHS: Final = 8
 """Number of paths up to which whole entries are read by one statement."""
@@ -69,11 +76,11 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, quer
     check_count("paths", len(query.paths), PAGE_SIZE_MAX)
     run = get_run_head(connection, address.project, address.run)
     paths = list(dict.fromkeys(query.paths))
-    loaded: dict[int, Loaded] = {}
+    loaded: dict[int, VersionContent] = {}
     if query.at is None:
         then = RunSnapshot(run, moment_of_cursor(run, run.cursor(rules.incarnation)), run.cursor(rules.incarnation))
         if query.bodies and len(paths) <= FEW_PATHS:
-            found, loaded = find_whole(connection, run.id, paths)
+            found, loaded = find_rows_with_content(connection, run.id, paths)
             if (
                 not query.lines
                 and len(found) == len(paths)
@@ -84,16 +91,16 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, quer
                 # A path that is requested several times is returned as often.
                 return asked if len(asked) == len(few) else _within_limit(asked)
         else:
-            found = find_shown(connection, run.id, paths)
+            found = find_entry_rows(connection, run.id, paths)
     else:
         then = run_at(connection, run, rules.incarnation, query.at)
-        found = find_shown_at(connection, then.run, then.moment, paths)
+        found = find_entry_rows_at(connection, then.run, then.moment, paths)
     got = _load_batches(connection, then, found, query, loaded)
     return _within_limit([got[path] for path in query.paths if path in got])
 
 
 def _from_loaded(
-    connection: Connection, run: RunHead, found: dict[str, EntryRow], loaded: dict[int, Loaded]
+    connection: Connection, run: RunHead, found: dict[str, EntryRow], loaded: dict[int, VersionContent]
 ) -> list[Entry] | None:
     """Entries from a single statement; None if one was not read, or if they are large."""
     wanted = Wanted()
@@ -105,7 +112,11 @@ def _from_loaded(
 
 
 def _load_batches(
-    connection: Connection, then: RunSnapshot, found: dict[str, EntryRow], query: PathsQuery, loaded: dict[int, Loaded]
+    connection: Connection,
+    then: RunSnapshot,
+    found: dict[str, EntryRow],
+    query: PathsQuery,
+    loaded: dict[int, VersionContent],
 ) -> dict[str, ReadEntry]:
     """Entries loaded in batches: of long bodies perhaps only a few lines are requested."""
     wanted = Wanted(bodies=query.bodies or query.lines is not None)
@@ -126,7 +137,7 @@ def _loaded(
     found: dict[str, EntryRow],
     query: PathsQuery,
     wanted: Wanted,
-    loaded: dict[int, Loaded],
+    loaded: dict[int, VersionContent],
 ) -> Iterator[Entry]:
     for batch in message_batches(list(found.values()), wanted):
         yield from load_entries(connection, then.run, batch, wanted, loaded)

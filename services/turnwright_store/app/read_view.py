@@ -87,12 +87,12 @@ def _changed(connection: Connection, rules: StoreRules, run: RunHead, after: Cur
     feed = Feed(connection, run, moment_of_cursor(run, now), after.run_revision, wanted, rules.hidden_schemes)
     found = ViewDelta(run, now, [], [])
     for section in changed_scopes(run, after, now):
-        place: FeedPosition | None = section.begin
-        while place:
-            changed = feed.section(section.scope, section.to, place, ROWS_A_STATEMENT)
+        position: FeedPosition | None = section.begin
+        while position:
+            changed = feed.section(section.scope, section.to, position, ROWS_A_STATEMENT)
             found.shown.extend(changed.shown)
-            found.removed.extend(changed.left)
-            place = changed.place
+            found.removed.extend(changed.removed)
+            position = changed.next
     found.shown.sort(key=lambda one: one.position)
     return found
 

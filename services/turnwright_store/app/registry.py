@@ -162,8 +162,8 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> tu
     at, key = decode_page_token(token, int, int) or (_LAST_MS, 0)
     owner = registry.get_project(connection, project)
     found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
-    page, more = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
-    return [with_origin(connection, row) for row in page], more
+    page, next_token = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
+    return [with_origin(connection, row) for row in page], next_token
 
 
 def get_run(connection: Connection, project: str, alias: str) -> Run:

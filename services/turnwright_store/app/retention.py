@@ -6,6 +6,11 @@ its family sees, now or in its history. These are found on a reader connection b
 shrink, because a removed run cannot be forked. Then the versions of shared entries that were replaced before the oldest
 run was created. Last, when no fork needs it, the run's row and its scope.
 
+What runs share. A run only reads versions of shared entries since its creation, so a version that was replaced
+before the oldest run was created is unused. Which blocks are in use is stored in the layouts, which SQL cannot search.
+So this is mark and sweep: all layouts of the project are read first, on a reader connection. Each transaction that
+deletes then reads the layouts stored since, under the lock that storing a packet takes.
+
 Packets are compressed against the bodies that they show. No such body is deleted before its packet: it is in the
 history of the run, and the history of an existing run is not deleted. Source: architecture 3 (retention removes whole
 runs).
@@ -17,11 +22,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from turnwright_core.errors import Reason, fault
-from turnwright_store.app.block_gc import sweep_blocks, sweep_versions
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.domain.locks import GLOBAL_LOCK, project_lock, run_lock
+from turnwright_store.domain.checks import transition_forbidden
+from turnwright_store.domain.locks import GLOBAL_LOCK, packets_lock, project_lock, run_lock
 from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.packets import own_blocks
 from turnwright_store.ports import ANY_SCOPE, Connection, Database, Durability, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions
@@ -35,6 +40,9 @@ OLD_RUNS_EVERY_S: Final = 600.0
 
 _ROWS_A_PIECE: Final = 500
 _RUNS_A_PIECE: Final = 100
+_MARGIN_MS: Final = 60_000
+"""Transactions carry the time at which they began, and may commit out of order."""
+
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -43,8 +51,7 @@ def remove_run(tx: Transaction, address: RunRef) -> None:
     run = get_run(tx.connection, address.project, address.run)
     if run.loop_active or run.run.loops_queued:
         message = f"{address.run} has a loop that has not ended: abort it, and wait until it has."
-        details = {"from": run.run.status, "to": "removed", "object": "run"}
-        raise fault(Reason.TRANSITION_FORBIDDEN, message, **details)
+        raise transition_forbidden("run", run.run.status, "removed", message)
     _remove(tx, run)
 
 
@@ -135,7 +142,9 @@ class Purge:
         held: SeenVersions = {}
         for one, is_reading in relatives:
             if is_reading and one > run.id:
-                held = await self._database.read(partial(rows.held_by, relatives=one, scope=run.scope, held=held))
+                held = await self._database.read(
+                    partial(rows.versions_seen_by, relatives=one, scope=run.scope, held=held)
+                )
         after: str | None = ""
         while after is not None:
             after = await self._write(run, partial(_drop_unseen, scope=run.scope, after=after, held=held))
@@ -175,6 +184,59 @@ def _drop_run(tx: Transaction, run: RemovedRun) -> None:
     if rows.drop_run(tx.connection, run):
         # SQLite may reuse the id of the scope: caches of scope ids must be invalidated.
         tx.passed.add(ANY_SCOPE)
+
+
+async def sweep_versions(database: Database, project_id: int | None, lock: str, after_ms: int) -> None:
+    """Delete versions of a project's (or the global) entries that were replaced before its oldest run was created.
+
+    A run counts until `after_ms` milliseconds after its removal; a transaction may take as long, too.
+    """
+
+    def begin(tx: Transaction) -> tuple[int, int]:
+        oldest_ms = rows.oldest_run(tx.connection, project_id, tx.now_ms - after_ms)
+        before_ms = (tx.now_ms if oldest_ms is None else oldest_ms) - after_ms
+        return rows.shared_scope(tx.connection, project_id), before_ms
+
+    scope, before_ms = await database.write(begin, Durability.NORMAL, ())
+    path = ""
+    while page := await database.read(partial(rows.entries_after, scope=scope, after=path, page=_ROWS_A_PIECE)):
+        query = partial(
+            rows.replaced_versions, entries=[entry for entry, _ in page], before_ms=before_ms, page=_ROWS_A_PIECE
+        )
+        while replaced := await database.read(query):
+            await database.write(partial(_drop_replaced, ids=replaced), Durability.NORMAL, {lock})
+        path = page[-1][1]
+
+
+def _drop_replaced(tx: Transaction, ids: list[int]) -> None:
+    rows.drop_replaced(tx.connection, ids)
+
+
+async def sweep_blocks(database: Database, project_id: int, project: str) -> None:
+    """Delete a project's unused blocks, in many short transactions."""
+    start_ms = await database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
+    used: set[int] = set()
+    latest: dict[int, int] = {}
+    for run_id in await database.read(partial(rows.all_runs, project_id=project_id)):
+        for turn, layout in await database.read(partial(rows.layouts_since, run_id=run_id, turn=0)):
+            used |= own_blocks(layout)
+            latest[run_id] = max(turn, latest.get(run_id, 0))
+    sweep = partial(_sweep, project_id=project_id, since_ms=start_ms - _MARGIN_MS, used=used, latest=latest)
+    after: str | None = ""
+    while after is not None:
+        after = await database.write(partial(sweep, after=after), Durability.NORMAL, {packets_lock(project)})
+
+
+def _sweep(
+    tx: Transaction, project_id: int, since_ms: int, used: set[int], latest: dict[int, int], after: str
+) -> str | None:
+    """Delete some; returns the digest to continue after, None at the end."""
+    for run_id in rows.active_runs(tx.connection, project_id, since_ms):
+        for _, layout in rows.layouts_since(tx.connection, run_id, latest.get(run_id, 0)):
+            used |= own_blocks(layout)
+    page = rows.blocks_after(tx.connection, project_id, after, _ROWS_A_PIECE)
+    rows.drop_blocks(tx.connection, [block for _, block in page if block not in used])
+    return page[-1][0] if page else None
 
 
 def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:

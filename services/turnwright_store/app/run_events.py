@@ -10,7 +10,7 @@ from turnwright_core.entries import EntryWrite
 from turnwright_core.events import RunEvent, event_write
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead
-from turnwright_store.sql.views import find_shown
+from turnwright_store.sql.views import find_entry_rows
 
 
 def turn_of_cause(run: RunHead, *, is_owners: bool) -> int:
@@ -29,7 +29,7 @@ def free_path(tx: Transaction, run: RunHead, path: str) -> str:
     first = 1
     while True:
         candidates = [path if number == 1 else f"{path}+{number}" for number in range(first, first + _CANDIDATES)]
-        shown = find_shown(tx.connection, run.id, candidates)
+        shown = find_entry_rows(tx.connection, run.id, candidates)
         free = next((candidate for candidate in candidates if candidate not in shown), None)
         if free:
             return free

@@ -24,10 +24,10 @@ from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
 from turnwright_store.sql.search import TEXT_BYTES_MAX, Document, IndexPosition, SearchHit, StaleIndex
 
-PIECE_ENTRIES_MAX: Final = 64
+BATCH_ENTRIES_MAX: Final = 64
 """Entries that one round indexes at most."""
 
-PIECE_BYTES_MAX: Final = 512 * 1024
+BATCH_BYTES_MAX: Final = 512 * 1024
 """Bytes of text after which a round ends, so that the writer is not blocked for long."""
 
 _LAST_ENTRY: Final = 2**62
@@ -40,25 +40,25 @@ class IndexBatch(Struct, frozen=True):
     documents: list[Document]
     reached: int
     """Revision up to which everything is indexed after it."""
-    place: IndexPosition | None
+    next: IndexPosition | None
     """Where the next batch begins; None: there is none."""
 
 
-def read_batch(connection: Connection, last: int, places: dict[int, IndexPosition]) -> IndexBatch | None:
+def read_batch(connection: Connection, last: int, positions: dict[int, IndexPosition]) -> IndexBatch | None:
     """The next batch, of the next project after `last` that has one."""
     behind = rows.next_stale_index(connection, last)
     if behind is None:
         return None
-    begin = max(places.get(behind.scope, (0, 0)), (behind.mark, _LAST_ENTRY))
-    heads = rows.heads_after(connection, behind.scope, begin, PIECE_ENTRIES_MAX)
+    begin = max(positions.get(behind.scope, (0, 0)), (behind.mark, _LAST_ENTRY))
+    heads = rows.heads_after(connection, behind.scope, begin, BATCH_ENTRIES_MAX)
     documents: list[Document] = []
     total = 0
     for head in heads:
         total += min(head.body_size_bytes, TEXT_BYTES_MAX)
-        if documents and total > PIECE_BYTES_MAX:
+        if documents and total > BATCH_BYTES_MAX:
             break
         documents.append(rows.read_document(connection, head))
-    if len(heads) < PIECE_ENTRIES_MAX and len(documents) == len(heads):
+    if len(heads) < BATCH_ENTRIES_MAX and len(documents) == len(heads):
         return IndexBatch(behind, documents, behind.revision, None)
     end = documents[-1].head
     return IndexBatch(behind, documents, end.revision - 1, (end.revision, end.entry))
@@ -68,10 +68,6 @@ def write_batch(tx: Transaction, batch: IndexBatch) -> None:
     """Add a batch to the index; entries that were written meanwhile come with a later one."""
     rows.put_documents(tx.connection, batch.behind.scope, rows.still_heads(tx.connection, batch.documents))
     rows.advance_watermark(tx.connection, batch.behind.scope, batch.reached)
-
-
-def _reset_index(tx: Transaction) -> None:
-    rows.reset_index(tx.connection)
 
 
 class Indexer:
@@ -86,16 +82,16 @@ class Indexer:
     async def step(self) -> bool:
         """Index a batch of the next project; returns whether there was one."""
         if not self._is_checked and await self._database.read(rows.is_outdated):
-            await self._database.write(_reset_index, Durability.NORMAL, set())
+            await self._database.write(lambda tx: rows.reset_index(tx.connection), Durability.NORMAL, set())
         self._is_checked = True
-        batch = await self._database.read(partial(read_batch, last=self._last, places=self._places))
+        batch = await self._database.read(partial(read_batch, last=self._last, positions=self._places))
         if batch is None:
             return False
         behind = batch.behind
         await self._database.write(partial(write_batch, batch=batch), Durability.NORMAL, {project_lock(behind.name)})
         self._last = behind.project
-        if batch.place:
-            self._places[behind.scope] = batch.place
+        if batch.next:
+            self._places[behind.scope] = batch.next
         else:
             self._places.pop(behind.scope, None)
         return True

@@ -24,7 +24,6 @@ from turnwright_core.session_queue import DRAFT
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
-from turnwright_store.app.command_kinds import kind_of, preview_of
 from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of
 from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
@@ -45,6 +44,8 @@ from turnwright_store.app.session_commands import (
     TruncateMessages,
     UpdateMessage,
     UserMessage,
+    kind_of,
+    preview_of,
 )
 from turnwright_store.app.waiting_edits import add_waiting
 from turnwright_store.domain.names import RunRef
@@ -56,7 +57,7 @@ from turnwright_store.domain.user_content import user_content
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.sessions import waiting_commands
-from turnwright_store.sql.views import find_shown
+from turnwright_store.sql.views import find_entry_rows
 
 DRAFT_BYTES_MAX: Final = 64 * 1024
 """Longest draft, in bytes."""
@@ -275,7 +276,7 @@ def _open_calls(at: _Session) -> dict[str, str]:
 
 
 def _set_draft(command: SetDraft, at: _Session) -> None:
-    shown = DRAFT in find_shown(at.tx.connection, at.row.id, [DRAFT])
+    shown = DRAFT in find_entry_rows(at.tx.connection, at.row.id, [DRAFT])
     if command.text is None:
         if shown:
             _write(at, EntryWrite(DRAFT, RemoveEntry(), Tier.SYSTEM))

@@ -23,16 +23,15 @@ from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
 from turnwright_store.app import commands, ledger
 from turnwright_store.app.apply_writes import WriteResult, written_paths
-from turnwright_store.app.commit_delta import publish
+from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.proposals import Resolution, resolve_proposal
-from turnwright_store.app.view_change import view_change
 from turnwright_store.domain.checks import check_attributes, check_path, check_revision
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_writer, writer_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead, find_run, get_run, get_run_head
-from turnwright_store.sql.views import EntryRow, find_shown
+from turnwright_store.sql.views import EntryRow, find_entry_rows
 
 _RUN: Final = "run://"
 _DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
@@ -91,7 +90,7 @@ def _steered(tx: Transaction, address: RunRef, writes: Sequence[EntryWrite]) -> 
     """The views of the paths that may steer the run; most requests have none."""
     paths = [write.path for write in writes if scheme_of(write.path) == "run" or _decides(write)]
     run = find_run(tx.connection, address.project, address.run) if paths else None
-    return find_shown(tx.connection, run.id, list(dict.fromkeys(paths))) if run else {}
+    return find_entry_rows(tx.connection, run.id, list(dict.fromkeys(paths))) if run else {}
 
 
 def _decides(write: EntryWrite) -> bool:

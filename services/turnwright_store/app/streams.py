@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import IntEnum
-from itertools import count
 from math import isfinite
 from typing import Any, Final
 
@@ -45,23 +44,21 @@ from turnwright_core.streams import (
 )
 from turnwright_core.text import slugify
 from turnwright_store.app.apply_writes import apply_writes, check_writes
-from turnwright_store.app.run_events import new_event, turn_of_cause
+from turnwright_store.app.run_events import free_path, new_event, turn_of_cause
+from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, Wanted, find_shown, list_shown, load_entries
+from turnwright_store.sql.views import EntryRow, find_entry, find_entry_row, list_entry_rows
 
 TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
-RECORDS_LOOKED_AT: Final = 64
-"""Record paths to check at a time, to find a free one."""
 
 CHANNEL_PATHS_MAX: Final = 1000
 """Paths below a record to scan for its channels."""
 
 
-class End(IntEnum):
+class EndKind(IntEnum):
     """How a stream ends; numbered as in the contract."""
 
     COMPLETED = 1
@@ -78,7 +75,7 @@ class Channel(Struct, frozen=True):
     state: State
 
 
-class Opening(Struct, frozen=True):
+class NewStream(Struct, frozen=True):
     """A stream to open."""
 
     tool: str
@@ -87,7 +84,7 @@ class Opening(Struct, frozen=True):
     producer: str
 
 
-class StreamPiece(Struct, frozen=True):
+class StreamAppend(Struct, frozen=True):
     """Text to append to a channel."""
 
     path: str
@@ -101,7 +98,7 @@ class StreamEnd(Struct, frozen=True):
     """How to end a stream. `producer` is the caller."""
 
     path: str
-    end: End
+    end: EndKind
     producer: str
     exit_code: int | None = None
     duration_s: float | None = None
@@ -114,20 +111,19 @@ class StreamEnd(Struct, frozen=True):
 
 
 def open_stream(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, opening: Opening
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, opening: NewStream
 ) -> tuple[str, list[Channel], RunHead]:
     """Write the record of a stream and its channels; returns the record's path, the channels, the run."""
-    check_min_tier(caller, Tier.PLUGIN, "OpenStream")
     numbers = _check_opening(rules, opening)
     run = get_run_head(tx.connection, address.project, address.run)
-    path = _free_record(tx, run, f"log://turn_{run.turn}/{opening.tool}/{slugify(opening.target) or 'stream'}")
-    writes = [_opened_record(path, opening, numbers)]
-    writes += [_opened_channel(path, number, opening.target, opening.producer) for number in numbers]
+    path = free_path(tx, run, f"log://turn_{run.turn}/{opening.tool}/{slugify(opening.target) or 'stream'}")
+    writes = [_record_write(path, opening, numbers)]
+    writes += [_channel_write(path, number, opening.target, opening.producer) for number in numbers]
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     return path, [Channel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
 
 
-def _check_opening(rules: StoreRules, opening: Opening) -> list[int]:
+def _check_opening(rules: StoreRules, opening: NewStream) -> list[int]:
     if not TOOL.fullmatch(opening.tool):
         raise invalid("tool", f"tool must match {TOOL.pattern}; it is {opening.tool!r}.")
     scheme = rules.schemes.get(opening.tool)
@@ -154,17 +150,7 @@ def _checked_number(number: int) -> int:
     return number
 
 
-def _free_record(tx: Transaction, run: RunHead, path: str) -> str:
-    for start in count(1, RECORDS_LOOKED_AT):
-        numbers = range(start, start + RECORDS_LOOKED_AT)
-        paths = [path if number == 1 else f"{path}+{number}" for number in numbers]
-        taken = find_shown(tx.connection, run.id, paths)
-        if free := [one for one in paths if one not in taken]:
-            return free[0]
-    raise AssertionError("unreachable")
-
-
-def _opened_record(path: str, opening: Opening, numbers: Sequence[int]) -> EntryWrite:
+def _record_write(path: str, opening: NewStream, numbers: Sequence[int]) -> EntryWrite:
     output = ", ".join(channel_path(path, number) for number in numbers)
     attributes = {"tool": opening.tool, "target": opening.target, PRODUCER: opening.producer}
     body = f"started '{opening.target}', Output: {output}"
@@ -172,7 +158,7 @@ def _opened_record(path: str, opening: Opening, numbers: Sequence[int]) -> Entry
     return EntryWrite(path, change, Tier.PLUGIN)
 
 
-def _opened_channel(path: str, number: int, target: str, producer: str, text: str = "") -> EntryWrite:
+def _channel_write(path: str, number: int, target: str, producer: str, text: str = "") -> EntryWrite:
     summary = " ".join(target.split())[:SUMMARY_CHARS_MAX]
     attributes = to_attributes_json({"command": target, "channel": number, "summary": summary, PRODUCER: producer})
     change = SetEntry(text, attributes, visibility=Visibility.SUMMARIZED, state=State.STREAMING)
@@ -183,34 +169,35 @@ def _opened_channel(path: str, number: int, target: str, producer: str, text: st
 
 
 def append_stream(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, piece: StreamPiece
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, piece: StreamAppend
 ) -> tuple[Channel, RunHead]:
     """Append to a channel; idempotent if the offset is given."""
-    check_min_tier(caller, Tier.PLUGIN, "AppendStream")
     _checked_number(piece.channel)
     _check_producer(piece.producer)
     run = get_run_head(tx.connection, address.project, address.run)
     record = _record(tx, run, piece.path)
     _check_is_producer(record, piece.producer)
     path = channel_path(piece.path, piece.channel)
-    if path in find_shown(tx.connection, run.id, [path]):
+    if find_entry_row(tx.connection, run.id, path):
         write = EntryWrite(path, AppendEntry(piece.text, piece.offset), Tier.PLUGIN)
     else:
-        write = _another_channel(tx, run, record, piece)
+        write = _new_channel(tx, run, record, piece)
     run = apply_writes(tx, rules, run, check_writes(rules, caller, [write]), caller.principal).run
-    shown = find_shown(tx.connection, run.id, [path])[path]
+    shown = find_entry_row(tx.connection, run.id, path)
+    assert shown, "it was written"
     return _channel(shown), run
 
 
-def _another_channel(tx: Transaction, run: RunHead, record: Entry, piece: StreamPiece) -> EntryWrite:
+def _new_channel(tx: Transaction, run: RunHead, record: Entry, piece: StreamAppend) -> EntryWrite:
     channels = list_channels(tx, run, piece.path)
     check_count("channels", len(channels) + 1, CHANNELS_MAX)
     if not any(channel.state is State.STREAMING for channel in channels):
-        raise _ended(piece.path, record.state)
+        message = f"The stream {piece.path} has ended: open another one."
+        raise transition_forbidden(piece.path, record.state.name.lower(), "streaming", message)
     if piece.offset:
         message = f"Channel {piece.channel} of {piece.path} has nothing yet: append from 0."
         raise fault(Reason.REVISION_CONFLICT, message, path=piece.path, expected=piece.offset, actual=0)
-    return _opened_channel(
+    return _channel_write(
         piece.path, piece.channel, str(record.attributes.get("target", "")), piece.producer, piece.text
     )
 
@@ -218,10 +205,10 @@ def _another_channel(tx: Transaction, run: RunHead, record: Entry, piece: Stream
 def _record(tx: Transaction, run: RunHead, path: str) -> Entry:
     if not is_record(path):
         raise invalid("path", f"{path!r} is not the record of a stream: use log://turn_N/{{tool}}/{{slug}}.")
-    shown = find_shown(tx.connection, run.id, [path]).get(path)
-    if shown is None:
+    record = find_entry(tx.connection, run, path, bodies=False)
+    if record is None:
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no record {path} in {run.alias}.", path=path)
-    return load_entries(tx.connection, run, [shown], Wanted(bodies=False))[0]
+    return record
 
 
 def _check_is_producer(record: Entry, producer: str) -> None:
@@ -230,24 +217,22 @@ def _check_is_producer(record: Entry, producer: str) -> None:
         return
     whose = of or "the owner of the run"
     message = f"{record.path} is produced by {whose}, not by {producer}; it can only be cancelled."
-    raise fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": "foreign", "to": "streaming", "object": record.path})
-
-
-def _ended(path: str, state: State) -> Exception:
-    values = {"from": state.name.lower(), "to": "streaming", "object": path}
-    return fault(Reason.TRANSITION_FORBIDDEN, f"The stream {path} has ended: open another one.", **values)
+    raise transition_forbidden(record.path, "foreign", "streaming", message)
 
 
 def list_channels(tx: Transaction, run: RunHead, path: str) -> list[Channel]:
     """The channels of a record, in path order."""
-    shown = list_shown(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
-    return [_channel(one) for one in shown if _is_channel_of(one, path)]
+    return list(map(_channel, _channel_views(tx, run, path)))
 
 
 def open_channels(tx: Transaction, run: RunHead, path: str) -> list[EntryRow]:
     """The views of a record's channels that have not ended."""
-    shown = list_shown(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
-    return [one for one in shown if _is_channel_of(one, path) and one.state == State.STREAMING]
+    return [one for one in _channel_views(tx, run, path) if one.state == State.STREAMING]
+
+
+def _channel_views(tx: Transaction, run: RunHead, path: str) -> list[EntryRow]:
+    shown = list_entry_rows(tx.connection, run.id, f"{channel_base(path)}_", "", CHANNEL_PATHS_MAX)
+    return [one for one in shown if _is_channel_of(one, path)]
 
 
 def _is_channel_of(shown: EntryRow, path: str) -> bool:
@@ -267,25 +252,24 @@ def end_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, ending: StreamEnd
 ) -> tuple[list[Channel], RunHead]:
     """End the open channels of a stream, and write its record with the figures unless the run's owner does."""
-    check_min_tier(caller, Tier.PLUGIN, "EndStream")
     _check_ending(ending)
     run = get_run_head(tx.connection, address.project, address.run)
     record = _record(tx, run, ending.path)
-    if ending.end is not End.CANCELLED:
+    if ending.end is not EndKind.CANCELLED:
         _check_is_producer(record, ending.producer)
-    return ended(tx, rules, caller, run, record, ending)
+    return end_channels(tx, rules, caller, run, record, ending)
 
 
 def _check_ending(ending: StreamEnd) -> None:
     _check_producer(ending.producer)
     check_chars("reason", ending.reason, REASON_CHARS_MAX)
-    if ending.exit_code is not None and ending.end is not End.COMPLETED:
+    if ending.exit_code is not None and ending.end is not EndKind.COMPLETED:
         raise invalid("exit_code", "exit_code can only be set when completing a stream.")
     if ending.duration_s is not None and not (isfinite(ending.duration_s) and ending.duration_s >= 0):
         raise invalid("duration_s", f"duration_s must be 0 or more seconds; it is {ending.duration_s}.")
 
 
-def ended(
+def end_channels(
     tx: Transaction, rules: StoreRules, caller: Caller, run: RunHead, record: Entry, ending: StreamEnd
 ) -> tuple[list[Channel], RunHead]:
     """End what is open of a stream; does nothing if nothing is."""
@@ -294,9 +278,9 @@ def ended(
     if not still_open:
         return [], run
     state, outcome = _result(ending)
-    writes = [_closed(channel, state, outcome) for channel in still_open]
+    writes = [_channel_end(channel, state, outcome) for channel in still_open]
     if PRODUCER in record.attributes:
-        writes.append(_final_record(record, channels, ending, state, outcome))
+        writes.append(_final_record_write(record, channels, ending, state, outcome))
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     if PRODUCER in record.attributes:
         event = new_event(tx, run, turn_of_cause(run, is_owners=False), _completed(record, channels, ending, outcome))
@@ -306,21 +290,21 @@ def ended(
 
 
 def _result(ending: StreamEnd) -> tuple[State, str]:
-    if ending.end is End.COMPLETED and ending.exit_code:
+    if ending.end is EndKind.COMPLETED and ending.exit_code:
         return State.FAILED, f"exit_{ending.exit_code}:500"
-    if ending.end is End.COMPLETED:
+    if ending.end is EndKind.COMPLETED:
         return State.RESOLVED, ""
-    return State.CANCELLED, ending.outcome or (CANCELLED if ending.end is End.CANCELLED else "aborted:499")
+    return State.CANCELLED, ending.outcome or (CANCELLED if ending.end is EndKind.CANCELLED else "aborted:499")
 
 
-def _closed(channel: Channel, state: State, outcome: str) -> EntryWrite:
+def _channel_end(channel: Channel, state: State, outcome: str) -> EntryWrite:
     """The end of a channel; one with output of a failed command becomes visible, so that the model reads the reason."""
     is_shown = state is State.FAILED and channel.body_size_bytes
     visibility = Visibility.VISIBLE if is_shown else Visibility.UNSPECIFIED
     return EntryWrite(channel.path, SetEntry(visibility=visibility, state=state, outcome=outcome), Tier.PLUGIN)
 
 
-def _final_record(
+def _final_record_write(
     record: Entry, channels: Sequence[Channel], ending: StreamEnd, state: State, outcome: str
 ) -> EntryWrite:
     """The record with exit code, duration and sizes, or the reason (RU176)."""
@@ -340,7 +324,7 @@ def _final_record(
 def _completed(record: Entry, channels: Sequence[Channel], ending: StreamEnd, outcome: str) -> RunEvent:
     """The event about the end of a process that no turn waits for: the model reads it in its next turn (RE07)."""
     tool, target = str(record.attributes.get("tool", "")), str(record.attributes.get("target", ""))
-    status = "exited" if ending.end is End.COMPLETED else outcome.partition(":")[0]
+    status = "exited" if ending.end is EndKind.COMPLETED else outcome.partition(":")[0]
     payload = {
         "path": record.path,
         "tool": tool,
@@ -357,7 +341,7 @@ def _completed(record: Entry, channels: Sequence[Channel], ending: StreamEnd, ou
 
 
 def _verb(ending: StreamEnd, outcome: str) -> str:
-    return "ran" if ending.end is End.COMPLETED else outcome.partition(":")[0].replace("_", " ")
+    return "ran" if ending.end is EndKind.COMPLETED else outcome.partition(":")[0].replace("_", " ")
 
 
 def _how(ending: StreamEnd) -> str:

@@ -9,13 +9,12 @@ from functools import partial
 from typing import Final
 
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.app.run_revision import bump_revision
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.ports import Connection, Database, Durability, Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import work as work_rows
-from turnwright_store.sql.runs import find_run, write_run
+from turnwright_store.sql.runs import bump_revision, find_run, write_run
 
 RUNS_MAX: Final = 50
 """Runs that one round marks at most."""

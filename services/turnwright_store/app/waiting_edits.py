@@ -1,8 +1,8 @@
-"""Queued edits of messages, stored as entries of the run.
+"""The queue of a run: loops, and edits of messages, which are stored as entries of the run.
 
 An edit has a place between the loops of the queue. It is carried out in the transaction that ends the loop before it,
 so that no other work comes between. If it has become impossible, because its message is gone, an event says so, and the
-loop that it brought is cancelled. Source: rows RS07, RS08, RC11; decision C48.
+loop that it brought is cancelled. Source: rows RS07, RS08, RC11, RC12; decision C48.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 from msgspec import Struct, json
 from msgspec.structs import replace
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import (
     Entry,
     EntryWrite,
@@ -22,25 +23,32 @@ from turnwright_core.entries import (
     Visibility,
     to_attributes_json,
 )
-from turnwright_core.errors import TurnwrightError
-from turnwright_core.runs import ABORTED, QUEUED, Loop
-from turnwright_core.session_queue import EDIT_SCHEME, QueuedEdit
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.kit.auth import Caller
+from turnwright_core.runs import ABORTED, QUEUED, Loop, Run
+from turnwright_core.session_queue import (
+    EDIT_SCHEME,
+    QUEUE_LISTED_MAX,
+    QueuedCommand,
+    QueuedEdit,
+    merge_queue,
+    queued_loop,
+)
 from turnwright_store.app import message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import Edit, apply_edit
-from turnwright_store.app.run_revision import bump_revision
+from turnwright_store.app.registry import with_origin
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops as loop_rows
-from turnwright_store.sql.runs import RunHead, RunRow, get_run, write_run
-from turnwright_store.sql.views import EntryRow, Wanted, list_shown, load_entries
+from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, write_run
+from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows, load_entries
 
 PREFIX: Final = f"{EDIT_SCHEME}://"
 
 CANCELLED: Final = "cancelled"
 """Reason of a loop that was taken out of the queue."""
-
-_PAGE: Final = 1000
 
 
 class WaitingEdit(Struct, frozen=True):
@@ -85,7 +93,7 @@ def count_waiting(connection: Connection, run: RunHead) -> int:
 
 
 def _shown(connection: Connection, run_id: int) -> list[EntryRow]:
-    return list_shown(connection, run_id, PREFIX, "", _PAGE)
+    return all_entry_rows(connection, run_id, PREFIX)
 
 
 def apply_waiting_edits(tx: Transaction, rules: StoreRules, run: RunRow, ended: int) -> RunRow | None:
@@ -128,3 +136,49 @@ def cancel_loop(tx: Transaction, run: RunRow, sequence: int, command_id: str = "
     cancelled = replace(run.run, loop=shown, loops_queued=run.run.loops_queued - 1)
     write_run(tx.connection, replace(run, run=cancelled), run.revision_run, tx.now_ms)
     return loop
+
+
+# ---- The queue of a run: loops and edits
+
+
+def list_commands(connection: Connection, address: RunRef) -> list[QueuedCommand]:
+    """What waits, the next one first."""
+    run = get_run(connection, address.project, address.run)
+    loops = loop_rows.list_queued(connection, run.id, QUEUE_LISTED_MAX)
+    queued = {loop.sequence: queued_loop(loop) for loop in loops}
+    return merge_queue(queued, [one.queued for one in waiting_edits(connection, run)])
+
+
+def cancel_command(
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command_id: str, loop: int
+) -> Run:
+    """Take a command out of the queue, by its id or by its loop. Raises ENTRY_NOT_FOUND where it does not wait."""
+    if not (command_id or loop):
+        raise invalid("command_id", "Say which command: its command_id, or its loop.")
+    run = get_run(tx.connection, address.project, address.run)
+    edits = waiting_edits(tx.connection, run)
+    edit = next((one for one in edits if _is(one, command_id, loop, caller)), None)
+    if edit:
+        loop = edit.queued.loop
+        drop_waiting(tx, rules, run, edit)
+        run = get_run(tx.connection, address.project, address.run)
+    cancelled = cancel_loop(tx, run, loop, command_id) if loop else None
+    if not (edit or cancelled):
+        message = f"No command {command_id or loop!r} waits in {address.run}: it may have begun."
+        raise fault(Reason.ENTRY_NOT_FOUND, message, path=command_id or str(loop))
+    _go_on(tx, rules, get_run(tx.connection, address.project, address.run))
+    return with_origin(tx.connection, get_run(tx.connection, address.project, address.run))
+
+
+def _is(edit: WaitingEdit, command_id: str, loop: int, caller: Caller) -> bool:
+    if command_id:
+        return edit.queued.command_id == command_id and edit.queued.principal == caller.principal
+    return bool(loop) and edit.queued.loop == loop
+
+
+def _go_on(tx: Transaction, rules: StoreRules, run: RunRow) -> None:
+    """Carry out the edits that wait for nothing any more."""
+    if run.loop_active:
+        return
+    queued = loop_rows.next_queued(tx.connection, run.id)
+    apply_waiting_edits(tx, rules, run, queued.sequence - 1 if queued else run.loops)

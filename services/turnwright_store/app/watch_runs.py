@@ -25,10 +25,11 @@ from turnwright_store.app.registry import with_origin
 from turnwright_store.ports import ANY_SCOPE, Connection, Database
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import RunMark
+from turnwright_store.sql.entries import batched
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import RunRow
 
-RUNS_A_PIECE: Final = 100
+RUNS_PER_PAGE: Final = 100
 """Runs to read at a time; each has a prompt of at most 1 MiB."""
 
 PAUSE_S: Final = 0.05
@@ -105,7 +106,7 @@ async def _snapshot(database: Database, project_id: int, known: _Known) -> Async
     while True:
         found = await database.read(partial(_page, project_id=project_id, before=before))
         _mark_sent(known, found)
-        is_last = len(found) < RUNS_A_PIECE
+        is_last = len(found) < RUNS_PER_PAGE
         yield RunsChange([overview for _, overview in found], snapshot=True, snapshot_last=is_last)
         if is_last:
             return
@@ -113,7 +114,7 @@ async def _snapshot(database: Database, project_id: int, known: _Known) -> Async
 
 
 def _page(connection: Connection, project_id: int, before: int) -> list[tuple[RunRow, Overview]]:
-    found = rows.runs_before(connection, project_id, before, RUNS_A_PIECE)
+    found = rows.runs_before(connection, project_id, before, RUNS_PER_PAGE)
     return _with_proposals(connection, found)
 
 
@@ -149,18 +150,14 @@ async def _changes(
     else:
         asked = set(woken_by if is_anew else woken_by - known.strangers)
     changes = []
-    for piece in _in_pieces(sorted(asked | running)):
-        found = await database.read(partial(_changed, project_id=project_id, scopes=piece))
-        change = _difference(known, piece, found)
+    for scopes in batched(sorted(asked | running), RUNS_PER_PAGE):
+        found = await database.read(partial(_changed, project_id=project_id, scopes=scopes))
+        change = _difference(known, scopes, found)
         if change.runs or change.removed:
             changes.append(change)
     if is_anew:
         known.strangers.clear()
     return changes
-
-
-def _in_pieces(scopes: Sequence[int]) -> list[Sequence[int]]:
-    return [scopes[at : at + RUNS_A_PIECE] for at in range(0, len(scopes), RUNS_A_PIECE)]
 
 
 def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> list[tuple[RunRow, Overview]]:

@@ -94,6 +94,11 @@ def check_revision(path: str, expected: int | None, actual: int) -> None:
         )
 
 
+def transition_forbidden(kind: str, source: object, target: object, message: str) -> Exception:
+    """The error for a transition that the state does not allow."""
+    return fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": source, "to": target, "object": kind})
+
+
 def check_record(record: bytes, bytes_max: int = RECORD_BYTES_MAX) -> None:
     """Refuse the record of a command that is too long."""
     if len(record) > bytes_max:

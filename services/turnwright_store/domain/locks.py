@@ -40,13 +40,13 @@ def request_lock(project: str, principal: str, method: str, request_id: str) -> 
     return f"request:{project}/{principal}/{method}/{request_id}"
 
 
-def paths_of(writes: Iterable[EntryWrite]) -> set[str]:
-    """Every path that writes touch: those that they name, and destinations of copies and moves."""
-    paths = set()
+def paths_of(writes: Iterable[EntryWrite]) -> list[str]:
+    """Every path that writes touch, in their order: those that they name, and destinations of copies and moves."""
+    paths = []
     for write in writes:
-        paths.add(write.path)
+        paths.append(write.path)
         if isinstance(write.change, (CopyEntry, MoveEntry)):
-            paths.add(write.change.to)
+            paths.append(write.change.to)
     return paths
 
 

@@ -1,4 +1,4 @@
-"""How runs are named, and generated names for callers that give none."""
+"""How runs and the records of their turns are named, and generated names for callers that give none."""
 
 from __future__ import annotations
 
@@ -48,3 +48,8 @@ def run_aliases(model: str, now_ms: int) -> Iterator[str]:
     yield base
     for again in count(2):
         yield f"{base}-{again}"
+
+
+def records_prefix(turn: int) -> str:
+    """The path prefix of a turn's records (RU075)."""
+    return f"log://turn_{turn}/"

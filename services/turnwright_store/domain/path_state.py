@@ -24,6 +24,7 @@ from msgspec import Struct, field
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
+from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.merge_patch import merge_attributes
 
@@ -185,7 +186,7 @@ class PathState(Struct):
         self.touched = True
         return True
 
-    def copied(self, visibility: Visibility, read_body: ReadBody) -> SetEntry:
+    def copy_write(self, visibility: Visibility, read_body: ReadBody) -> SetEntry:
         """A write that copies this entry. Raises ENTRY_NOT_FOUND if the run does not see it.
 
         A copy is resolved, whatever the state of its source, and has no command record.
@@ -313,20 +314,18 @@ class PathState(Struct):
         if view is None:
             raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to append to.", path=self.path)
         if view.state is not State.STREAMING:
-            raise fault(
-                Reason.TRANSITION_FORBIDDEN,
-                f"{self.path} is {view.state.name.lower()}; only a streaming entry can be appended to.",
-                **{"from": view.state.name.lower(), "to": "streaming", "object": self.path},
-            )
-        more = len(text.encode())
-        if self.body_size_bytes + more > self.limits.body_bytes_max:
-            raise over_limit("body", self.limits.body_bytes_max, self.body_size_bytes + more, "bytes")
+            state = view.state.name.lower()
+            message = f"{self.path} is {state}; only a streaming entry can be appended to."
+            raise transition_forbidden(self.path, state, "streaming", message)
+        added = len(text.encode())
+        if self.body_size_bytes + added > self.limits.body_bytes_max:
+            raise over_limit("body", self.limits.body_bytes_max, self.body_size_bytes + added, "bytes")
         if text and not self.draft and (self.home.shared or self.is_inherited):
             # Chunks of an inherited body would grow in the entry of another run, which may go on with it.
             self._draft(self.body(read_body), self.attributes, self.record, stamp.writer)
         if text:
             self.appended.append(text)
-            self.appended_bytes += more
+            self.appended_bytes += added
         self._see(stamp, view.visibility, view.state, view.outcome)
 
     def _draft(self, body: str, attributes: str, record: bytes, writer: Tier) -> None:

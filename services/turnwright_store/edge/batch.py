@@ -84,13 +84,7 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
     clock_ms = session.begin(batch)
     for job in batch:
         job.result, job.error, job.bumped, job.deltas = None, None, set(), {}
-        transaction = Transaction(
-            session.core,
-            clock_ms,
-            entry_ids=session.entry_ids,
-            try_lock=session.try_lock,
-            is_followed=session.is_followed,
-        )
+        transaction = Transaction(session.core, clock_ms, session.entry_ids, session.try_lock, session.is_followed)
         if len(batch) == 1:
             # A single request needs no savepoint: it can undo the whole transaction.
             job.result = job.work(transaction)

@@ -29,8 +29,8 @@ from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import is_behind, upgrade_to_head
 from turnwright_store.edge.sqlite_codes import driver_error, refuse_orphaned_wal, to_fault, unusable_error
 from turnwright_store.edge.thread import ThreadConnection
-from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import ANY_SCOPE, SQLITE, Durability, Query, Stats, Subscription, Work
+from turnwright_store.edge.wakeups import SubscribableDatabase
+from turnwright_store.ports import SQLITE, Durability, Query, Stats, Work
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ _WRITER_PRAGMAS: Final = (
 )
 
 
-class SqliteDatabase:
+class SqliteDatabase(SubscribableDatabase):
     """The database file of one store. Source: docs/adr/0003."""
 
     def __init__(
@@ -65,6 +65,7 @@ class SqliteDatabase:
 
         `mmap_mb`: MiB of the file that each connection maps into memory.
         """
+        super().__init__()
         # Resolve symbolic links: the lock and the write-ahead log are next to the file itself.
         self._path = path = Path(os.path.realpath(path))
         mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
@@ -72,7 +73,6 @@ class SqliteDatabase:
         self._reading = [
             ThreadConnection(SqliteLink(path, (*READER_PRAGMAS, mapped)), "store-reader") for _ in range(readers)
         ]
-        self._wakeups = Wakeups()
         self._writer = SqliteWriter(self._writing.link, clock_ms, self._wakeups.is_followed)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
         self._reads: ReadQueue[SqliteLink] = ReadQueue(queue_max)
@@ -148,9 +148,6 @@ class SqliteDatabase:
         self._health.note_error(error)
         self._health.raise_if_damaged()
         return to_fault(error)
-
-    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
-        return self._wakeups.subscribe(scopes, follows)
 
     def stats(self) -> Stats:
         statements = sum(connection.link.statements for connection in (self._writing, *self._reading))

@@ -20,13 +20,13 @@ from turnwright_store.edge.postgres_writer import PostgresWriter
 from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.thread import ThreadConnection
-from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import ANY_SCOPE, Durability, Query, Stats, Subscription, Work
+from turnwright_store.edge.wakeups import SubscribableDatabase
+from turnwright_store.ports import Durability, Query, Stats, Work
 
 T = TypeVar("T")
 
 
-class PostgresDatabase:
+class PostgresDatabase(SubscribableDatabase):
     """One replica's connections to the shared database."""
 
     def __init__(self, server: Server, *, queue_max: int, batch_max: int, readers: int, poll_s: float) -> None:
@@ -34,10 +34,10 @@ class PostgresDatabase:
 
         All watchers poll every `poll_s` seconds.
         """
+        super().__init__()
         self._links = Links(server)
         self._writing = ThreadConnection(PostgresLink(self._links), "store-writer")
         self._reading = [ThreadConnection(PostgresLink(self._links), "store-reader") for _ in range(readers)]
-        self._wakeups = Wakeups()
         self._writer = PostgresWriter(self._writing.link, self._wakeups.is_followed)
         self._listener = Listener(server, self._wakeups, lambda: self._writing.link.pid, poll_s)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
@@ -87,9 +87,6 @@ class PostgresDatabase:
 
     async def integrity_check(self) -> None:
         """Nothing, as above."""
-
-    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
-        return self._wakeups.subscribe(scopes, follows)
 
     def stats(self) -> Stats:
         statements = sum(connection.link.statements for connection in (self._writing, *self._reading))

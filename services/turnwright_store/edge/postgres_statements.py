@@ -30,12 +30,11 @@ from turnwright_store.edge.precompiled import StoredStatement
 from turnwright_store.edge.statements import (
     NO_VALUES,
     CompiledStatement,
-    CursorRows,
     DirectConnection,
     Statements,
     Values,
 )
-from turnwright_store.ports import POSTGRESQL
+from turnwright_store.ports import POSTGRESQL, Rows
 from turnwright_store.sql.entries import batched
 
 ROWS_A_STATEMENT: Final = 1000
@@ -159,29 +158,28 @@ class PostgresConnection(DirectConnection):
     """Replaces a SQLAlchemy connection for executing statements, which go through the pipeline."""
 
     dialect = POSTGRESQL
-    is_remote = True
 
     def __init__(self, statements: PostgresStatements, pipe: StatementPipeline) -> None:
         super().__init__(statements, lambda: None)
         self._texts = statements
         self._pipe = pipe
 
-    def execute(self, statement: Any, values: Values = NO_VALUES) -> CursorRows:
+    def execute(self, statement: Any, values: Values = NO_VALUES) -> Rows:
         compiled = self._texts.compiled(statement)
-        return CursorRows(self._send(compiled, compiled.arguments(values)), compiled.reads)
+        return Rows(self._send(compiled, compiled.arguments(values)), compiled.reads)
 
-    def prefetch(self, statement: Any, values: Values) -> CursorRows:
+    def prefetch(self, statement: Any, values: Values) -> Rows:
         """Send a query without waiting for its rows; an error is raised at the next wait."""
         compiled = self._texts.compiled(statement)
-        return CursorRows(self._send(compiled, compiled.arguments(values), waits=False), compiled.reads)
+        return Rows(self._send(compiled, compiled.arguments(values), waits=False), compiled.reads)
 
     def execute_many(self, statement: Any, values: Sequence[Values]) -> None:
         compiled = self._texts.compiled(statement)
         self._send_rows(compiled, map(compiled.arguments, values))
 
-    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> CursorRows:
+    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> Rows:
         compiled = self._texts.insertion(statement, columns)
-        return CursorRows(self._send_rows(compiled, map(compiled.written, rows)), compiled.reads)
+        return Rows(self._send_rows(compiled, map(compiled.written, rows)), compiled.reads)
 
     def _send_rows(self, compiled: CompiledStatement, rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
         """Send a statement for each of these rows; returns the rows of the answers."""

@@ -20,7 +20,7 @@ from turnwright_store.edge.postgres_link import PostgresLink
 from turnwright_store.edge.postgres_pipe import BIGINT, Array, PipelineResult, StatementPipeline
 from turnwright_store.edge.sqlstates import RecoveryAction, commit_unknown, recovery_of, to_fault
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Connection, no_followers
+from turnwright_store.ports import Connection
 
 CHANNEL: Final = "turnwright_changes"
 """Notification channel for changed scopes."""
@@ -71,7 +71,7 @@ def _clock_of(locked: PipelineResult) -> int:
 class PostgresWriter:
     """Commits batches. Used by the writer thread only; is the session of its own transactions."""
 
-    def __init__(self, link: PostgresLink, is_followed: Callable[[int], bool] = no_followers) -> None:
+    def __init__(self, link: PostgresLink, is_followed: Callable[[int], bool]) -> None:
         self.is_followed = is_followed
         self.transactions = 0
         self.requests = 0

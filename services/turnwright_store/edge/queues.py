@@ -117,7 +117,7 @@ class ReadQueue(Generic[L]):
         if inline and not self._idle.empty():
             reader = self._idle.get_nowait()
             try:
-                return reader.inline(function)
+                return function(reader.link)
             finally:
                 self._idle.put_nowait(reader)
         if self._waiting >= self._queue_max:

@@ -15,19 +15,19 @@ from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.connection import READER_PRAGMAS, SqliteLink
 from turnwright_store.edge.schema import is_behind
 from turnwright_store.edge.sqlite_codes import to_fault, unusable_error
-from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import ANY_SCOPE, SQLITE, Durability, Query, Stats, Subscription, Work
+from turnwright_store.edge.wakeups import SubscribableDatabase
+from turnwright_store.ports import SQLITE, Durability, Query, Stats, Work
 
 T = TypeVar("T")
 
 
-class ReadOnlyDatabase:
+class ReadOnlyDatabase(SubscribableDatabase):
     """A database file that is not written to."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = Path(os.path.realpath(path))
         self._link = SqliteLink(self._path, READER_PRAGMAS)
-        self._wakeups = Wakeups()
         self._is_open = False
 
     async def start(self) -> None:
@@ -65,10 +65,6 @@ class ReadOnlyDatabase:
             return self._link.snapshot(query)
         except sqlite3.Error as error:
             raise to_fault(error) from error.__cause__
-
-    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
-        """Never woken: this process commits nothing."""
-        return self._wakeups.subscribe(scopes, follows)
 
     def stats(self) -> Stats:
         return Stats(self._link.statements, 0, 0)

@@ -11,13 +11,12 @@ Source: architecture 12.2; docs/adr/0007, docs/adr/0049.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from turnwright_store.ports import SQLITE
+from turnwright_store.ports import SQLITE, Convert, Converters, Rows
 from turnwright_store.sql.lazy import Lazy, built, digest_of
 
 _LIST: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
@@ -26,10 +25,7 @@ _ROW: Final = re.compile(r"(?<= VALUES )(\(.*?\))(?= RETURNING |$)")
 ROWS_SPELLED_MAX: Final = 16
 """Maximum rows of a multi-row INSERT; each number of rows is another prepared statement."""
 
-Convert = Callable[[Any], Any]
 Values = Mapping[str, Any]
-Converters = tuple[tuple[int, Convert], ...]
-"""Which values of a row are converted, by position, and how."""
 
 NO_VALUES: Final[Values] = {}
 
@@ -102,71 +98,6 @@ def _each(write: Convert) -> Convert:
     return lambda values: [write(value) for value in values]
 
 
-class CursorRows:
-    """The rows of one statement, as tuples. The part of SQLAlchemy's Result that the store uses."""
-
-    __slots__ = ("_cursor", "_reads")
-
-    def __init__(self, cursor: Any, reads: Converters) -> None:
-        """Of a cursor that has executed, or of rows that were fetched."""
-        self._cursor = cursor
-        self._reads = reads
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return map(self._converted, self._cursor) if self._reads else iter(self._cursor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
-    ) -> None:
-        self._cursor.close()
-
-    def _converted(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        values = list(row)
-        for place, read in self._reads:
-            if values[place] is not None:
-                values[place] = read(values[place])
-        return tuple(values)
-
-    def all(self) -> list[tuple[Any, ...]]:
-        return list(self)
-
-    def first(self) -> tuple[Any, ...] | None:
-        return next(iter(self), None)
-
-    def one_or_none(self) -> tuple[Any, ...] | None:
-        """The only row, if there is one. Raises AssertionError for more than one."""
-        found = list(self)
-        assert len(found) < 2, f"{len(found)} rows where one was expected"
-        return found[0] if found else None
-
-    def one(self) -> tuple[Any, ...]:
-        found = self.one_or_none()
-        if found is None:
-            raise LookupError("no row where one was expected")
-        return found
-
-    def scalar_one(self) -> Any:
-        return self.one()[0]
-
-    def scalar_one_or_none(self) -> Any:
-        found = self.one_or_none()
-        return found[0] if found else None
-
-    def scalar(self) -> Any:
-        found = self.first()
-        return found[0] if found else None
-
-    def scalars(self) -> Iterator[Any]:
-        return (row[0] for row in self)
-
-    @property
-    def rowcount(self) -> int:
-        return int(self._cursor.rowcount)
-
-
 class Statements:
     """The compiled statements of one kind of database; shared by its connections."""
 
@@ -178,16 +109,18 @@ class Statements:
         """`compiler` compiles for a dialect whose parameters go by position; `precompiled` finds one by its digest."""
         self._compile = compiler
         self._precompiled = precompiled
-        # The statement is kept too, so that its id is not reused.
-        self._compiled: dict[int, tuple[Any, CompiledStatement]] = {}
+        self._compiled: dict[int, CompiledStatement] = {}
+        self._statements: list[Any] = []
+        """Those that were compiled, kept so that their ids are not reused."""
 
     def compiled(self, statement: Any) -> CompiledStatement:
-        found = self._compiled.get(id(statement))
-        if found is None:
+        try:
+            return self._compiled[id(statement)]
+        except KeyError:
             digest = digest_of(statement) if isinstance(statement, Lazy) else ""
-            compiled = self._precompiled(digest) or self._compile(built(statement))
-            found = self._compiled[id(statement)] = (statement, compiled)
-        return found[1]
+            found = self._compiled[id(statement)] = self._precompiled(digest) or self._compile(built(statement))
+            self._statements.append(statement)
+            return found
 
     def insertion(self, statement: Any, columns: tuple[str, ...]) -> CompiledStatement:
         """The compiled INSERT of rows of these columns."""
@@ -200,8 +133,6 @@ class DirectConnection:
     """Stands for a SQLAlchemy connection where statements are executed; `cursor` opens the driver's cursor."""
 
     dialect = SQLITE
-    is_remote = False
-    """Whether each answer that is waited for costs a trip."""
 
     def __init__(self, statements: Statements, cursor: Callable[[], Any]) -> None:
         self.executed = 0
@@ -209,7 +140,7 @@ class DirectConnection:
         self.cursor = cursor
         self._statements = statements
 
-    def execute(self, statement: Any, values: Values = NO_VALUES) -> CursorRows:
+    def execute(self, statement: Any, values: Values = NO_VALUES) -> Rows:
         compiled = self._statements.compiled(statement)
         sql, arguments = compiled.sql, compiled.arguments(values)
         if compiled.lists:
@@ -217,14 +148,14 @@ class DirectConnection:
         self.executed += 1
         cursor = self.cursor()
         cursor.execute(sql, arguments)
-        return CursorRows(cursor, compiled.reads)
+        return Rows(cursor, compiled.reads)
 
     def execute_many(self, statement: Any, values: Sequence[Values]) -> None:
         compiled = self._statements.compiled(statement)
         self.executed += 1
         self.cursor().executemany(compiled.sql, list(map(compiled.arguments, values)))
 
-    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> CursorRows:
+    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> Rows:
         compiled = self._statements.insertion(statement, columns)
         given = list(map(compiled.written, rows))
         self.executed += 1
@@ -233,7 +164,7 @@ class DirectConnection:
             cursor.execute(compiled.for_rows(len(given)), list(chain.from_iterable(given)))
         else:
             cursor.executemany(compiled.sql, given)
-        return CursorRows(cursor, compiled.reads)
+        return Rows(cursor, compiled.reads)
 
-    def prefetch(self, statement: Any, values: Values) -> CursorRows:
+    def prefetch(self, statement: Any, values: Values) -> Rows:
         return self.execute(statement, values)

@@ -81,10 +81,6 @@ class ThreadConnection(Generic[L]):
         self._calls.put(call)
         return await answer
 
-    def inline(self, function: Callable[[L], T]) -> T:
-        """Call a function with the link in the caller's thread. Only while the thread is idle."""
-        return function(self.link)
-
     def post(self, function: Callable[[L], None], done: Callable[[], None]) -> None:
         """Call a function in the thread, then `done` in the event loop. The function must not raise."""
         loop = asyncio.get_running_loop()

@@ -101,3 +101,13 @@ class Wakeups:
         for subscriptions in self._by_scope.values():
             for subscription in subscriptions:
                 subscription.notify((), missed=True)
+
+
+class SubscribableDatabase:
+    """The part of a database that wakes subscribers."""
+
+    def __init__(self) -> None:
+        self._wakeups = Wakeups()
+
+    def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> ScopeSubscription:
+        return self._wakeups.subscribe(scopes, follows)

@@ -21,7 +21,7 @@ from turnwright_core.kit.auth import Caller, check_deployment, current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_store.app.idempotency import ProtobufMessage, RequestKey, run_once, starts_no_run
+from turnwright_store.app.idempotency import RequestKey, run_once, starts_no_run
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
@@ -31,7 +31,7 @@ from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durab
 if TYPE_CHECKING:
     from turnwright_store.app.changes import Watches
 
-R = TypeVar("R", bound=ProtobufMessage)
+R = TypeVar("R")
 Q = TypeVar("Q")
 C = TypeVar("C", bound="Calls")
 Handler = Callable[[C, Q, Any], Awaitable[R]]
@@ -126,7 +126,7 @@ class Calls:
         if not getattr(request, "request_id", ""):
             return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
-        asked = cast("ProtobufMessage", _without_owner_fields(request))
+        asked = _without_owner_fields(request)
         return await self._database.write(
             lambda tx: run_once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
             durability,

@@ -1,26 +1,30 @@
-"""Rpcs of control.proto: aliases, settings and spending of runs, and the runs of a project as they change."""
+"""Rpcs that control runs: alias, settings, spending, schedules; fork and removal; packets; the runs of a project."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
 
-from turnwright.store.v1 import control_pb2
+from turnwright.store.v1 import control_pb2, read_pb2, registry_pb2, schedule_pb2
 from turnwright.types.v1 import run_pb2, settings_pb2
+from turnwright.types.v1 import schedule_pb2 as types_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.runs import CallStyle
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.codec import known
+from turnwright_core.wire.codec import codec, known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app import control
+from turnwright_store.app import control, forks, packets, retention, schedules
 from turnwright_store.app.watch_runs import RunsChange, follow_runs
 from turnwright_store.domain.permissions import check_min_tier
+from turnwright_store.domain.schedules import Schedule
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks
+
+_schedule_to_pb, _schedule_from_pb = codec(Schedule, types_pb2.Schedule)
 
 
 def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
@@ -37,7 +41,7 @@ def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
 
 
 class ControlRpcs(Calls):
-    """Rpcs of control.proto."""
+    """Rpcs of control.proto and schedule.proto, forks, removals and packets."""
 
     @mutation(locks=alias_locks)
     def RenameRun(
@@ -87,3 +91,53 @@ class ControlRpcs(Calls):
             snapshot_last=change.snapshot_last,
             send_time=time_to_pb(self._service.clock_ms()),
         )
+
+    @mutation(locks=alias_locks)
+    def ForkRun(
+        self, request: registry_pb2.ForkRunRequest, tx: Transaction, _caller: Caller
+    ) -> registry_pb2.ForkRunResponse:
+        child = forks.fork_run(tx, address_of(request), request.new_run, request.turn)
+        return registry_pb2.ForkRunResponse(run=wire.run_to_pb(child))
+
+    @mutation(locks=alias_locks)
+    def RemoveRun(
+        self, request: registry_pb2.RemoveRunRequest, tx: Transaction, _caller: Caller
+    ) -> registry_pb2.RemoveRunResponse:
+        retention.remove_run(tx, address_of(request))
+        return registry_pb2.RemoveRunResponse()
+
+    async def ReadPacket(
+        self, request: read_pb2.ReadPacketRequest, _context: Any
+    ) -> AsyncIterator[read_pb2.ReadPacketResponse]:
+        address = address_of(request)
+        held: read_pb2.ReadPacketResponse | None = None
+        async for part in packets.read_packet(self._database, address, request.turn):
+            if held:
+                yield held
+            held = read_pb2.ReadPacketResponse(
+                index=part.index, role=part.role, text=part.text, note=part.note, piece_chars=part.piece_chars
+            )
+        if held:
+            held.last = True
+            yield held
+
+    @mutation(locks=run_locks)
+    def SetSchedule(
+        self, request: schedule_pb2.SetScheduleRequest, tx: Transaction, _caller: Caller
+    ) -> schedule_pb2.SetScheduleResponse:
+        done = schedules.set_schedule(tx, address_of(request), _schedule_from_pb(request.schedule))
+        return schedule_pb2.SetScheduleResponse(schedule=_schedule_to_pb(done))
+
+    @mutation(locks=run_locks)
+    def RemoveSchedule(
+        self, request: schedule_pb2.RemoveScheduleRequest, tx: Transaction, _caller: Caller
+    ) -> schedule_pb2.RemoveScheduleResponse:
+        schedules.remove_schedule(tx, address_of(request), request.schedule_id)
+        return schedule_pb2.RemoveScheduleResponse()
+
+    @query
+    def ListSchedules(
+        self, request: schedule_pb2.ListSchedulesRequest, connection: Connection
+    ) -> schedule_pb2.ListSchedulesResponse:
+        found = schedules.list_schedules(connection, address_of(request))
+        return schedule_pb2.ListSchedulesResponse(schedules=map(_schedule_to_pb, found))

@@ -221,7 +221,7 @@ class LedgerRpcs(Calls):
     async def EndTurn(self, call: EndTurnCall, _context: Any) -> TurnEnded:
         end, caller = call.end, current_caller()
 
-        def work(tx: Transaction) -> ledger.EndedTurn:
+        def work(tx: Transaction) -> TurnEnded:
             tx.returns_view_change = call.return_view_change
             return ledger.end_turn(tx, self._rules, caller, address_of(call), call.epoch, end)
 
@@ -229,16 +229,8 @@ class LedgerRpcs(Calls):
         inline = call.weight_bytes <= INLINE_BYTES_MAX
         durability = Durability.FULL if end.turn or end.loop_end else Durability.NORMAL
         ended = await self._database.write(work, durability, locks, inline=inline)
-        return TurnEnded(
-            ended.run,
-            ended.loop,
-            ended.cursor,
-            ended.abort_requested,
-            ended.next,
-            self._service.newer_schemes(self._rules, call.schemes_version) if ended.next else None,
-            self._view_change(ended.view_change),
-            ended.released,
-        )
+        schemes = self._service.newer_schemes(self._rules, call.schemes_version) if ended.next else None
+        return replace(ended, schemes=schemes, view_change=self._view_change(ended.view_change))
 
     def _view_change(self, change: ViewChange | None) -> ViewChange | None:
         return replace(change, schemes_version=self._service.schemes_version(self._rules)) if change else None

@@ -1,4 +1,4 @@
-"""Reading and following a run's view."""
+"""Reading, searching and following a run's view."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from turnwright_store.app.history import At, PacketMoment
 from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
-from turnwright_store.rpc.calls import Calls, address_of, after_cursor
+from turnwright_store.app.search import search_entries
+from turnwright_store.ports import Connection
+from turnwright_store.rpc.calls import Calls, address_of, after_cursor, query
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 E = TypeVar("E", Visibility, State)
@@ -118,28 +120,38 @@ class ReadRpcs(Calls):
             spans=[span_of(one.lines) for one in got if one.lines],
         )
 
-    async def ListEntries(self, request: read_pb2.ListEntriesRequest, _context: Any) -> read_pb2.ListEntriesResponse:
-        query = partial(
-            list_entries,
-            rules=self._rules,
-            address=address_of(request),
-            query=_query_of(request),
-            check_time=time_limit(self._service.clock_s, self._rules.pattern_s_max),
-        )
-        found, token = await self._database.read(query)
+    @query
+    def ListEntries(self, request: read_pb2.ListEntriesRequest, connection: Connection) -> read_pb2.ListEntriesResponse:
+        rules, wanted = self._rules, _query_of(request)
+        check_time = time_limit(self._service.clock_s, rules.pattern_s_max)
+        found, token = list_entries(connection, rules, address_of(request), wanted, check_time)
         return read_pb2.ListEntriesResponse(entries=map(entry_wire.entry_to_pb, found), next_page_token=token)
 
-    async def ListEntryHistory(
-        self, request: read_pb2.ListEntryHistoryRequest, _context: Any
+    @query
+    def ListEntryHistory(
+        self, request: read_pb2.ListEntryHistoryRequest, connection: Connection
     ) -> read_pb2.ListEntryHistoryResponse:
-        query = HistoryQuery(request.path, not request.without_bodies, request.page_size, request.page_token)
-        address = address_of(request)
-        found, token = await self._database.read(partial(list_entry_history, address=address, query=query))
+        wanted = HistoryQuery(request.path, not request.without_bodies, request.page_size, request.page_token)
+        found, token = list_entry_history(connection, address_of(request), wanted)
         intervals = [
             read_pb2.EntryInterval(entry=entry_wire.entry_to_pb(one.entry), to_revision=one.to_revision)
             for one in found
         ]
         return read_pb2.ListEntryHistoryResponse(intervals=intervals, next_page_token=token)
+
+    @query
+    def SearchEntries(
+        self, request: read_pb2.SearchEntriesRequest, connection: Connection
+    ) -> read_pb2.SearchEntriesResponse:
+        found = search_entries(connection, request.project, request.query, list(request.schemes), request.limit)
+        return read_pb2.SearchEntriesResponse(
+            hits=[
+                read_pb2.SearchHit(path=hit.path, revision=hit.revision, score=hit.score, snippet=text)
+                for hit, text in found.hits
+            ],
+            indexed_revision=found.indexed_revision,
+            revision=found.revision,
+        )
 
     async def WatchChanges(self, call: WatchChangesCall, _context: Any) -> AsyncIterator[RunChanges]:
         changes = self._service.watches.changes(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import ledger_pb2, queue_pb2, registry_pb2
@@ -16,7 +15,7 @@ from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
 from turnwright_store.domain.locks import REGISTRY_LOCK
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, alias_locks, mutation, query
+from turnwright_store.rpc.calls import Calls, alias_locks, inline_query, mutation, query
 from turnwright_store.sql.registry import list_schemes
 
 
@@ -78,9 +77,9 @@ class RegistryRpcs(Calls):
         run = app.create_run(tx, request.project, request.run, settings)
         return registry_pb2.CreateRunResponse(run=wire.run_to_pb(run))
 
-    async def GetRun(self, request: registry_pb2.GetRunRequest, _context: Any) -> registry_pb2.GetRunResponse:
-        query = partial(app.get_run, project=request.project, alias=request.run)
-        run = await self._database.read(query, inline=True)
+    @inline_query
+    def GetRun(self, request: registry_pb2.GetRunRequest, connection: Connection) -> registry_pb2.GetRunResponse:
+        run = app.get_run(connection, request.project, request.run)
         schemes = self._service.newer_schemes(self._rules, request.schemes_version)
         return registry_pb2.GetRunResponse(run=wire.run_to_pb(run), schemes=schemes)
 

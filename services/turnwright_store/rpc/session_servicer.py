@@ -16,7 +16,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.messages import part_from_pb
 from turnwright_core.wire.session_queue import queued_command_to_pb
-from turnwright_store.app import command_queue, sessions
+from turnwright_store.app import sessions, waiting_edits
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.session_commands import (
     AbortSession,
@@ -127,7 +127,7 @@ class SessionRpcs(Calls):
     def ListCommands(
         self, request: session_pb2.ListCommandsRequest, connection: Connection
     ) -> session_pb2.ListCommandsResponse:
-        found = command_queue.list_commands(connection, address_of(request))
+        found = waiting_edits.list_commands(connection, address_of(request))
         return session_pb2.ListCommandsResponse(commands=map(queued_command_to_pb, found))
 
     @mutation(locks=run_locks)
@@ -140,7 +140,7 @@ class SessionRpcs(Calls):
             key = (request.project, caller.principal, "SubmitCommand", request.command_id)
             stored = find_answer(tx.connection, key)
             loop = session_pb2.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
-        run = command_queue.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)
+        run = waiting_edits.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)
         return session_pb2.CancelCommandResponse(run=wire.run_to_pb(run))
 
 

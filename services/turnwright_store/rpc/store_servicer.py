@@ -6,7 +6,6 @@ from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_store.rpc.change_servicer import ChangeRpcs
 from turnwright_store.rpc.control_servicer import ControlRpcs
-from turnwright_store.rpc.history_servicer import HistoryRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
 from turnwright_store.rpc.plan_servicer import PlanRpcs
@@ -14,8 +13,6 @@ from turnwright_store.rpc.proposal_servicer import ProposalRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.rules_servicer import RulesRpcs
-from turnwright_store.rpc.schedule_servicer import ScheduleRpcs
-from turnwright_store.rpc.search_servicer import SearchRpcs
 from turnwright_store.rpc.session_servicer import SessionRpcs
 from turnwright_store.rpc.stream_servicer import StreamRpcs
 
@@ -27,11 +24,8 @@ class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_c
     ChangeRpcs,
     ControlRpcs,
     LeaseRpcs,
-    HistoryRpcs,
     PlanRpcs,
     ProposalRpcs,
-    ScheduleRpcs,
-    SearchRpcs,
     SessionRpcs,
     StreamRpcs,
     ReadRpcs,

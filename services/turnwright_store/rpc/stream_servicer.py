@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final
 
 from turnwright.store.v1 import stream_pb2
@@ -16,10 +15,10 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_store.app import streams
 from turnwright_store.ports import Connection, Durability, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
+from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.streams import read_part
-from turnwright_store.sql.views import find_shown
+from turnwright_store.sql.views import find_entry_row
 
 PART_BYTES: Final = 64 * 1024
 """Bytes of a body that are read where the request does not say."""
@@ -38,7 +37,7 @@ class StreamRpcs(Calls):
     def OpenStream(
         self, request: stream_pb2.OpenStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.OpenStreamResponse:
-        opening = streams.Opening(request.tool, request.target, list(request.channels), request.producer)
+        opening = streams.NewStream(request.tool, request.target, list(request.channels), request.producer)
         path, channels, run = streams.open_stream(tx, self._rules, caller, address_of(request), opening)
         return stream_pb2.OpenStreamResponse(path=path, channels=_channels(channels), cursor=self._cursor(run))
 
@@ -47,7 +46,7 @@ class StreamRpcs(Calls):
         self, request: stream_pb2.AppendStreamRequest, tx: Transaction, caller: Caller
     ) -> stream_pb2.AppendStreamResponse:
         offset = request.offset if request.HasField("offset") else None
-        piece = streams.StreamPiece(request.path, request.channel, request.text, offset, request.producer)
+        piece = streams.StreamAppend(request.path, request.channel, request.text, offset, request.producer)
         channel, run = streams.append_stream(tx, self._rules, caller, address_of(request), piece)
         return stream_pb2.AppendStreamResponse(channel=_channels([channel])[0], cursor=self._cursor(run))
 
@@ -58,12 +57,23 @@ class StreamRpcs(Calls):
         channels, run = streams.end_stream(tx, self._rules, caller, address_of(request), _ending(request))
         return stream_pb2.EndStreamResponse(channels=_channels(channels), cursor=self._cursor(run))
 
-    async def ReadBody(self, request: stream_pb2.ReadBodyRequest, _context: Any) -> stream_pb2.ReadBodyResponse:
+    @query
+    def ReadBody(self, request: stream_pb2.ReadBodyRequest, connection: Connection) -> stream_pb2.ReadBodyResponse:
+        """A part of a body, cut at characters: from an offset on, or the last one."""
         if request.bytes_max > PART_BYTES_MAX:
             raise over_limit("bytes_max", PART_BYTES_MAX, request.bytes_max, "bytes")
         if request.HasField("offset") and request.offset < 0:
             raise invalid("offset", f"offset must be 0 or more bytes; it is {request.offset}.")
-        return await self._database.read(partial(_read_body, request=request))
+        run = get_run_head(connection, request.project, request.run)
+        shown = find_entry_row(connection, run.id, request.path)
+        if shown is None:
+            raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)
+        size, total = request.bytes_max or PART_BYTES, shown.body_size_bytes
+        begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
+        data = read_part(connection, shown, begin, min(begin + size, total))
+        torn = _torn(data)
+        text = data[torn:].decode(errors="ignore")
+        return stream_pb2.ReadBodyResponse(text=text, offset=begin + torn, body_size_bytes=total)
 
 
 def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChannel]:
@@ -80,7 +90,7 @@ def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChann
 
 def _ending(request: stream_pb2.EndStreamRequest) -> streams.StreamEnd:
     try:
-        end = streams.End(request.end)
+        end = streams.EndKind(request.end)
     except ValueError:
         raise invalid("end", "end must be completed, aborted or cancelled.") from None
     return streams.StreamEnd(
@@ -91,20 +101,6 @@ def _ending(request: stream_pb2.EndStreamRequest) -> streams.StreamEnd:
         request.duration_s if request.HasField("duration_s") else None,
         request.reason,
     )
-
-
-def _read_body(connection: Connection, request: stream_pb2.ReadBodyRequest) -> stream_pb2.ReadBodyResponse:
-    """A part of a body, cut at characters: from an offset on, or the last one."""
-    run = get_run_head(connection, request.project, request.run)
-    shown = find_shown(connection, run.id, [request.path]).get(request.path)
-    if shown is None:
-        raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)
-    size, total = request.bytes_max or PART_BYTES, shown.body_size_bytes
-    begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
-    data = read_part(connection, shown, begin, min(begin + size, total))
-    torn = _torn(data)
-    text = data[torn:].decode(errors="ignore")
-    return stream_pb2.ReadBodyResponse(text=text, offset=begin + torn, body_size_bytes=total)
 
 
 def _torn(data: bytes) -> int:

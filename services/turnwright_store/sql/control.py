@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
-from turnwright_core.entries import State
-from turnwright_core.runs import RunSettings
+from turnwright_core.runs import RunSettings, TurnResult
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import Text, and_, bindparam, cast, func, literal_column, or_, select, update
-from turnwright_store.sql.keys import number_in
+from turnwright_store.sql.inbox import IS_WAITING
 from turnwright_store.sql.lazy_tables import not_zero, runs, scopes, turns, views
 from turnwright_store.sql.runs import CONFIGURE, RUN, RunRow, run_of, setting_values
+from turnwright_store.sql.turns import RESULT
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(
     or_(
@@ -54,10 +53,9 @@ _OF_SCOPES: Final = RUN.where(
 _MARKS: Final = select(runs.c.scope_id, runs.c.revision).where(
     runs.c.project_id == bindparam("project"), runs.c.removed_ms == literal_column("0")
 )
-_IS_PROPOSED: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
 _PROPOSED: Final = (
     select(views.c.run_id, func.count())
-    .where(views.c.run_id.in_(bindparam("ids", expanding=True)), _IS_PROPOSED)
+    .where(views.c.run_id.in_(bindparam("ids", expanding=True)), IS_WAITING)
     .group_by(views.c.run_id)
 )
 _PROPOSED_OF_PROJECT: Final = (
@@ -65,7 +63,7 @@ _PROPOSED_OF_PROJECT: Final = (
     .select_from(views)
     .join(runs, runs.c.id == views.c.run_id)
     # An expression that no index offers: few rows wait, and runs may be many.
-    .where(runs.c.project_id + literal_column("0") == bindparam("project"), _IS_PROPOSED)
+    .where(runs.c.project_id + literal_column("0") == bindparam("project"), IS_WAITING)
     .group_by(runs.c.scope_id)
 )
 
@@ -89,41 +87,11 @@ def configure(connection: Connection, run_id: int, settings: RunSettings) -> Non
     connection.execute(CONFIGURE, {"run_is": run_id, **setting_values(settings)})
 
 
-class SpentTurn(Struct, frozen=True):
-    """What one turn has spent; tokens and price are None where its call has not ended."""
-
-    loop: int
-    tokens: int = 0
-    lost_tokens: int = 0
-    cost_usd: float | None = None
-    lost_cost_usd: float = 0.0
-    work_ms: int = 0
-    has_reply: bool = False
-    prompt_tokens: int = 0
-
-
-def spent_turns(connection: Connection, run_id: int) -> Iterator[SpentTurn]:
+def ended_turns(connection: Connection, run_id: int) -> Iterator[tuple[int, TurnResult | None, int]]:
+    """Loop, result and duration in milliseconds of each turn; None: its call has not ended."""
     with connection.execute(_SPENT, {"run_is": run_id}) as rows:
         for loop, result, begin_ms, end_ms in rows:
-            yield _spent(loop, json.loads(result), max(0, end_ms - begin_ms)) if result else SpentTurn(loop)
-
-
-def _spent(loop: int, result: dict[str, Any], lasted_ms: int) -> SpentTurn:
-    usage = result.get("usage") or {}
-    tokens = int(usage.get("total_tokens", 0))
-    is_left = bool(result.get("error")) or result.get("finish") == "aborted"
-    return SpentTurn(
-        loop=loop,
-        tokens=tokens,
-        lost_tokens=int(result.get("lost_tokens", 0)),
-        cost_usd=usage.get("cost_usd"),
-        lost_cost_usd=float(result.get("lost_cost_usd", 0.0)),
-        # Turns that were stored before their work was measured lasted as long as their rows say.
-        work_ms=int(result.get("work_ms", lasted_ms)),
-        # A vendor that tells no tokens has them estimated as lost ones, where its reply is a turn's.
-        has_reply=tokens > 0 or (bool(result.get("lost_tokens")) and not is_left),
-        prompt_tokens=int(usage.get("prompt_tokens", 0)),
-    )
+            yield loop, RESULT.decode(result) if result else None, max(0, end_ms - begin_ms)
 
 
 def runs_before(connection: Connection, project_id: int, before: int, page: int) -> list[RunRow]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
@@ -142,18 +141,10 @@ _CHUNKS_ADD: Final = insert(chunks).values(parameters(*_CHUNK))
 Row = tuple[Any, ...]
 
 
-def batched(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> Iterable[list[T]]:
+def batched(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> list[list[T]]:
     """The items in lists of at most `size`."""
-    if isinstance(items, (list, dict)) and len(items) <= size:
-        # So it is nearly always.
-        return (list(items),) if items else ()
-    return _cut(items, size)
-
-
-def _cut(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    left = iter(items)
-    while part := list(islice(left, size)):
-        yield part
+    every = list(items)
+    return [every[begin : begin + size] for begin in range(0, len(every), size)]
 
 
 class StoredPath(Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""The change feed: what changed in a run's view between two moments, in pieces, as of the later one.
+"""The change feed: what changed in a run's view between two moments, in pages, as of the later one.
 
 Views that began and views that ended are two parts of one log, ordered by revision. The later moment is fixed while the
-pieces are read, however long that takes, so a reader of all pieces has exactly the view of that moment. Source:
+pages are read, however long that takes, so a reader of all pages has exactly the view of that moment. Source:
 architecture 3 (revisions and the change feed), 12.4.
 """
 
@@ -14,15 +14,15 @@ from msgspec import Struct
 
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import CompoundSelect, Select, and_, func, literal_column, or_, select, union_all
-from turnwright_store.sql.history import AT_RUN, ENDED_SINCE, FROM_REV, OPEN_STILL, SHOWN_AT, Moment, number
+from turnwright_store.sql.history import AT_RUN, ENDED_SINCE, ENTRY_ROWS_AT, FROM_REV, OPEN_STILL, Moment, number
 from turnwright_store.sql.keys import newest
 from turnwright_store.sql.lazy_tables import entries, versions, views
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.views import (
     ENTRY,
+    ENTRY_ROW,
+    ENTRY_ROW_COLUMNS,
     KINDS,
-    SHOWN,
-    SHOWN_COLUMNS,
     EntryRow,
     ViewKind,
     Wanted,
@@ -42,7 +42,7 @@ _now_views: Final = views.alias("now_views")
 _now_entries: Final = entries.alias("now_entries")
 
 
-def _left(kind: ViewKind) -> Any:
+def _removed(kind: ViewKind) -> Any:
     """Paths that were shown and no longer are: neither they nor their successors pass the filter."""
     now: Select[Any] = (
         select(func.count())
@@ -55,7 +55,9 @@ def _left(kind: ViewKind) -> Any:
             fits(kind, _now_views, _now_entries),
         )
     )
-    nothing = [views.c.path if name == "path" else literal_column(_EMPTY.get(name, "0")).label(name) for name in SHOWN]
+    nothing = [
+        views.c.path if name == "path" else literal_column(_EMPTY.get(name, "0")).label(name) for name in ENTRY_ROW
+    ]
     return (
         select(views.c.to_rev.label("at_rev"), views.c.id.label("row"), *nothing)
         .select_from(views)
@@ -75,7 +77,9 @@ def _left(kind: ViewKind) -> Any:
 
 
 def _own(kind: ViewKind) -> CompoundSelect[Any]:
-    shown = SHOWN_AT.with_only_columns(views.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
+    shown = ENTRY_ROWS_AT.with_only_columns(
+        views.c.from_rev.label("at_rev"), views.c.id.label("row"), *ENTRY_ROW_COLUMNS
+    )
     behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
     opened = shown.where(
         OPEN_STILL,
@@ -87,7 +91,7 @@ def _own(kind: ViewKind) -> CompoundSelect[Any]:
         fits(kind),
     )
     replaced = shown.where(ENDED_SINCE, number("place_rev") <= FROM_REV, behind, FROM_REV <= AT_RUN, fits(kind))
-    return union_all(opened, replaced, _left(kind)).order_by("at_rev", "row").limit(number("page"))
+    return union_all(opened, replaced, _removed(kind)).order_by("at_rev", "row").limit(number("page"))
 
 
 _there: Final = versions.alias("there")
@@ -101,7 +105,7 @@ _HEAD_AT: Final = (
 
 def _moved(kind: ViewKind) -> CompoundSelect[Any]:
     shown = (
-        select(versions.c.from_rev.label("at_rev"), views.c.id.label("row"), *SHOWN_COLUMNS)
+        select(versions.c.from_rev.label("at_rev"), views.c.id.label("row"), *ENTRY_ROW_COLUMNS)
         .select_from(entries)
         .join(views, and_(views.c.run_id == number("run_id"), views.c.path == entries.c.path))
         .join(versions, versions.c.id == _HEAD_AT)
@@ -123,13 +127,13 @@ _OWN: Final = {kind: _own(kind) for kind in KINDS}
 _MOVED: Final = {kind: _moved(kind) for kind in KINDS}
 
 
-class Changed(Struct, frozen=True):
-    """A piece of the feed."""
+class FeedPage(Struct, frozen=True):
+    """A page of the feed."""
 
     shown: list[EntryRow]
-    left: list[str]
-    place: FeedPosition | None
-    """Where the next piece begins; None: there is none."""
+    removed: list[str]
+    next: FeedPosition | None
+    """Where the next page begins; None: there is none."""
 
 
 class Feed:
@@ -143,24 +147,24 @@ class Feed:
         self._kind, self._values = filter_values(run, wanted, hidden)
         self._values |= {**to.values(run.project_scope), "after": after}
 
-    def section(self, scope: int, to: int, place: FeedPosition, page: int) -> Changed:
+    def section(self, scope: int, to: int, position: FeedPosition, page: int) -> FeedPage:
         """The changes after a position, in order of revision.
 
         `scope` 0: views of the run that began or ended. A shared scope: entries with a newer version, up to the
         revision `to`, even if the run's view is older.
         """
         if not scope:
-            return self._changed(_OWN[self._kind], place, page)
-        return self._changed(_MOVED[self._kind], place, page, scope=scope, at_shared=to)
+            return self._changed(_OWN[self._kind], position, page)
+        return self._changed(_MOVED[self._kind], position, page, scope=scope, at_shared=to)
 
-    def _changed(self, statement: CompoundSelect[Any], place: FeedPosition, page: int, **values: int) -> Changed:
-        given = {**self._values, **values, "place_rev": place[0], "place_id": place[1], "page": page}
+    def _changed(self, statement: CompoundSelect[Any], position: FeedPosition, page: int, **values: int) -> FeedPage:
+        given = {**self._values, **values, "place_rev": position[0], "place_id": position[1], "page": page}
         rows = self._connection.execute(statement, given).all()
-        changed = Changed([], [], (rows[-1][0], rows[-1][1]) if len(rows) == page else None)
+        changed = FeedPage([], [], (rows[-1][0], rows[-1][1]) if len(rows) == page else None)
         for _revision, _row, path, *rest in rows:
             shown = EntryRow(path, *rest)
             if shown.content:
                 changed.shown.append(shown)
             else:
-                changed.left.append(path)
+                changed.removed.append(path)
         return changed

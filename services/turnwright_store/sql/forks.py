@@ -37,7 +37,7 @@ _UNSETTLED: Final[list[ColumnElement[int]]] = [
 ]
 _IS_UNSETTLED: Final = views.c.state.in_(_UNSETTLED)
 
-COPIED: Final[dict[str, ColumnElement[Any]]] = {
+COPIED_COLUMNS: Final[dict[str, ColumnElement[Any]]] = {
     "run_id": cast(bindparam("child"), BigInteger),
     "from_rev": cast(bindparam("first"), BigInteger),
     # Open entries of the parent have no owner in the child that could close them.
@@ -54,15 +54,15 @@ COPIED: Final[dict[str, ColumnElement[Any]]] = {
 
 
 def _seen(*moment: ColumnElement[bool]) -> Select[Any]:
-    return select(*(value.label(name) for name, value in COPIED.items())).where(
+    return select(*(value.label(name) for name, value in COPIED_COLUMNS.items())).where(
         views.c.run_id == bindparam("source"), *moment
     )
 
 
 _AT: Final[ColumnElement[int]] = bindparam("revision")
-_COPY_HEAD: Final = insert(views).from_select(list(COPIED), _seen(views.c.to_rev.is_(None)))
+_COPY_HEAD: Final = insert(views).from_select(list(COPIED_COLUMNS), _seen(views.c.to_rev.is_(None)))
 _COPY_MOMENT: Final = insert(views).from_select(
-    list(COPIED),
+    list(COPIED_COLUMNS),
     # Two queries, so that each uses the index for its half of the intervals.
     union_all(
         _seen(views.c.to_rev.is_(None), views.c.from_rev <= _AT),

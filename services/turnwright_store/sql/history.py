@@ -21,16 +21,16 @@ from turnwright_store.sql.lazy_tables import entries, not_zero, versions, views
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.views import (
     ENTRY,
+    ENTRY_ROW_COLUMNS,
     IN_RANGE,
     KINDS,
-    SHOWN_COLUMNS,
     VISIBLE_VERSIONS,
     EntryRow,
     Wanted,
+    entry_rows,
     filter_values,
     fits,
     range_values,
-    shown_rows,
     storable,
 )
 
@@ -88,8 +88,8 @@ _SHARED: Final = (
 VERSION_AT: Final = versions.c.id == func.coalesce(key_in_sql(views.c.entry_id, views.c.version_rev), _SHARED)
 """The version that a view showed at a moment."""
 
-SHOWN_AT: Final[Select[Any]] = (
-    select(*SHOWN_COLUMNS)
+ENTRY_ROWS_AT: Final[Select[Any]] = (
+    select(*ENTRY_ROW_COLUMNS)
     .select_from(views)
     .join(entries, ENTRY)
     .join(versions, VERSION_AT)
@@ -105,9 +105,11 @@ def current_and_ended(statement: Select[Any], *ended: ColumnElement[bool]) -> Co
     )
 
 
-SNAPSHOT_AT: Final = {kind: current_and_ended(SHOWN_AT.where(fits(kind))).order_by("position") for kind in KINDS}
-PATHS_AT: Final = current_and_ended(SHOWN_AT.where(views.c.path.in_(bindparam("paths", expanding=True))), HAS_ENDED)
-RANGE_AT: Final = current_and_ended(SHOWN_AT.where(IN_RANGE), HAS_ENDED).order_by("path").limit(number("page"))
+SNAPSHOT_AT: Final = {kind: current_and_ended(ENTRY_ROWS_AT.where(fits(kind))).order_by("position") for kind in KINDS}
+PATHS_AT: Final = current_and_ended(
+    ENTRY_ROWS_AT.where(views.c.path.in_(bindparam("paths", expanding=True))), HAS_ENDED
+)
+RANGE_AT: Final = current_and_ended(ENTRY_ROWS_AT.where(IN_RANGE), HAS_ENDED).order_by("path").limit(number("page"))
 
 
 def snapshot_at(
@@ -116,33 +118,35 @@ def snapshot_at(
     """What a run saw at a moment, sorted by position."""
     kind, values = filter_values(run, wanted, hidden)
     values |= moment.values(run.project_scope)
-    return shown_rows(connection.execute(SNAPSHOT_AT[kind], values))
+    return entry_rows(connection.execute(SNAPSHOT_AT[kind], values))
 
 
-def find_shown_at(connection: Connection, run: RunHead, moment: Moment, paths: Sequence[str]) -> dict[str, EntryRow]:
+def find_entry_rows_at(
+    connection: Connection, run: RunHead, moment: Moment, paths: Sequence[str]
+) -> dict[str, EntryRow]:
     """What a run saw at these paths at a moment."""
     found: dict[str, EntryRow] = {}
     for part in batched(storable(paths)):
         values = {**moment.values(run.project_scope), "paths": part}
-        found |= {shown.path: shown for shown in shown_rows(connection.execute(PATHS_AT, values))}
+        found |= {shown.path: shown for shown in entry_rows(connection.execute(PATHS_AT, values))}
     return found
 
 
-def list_shown_at(
+def list_entry_rows_at(
     connection: Connection, run: RunHead, moment: Moment, prefix: str, after_path: str, page: int
 ) -> list[EntryRow]:
     """What a run saw at a moment at paths with a prefix, in path order, after a path."""
     if "\0" in prefix:
         return []
     values = {**moment.values(run.project_scope), **range_values(prefix, after_path, page)}
-    return shown_rows(connection.execute(RANGE_AT, values))
+    return entry_rows(connection.execute(RANGE_AT, values))
 
 
 # ---- What became of a path
 
 _IN_PATH: Final = and_(views.c.run_id == number("run_id"), views.c.path == bindparam("path"))
 _INTERVAL: Final[Select[Any]] = (
-    select(views.c.to_rev.label("to_rev"), views.c.version_rev.label("pinned"), *SHOWN_COLUMNS)
+    select(views.c.to_rev.label("to_rev"), views.c.version_rev.label("pinned"), *ENTRY_ROW_COLUMNS)
     .select_from(VISIBLE_VERSIONS)
     .where(_IN_PATH, number("before") > FROM_REV)
 )

@@ -17,7 +17,7 @@ from turnwright_store.sql.core import Select, and_, bindparam, literal_column, o
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.lazy_tables import DatabaseNow, projects, runs, views
-from turnwright_store.sql.views import SHOWN_COLUMNS, VISIBLE_VERSIONS, EntryRow
+from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, VISIBLE_VERSIONS, EntryRow
 
 # Literals, as in the index: planners do not look at parameters.
 IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
@@ -37,10 +37,9 @@ _AFTER: Final = and_(
 _PAGE: Final = _WAITING.where(_AFTER).limit(bindparam("page"))
 _PAGE_OF_PROJECT: Final = _PAGE.where(_OF_PROJECT)
 _PAGE_OF_RUN: Final = _PAGE.where(views.c.run_id == bindparam("run"))
-_OF_ALL: Final = _WAITING
-_OF_ONE: Final = _WAITING.where(_OF_PROJECT)
+_WAITING_IN_PROJECT: Final = _WAITING.where(_OF_PROJECT)
 _SHOWN: Final = (
-    select(views.c.id, *SHOWN_COLUMNS)
+    select(views.c.id, *ENTRY_ROW_COLUMNS)
     .select_from(VISIBLE_VERSIONS)
     .where(views.c.id.in_(bindparam("ids", expanding=True)))
 )
@@ -86,14 +85,16 @@ def page_of_waiting(
 
 def all_waiting(connection: Connection, project: int | None) -> list[InboxRow]:
     """Everything that waits, in a project or in all; a few numbers for each."""
-    return _rows(connection, _OF_ALL, {}) if project is None else _rows(connection, _OF_ONE, {"project": project})
+    if project is None:
+        return _rows(connection, _WAITING, {})
+    return _rows(connection, _WAITING_IN_PROJECT, {"project": project})
 
 
 def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]) -> list[InboxRow]:
     return [InboxRow(*row) for row in connection.execute(statement, values)]
 
 
-def shown_of(connection: Connection, ids: Sequence[int]) -> dict[int, EntryRow]:
+def entry_rows_of(connection: Connection, ids: Sequence[int]) -> dict[int, EntryRow]:
     """The entries of rows as their runs see them, by row; removed rows are left out."""
     found: dict[int, EntryRow] = {}
     for part in batched(ids):

@@ -95,7 +95,7 @@ def read_now(connection: Connection) -> int:
     return int(connection.execute(_NOW).scalar_one())
 
 
-class HeldRow(Struct, frozen=True):
+class HeldLease(Struct, frozen=True):
     """A run as its owner holds it."""
 
     id: int
@@ -110,10 +110,10 @@ def claim(connection: Connection, run_id: int, owner: str, address: str, expires
     return int(epoch), int(losses)
 
 
-def find_held(connection: Connection, owner: str, aliases: Collection[str]) -> dict[tuple[str, str], HeldRow]:
+def find_held_leases(connection: Connection, owner: str, aliases: Collection[str]) -> dict[tuple[str, str], HeldLease]:
     """Runs with these aliases that the owner holds, by project and alias."""
     rows = connection.execute(_HELD, {"owner": owner, "aliases": sorted(set(aliases))})
-    return {(project, alias): HeldRow(*held) for project, alias, *held in rows}
+    return {(project, alias): HeldLease(*held) for project, alias, *held in rows}
 
 
 def renew(connection: Connection, ids: Sequence[int], address: str, expires_ms: int) -> None:

@@ -44,7 +44,6 @@ _PAGE: Final = (
     _OF_RUN.where(loops.c.sequence < bindparam("before")).order_by(loops.c.sequence.desc()).limit(bindparam("page"))
 )
 _CHANGED: Final = rows_in_revisions(_OF_RUN, loops.c.revision, loops.c.sequence)
-_NEXT: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(1)
 _QUEUED: Final = _OF_RUN.where(loops.c.status == number_in(QUEUED)).order_by(loops.c.sequence).limit(bindparam("page"))
 _BEGUN_BEFORE: Final = (
     select(loops.c.settings)
@@ -109,15 +108,14 @@ def list_loops(connection: Connection, run_id: int, before: int, page: int) -> I
         yield from _loops(rows)
 
 
-def changed_loops(connection: Connection, run_id: int, place: tuple[int, int], to: int, page: int) -> list[Loop]:
+def changed_loops(connection: Connection, run_id: int, after: tuple[int, int], to: int, page: int) -> list[Loop]:
     """Loops of a run after (revision, sequence), written up to a revision, in the order of the writes."""
-    values = {"run_id": run_id, "from_revision": place[0], "from_number": place[1], "to": to, "page": page}
+    values = {"run_id": run_id, "from_revision": after[0], "from_number": after[1], "to": to, "page": page}
     return list(_loops(connection.execute(_CHANGED, values)))
 
 
 def next_queued(connection: Connection, run_id: int) -> Loop | None:
-    row = connection.execute(_NEXT, {"run_id": run_id}).one_or_none()
-    return loop_of(row) if row else None
+    return next(iter(list_queued(connection, run_id, 1)), None)
 
 
 def list_queued(connection: Connection, run_id: int, page: int) -> list[Loop]:

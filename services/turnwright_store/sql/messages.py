@@ -13,7 +13,7 @@ from turnwright_store.ports import Connection
 from turnwright_store.sql.core import Select, bindparam, func, literal_column, select
 from turnwright_store.sql.history import number
 from turnwright_store.sql.lazy_tables import entries, not_zero, views
-from turnwright_store.sql.views import ENTRY, SHOWN_COLUMNS, VISIBLE_VERSIONS, EntryRow, shown_rows
+from turnwright_store.sql.views import ENTRY, ENTRY_ROW_COLUMNS, VISIBLE_VERSIONS, EntryRow, entry_rows
 
 PAGE: Final = 1000
 """Entries that are read at once."""
@@ -23,7 +23,7 @@ LAST: Final = 2**62
 
 _IS_MESSAGE: Final = entries.c.scheme.in_(MESSAGE_SCHEMES)
 _BY_POSITION: Final[Select[Any]] = (
-    select(*SHOWN_COLUMNS)
+    select(*ENTRY_ROW_COLUMNS)
     .select_from(VISIBLE_VERSIONS)
     .where(
         views.c.run_id == number("run_id"), views.c.to_rev.is_(None), _IS_MESSAGE, views.c.position > number("after")
@@ -32,7 +32,7 @@ _BY_POSITION: Final[Select[Any]] = (
     .limit(bindparam("page"))
 )
 _LATEST_PROMPT: Final[Select[Any]] = (
-    select(*SHOWN_COLUMNS)
+    select(*ENTRY_ROW_COLUMNS)
     .select_from(VISIBLE_VERSIONS)
     .where(
         views.c.run_id == number("run_id"),
@@ -57,7 +57,7 @@ def pages_by_position(connection: Connection, run_id: int, after: int = 0) -> It
     """Candidates for messages after a position, in order, in pages."""
     while True:
         values = {"run_id": run_id, "after": after, "page": PAGE}
-        page = shown_rows(connection.execute(_BY_POSITION, values))
+        page = entry_rows(connection.execute(_BY_POSITION, values))
         yield page
         if len(page) < PAGE:
             return
@@ -73,5 +73,5 @@ def last_change(connection: Connection, run_id: int, position: int | None) -> in
 
 def latest_prompt(connection: Connection, run_id: int, before: int) -> EntryRow | None:
     """The last prompt before a place in the order of messages."""
-    found = shown_rows(connection.execute(_LATEST_PROMPT, {"run_id": run_id, "before": before}))
+    found = entry_rows(connection.execute(_LATEST_PROMPT, {"run_id": run_id, "before": before}))
     return found[0] if found else None

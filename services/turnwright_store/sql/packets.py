@@ -1,8 +1,13 @@
-"""Rows of packets: the layout of each turn."""
+"""Rows of packets: the layout of each turn, and blocks, the long texts that show no entry.
+
+A block is stored once in a project: system messages and descriptions of tools are the same in most of its runs. Source:
+architecture 3 (what the model was sent).
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -10,7 +15,8 @@ from msgspec.structs import asdict
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, insert, select, update
-from turnwright_store.sql.lazy_tables import packets
+from turnwright_store.sql.entries import batched
+from turnwright_store.sql.lazy_tables import blocks, packets
 
 _ROW: Final = (
     packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout, packets.c.calls
@@ -29,6 +35,12 @@ _ADD: Final = insert(packets).values(
 )
 _REMOVE: Final = delete(packets).where(*_OF_TURN)
 _NOTE: Final = select(packets.c.note).where(*_OF_TURN)
+_KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
+    blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
+)
+_BLOCK: Final = ("project_id", "digest", "text")
+_BLOCKS_ADD: Final = insert(blocks).values(parameters(*_BLOCK)).returning(blocks.c.digest, blocks.c.id)
+_TEXTS: Final = select(blocks.c.id, blocks.c.text).where(blocks.c.id.in_(bindparam("ids", expanding=True)))
 
 
 class PacketRow(Struct, frozen=True):
@@ -71,3 +83,22 @@ def count_calls(connection: Connection, run_id: int, turn: int) -> int:
 
 def remove_packet(connection: Connection, run_id: int, turn: int) -> None:
     connection.execute(_REMOVE, {"run": run_id, "turn_is": turn})
+
+
+def prefetch_known(connection: Connection, project_id: int, texts: Mapping[str, str]) -> list[Any]:
+    """Query which of some texts, by digest, a project has."""
+    return [connection.prefetch(_KNOWN, {"project": project_id, "digests": part}) for part in batched(texts)]
+
+
+def stored_blocks(
+    connection: Connection, project_id: int, texts: Mapping[str, str], asked: list[Any]
+) -> dict[str, int]:
+    """Ids of some texts by digest; those that the project does not have are added."""
+    ids = {digest: block for rows in asked for digest, block in rows}
+    for part in batched([(project_id, digest, text) for digest, text in texts.items() if digest not in ids]):
+        ids |= dict(connection.insert(_BLOCKS_ADD, _BLOCK, part).all())
+    return ids
+
+
+def block_texts(connection: Connection, ids: Sequence[int]) -> dict[int, str]:
+    return dict(connection.execute(_TEXTS, {"ids": list(ids)}).all()) if ids else {}

@@ -41,7 +41,7 @@ _BODIES: Final = (
 )
 
 
-class ShownBody(Struct, frozen=True):
+class ReferencedBody(Struct, frozen=True):
     """A body that a run sees."""
 
     version: int
@@ -50,37 +50,37 @@ class ShownBody(Struct, frozen=True):
     body: bytes
 
 
-class PieceGroup(Struct, frozen=True, array_like=True):
+class TextGroup(Struct, frozen=True, array_like=True):
     """Some texts as they are stored."""
 
     sizes: tuple[int, ...]
     """Bytes of each text, in their order."""
-    shown: tuple[tuple[int, int], ...]
+    references: tuple[tuple[int, int], ...]
     """Versions whose bodies they show, each with how much of the body there was."""
     data: bytes
     """Made by `compress_against`, with these bodies."""
 
     @property
     def versions(self) -> list[int]:
-        return [version for version, _ in self.shown]
+        return [version for version, _ in self.references]
 
-    def texts(self, bodies: Mapping[int, ShownBody]) -> Iterator[str]:
+    def texts(self, bodies: Mapping[int, ReferencedBody]) -> Iterator[str]:
         """The texts; `bodies` by version, as they are now."""
-        shown = b"".join(_example(bodies[version], size) for version, size in self.shown)
+        shown = b"".join(_example(bodies[version], size) for version, size in self.references)
         data, end = decompress_against(self.data, shown), 0
         for size in self.sizes:
             begin, end = end, end + size
             yield data[begin:end].decode()
 
 
-def _example(shown: ShownBody, size: int) -> bytes:
+def _example(shown: ReferencedBody, size: int) -> bytes:
     return b"\n".join((shown.path.encode(), shown.body[:size]))
 
 
-_decoder: Final = msgpack.Decoder(list[PieceGroup])
+_decoder: Final = msgpack.Decoder(list[TextGroup])
 
 
-def prefetch_shown(connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str]) -> Any:
+def prefetch_referenced(connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str]) -> Any:
     """Query the bodies that some texts show; None if `packed_pieces` has to."""
     paths = _paths(texts, shows)
     if not paths or len(texts) > _AT_ONCE:
@@ -88,24 +88,26 @@ def prefetch_shown(connection: Connection, run_id: int, texts: Sequence[str], sh
     return connection.prefetch(_SHOWN, {"run_id": run_id, "paths": list(paths)})
 
 
-def packed_pieces(
+def compressed_texts(
     connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str], asked: Any
 ) -> bytes | None:
     """The stored form of texts, in their order; `shows` maps a text to the path of the entry whose body it shows."""
-    groups: list[PieceGroup] = []
+    groups: list[TextGroup] = []
     for some in batched(texts, _AT_ONCE):
         if asked is None and (paths := _paths(some, shows)):
             asked = connection.execute(_SHOWN, {"run_id": run_id, "paths": list(paths)})
-        bodies = {path: ShownBody(version, path, body.encode()) for path, version, body in asked or ()}
+        bodies = {path: ReferencedBody(version, path, body.encode()) for path, version, body in asked or ()}
         groups += grouped(some, shows, bodies)
         asked = None
     return msgpack.encode(groups) if groups else None
 
 
-def grouped(texts: Sequence[str], shows: Mapping[str, str], bodies: Mapping[str, ShownBody]) -> Iterator[PieceGroup]:
+def grouped(
+    texts: Sequence[str], shows: Mapping[str, str], bodies: Mapping[str, ReferencedBody]
+) -> Iterator[TextGroup]:
     """The groups of some texts; `bodies` by path."""
     datas: list[bytes] = []
-    shown: dict[int, ShownBody] = {}
+    shown: dict[int, ReferencedBody] = {}
     total = 0
     bodies_of = {text: bodies[path] for text, path in shows.items() if path in bodies}
     for text in texts:
@@ -123,10 +125,10 @@ def grouped(texts: Sequence[str], shows: Mapping[str, str], bodies: Mapping[str,
         yield _group(datas, shown.values())
 
 
-def _group(datas: Sequence[bytes], shown: Iterable[ShownBody]) -> PieceGroup:
+def _group(datas: Sequence[bytes], shown: Iterable[ReferencedBody]) -> TextGroup:
     sizes = [(one, len(one.body)) for one in shown]
     examples = b"".join(_example(one, size) for one, size in sizes)
-    return PieceGroup(
+    return TextGroup(
         tuple(map(len, datas)),
         tuple((one.version, size) for one, size in sizes),
         compress_against(b"".join(datas), examples),
@@ -138,9 +140,9 @@ def _paths(texts: Iterable[str], shows: Mapping[str, str]) -> set[str]:
     return {path for text in texts if len(text) >= SHOWN_BYTES_MIN and (path := shows.get(text))} if shows else set()
 
 
-def piece_texts(connection: Connection, run_id: int, wanted: Mapping[int, Container[int]]) -> dict[int, dict[int, str]]:
+def load_texts(connection: Connection, run_id: int, wanted: Mapping[int, Container[int]]) -> dict[int, dict[int, str]]:
     """Texts by turn and place, those that are wanted and perhaps some more. Raises KeyError for a body that is gone."""
-    found: list[tuple[int, int, PieceGroup]] = []
+    found: list[tuple[int, int, TextGroup]] = []
     for part in batched(wanted):
         for turn, stored in connection.execute(_PIECES, {"run": run_id, "turns": part}):
             first = 0
@@ -148,10 +150,10 @@ def piece_texts(connection: Connection, run_id: int, wanted: Mapping[int, Contai
                 if any(index in wanted[turn] for index in range(first, first + len(group.sizes))):
                     found.append((turn, first, group))
                 first += len(group.sizes)
-    bodies: dict[int, ShownBody] = {}
+    bodies: dict[int, ReferencedBody] = {}
     for part in batched({version for _, _, group in found for version in group.versions}):
         for version, path, body in connection.execute(_BODIES, {"ids": part}):
-            bodies[version] = ShownBody(version, path, body.encode())
+            bodies[version] = ReferencedBody(version, path, body.encode())
     texts: dict[int, dict[int, str]] = {}
     for turn, first, group in found:
         texts.setdefault(turn, {}).update(enumerate(group.texts(bodies), first))

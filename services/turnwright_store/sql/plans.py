@@ -48,7 +48,7 @@ class PlanRow(Struct, frozen=True):
     """Read with the piece where one is asked for by its path."""
 
 
-class PlanPieces(Struct, frozen=True):
+class CurrentPlan(Struct, frozen=True):
     """The latest version of a plan, and the size of the run's other plans."""
 
     head: PlanRow | None
@@ -111,24 +111,24 @@ def _pieces(rows: Any) -> list[PlanRow]:
     return [PlanRow(*row) for row in rows]
 
 
-def find_piece(connection: Connection, run_id: int, path: str) -> PlanRow | None:
+def find_plan_row(connection: Connection, run_id: int, path: str) -> PlanRow | None:
     """The view of a path, with its body."""
     found = _pieces(connection.execute(_BY_PATH, {"run_id": run_id, "wanted": path}))
     return found[0] if found else None
 
 
-def find_pieces(connection: Connection, run_id: int, path: str) -> list[PlanRow]:
+def list_plan_rows(connection: Connection, run_id: int, path: str) -> list[PlanRow]:
     """The views below a path."""
     values = {"run_id": run_id, "low": f"{path}/", "high": f"{path}{_AFTER_SLASH}"}
     return _pieces(connection.execute(_UNDER, values))
 
 
-def current_pieces(connection: Connection, run_id: int, path: str) -> PlanPieces:
+def current_plan(connection: Connection, run_id: int, path: str) -> CurrentPlan:
     """The plan at a path, without earlier versions, and the size of the run's other plans."""
     own = {"wanted": path, "own_low": f"{path}/", "own_high": f"{path}{_AFTER_SLASH}"}
     by_path = {piece.path: piece for piece in _pieces(connection.execute(_CURRENT_PIECES, {"run_id": run_id, **own}))}
     others, head = by_path.pop(""), by_path.pop(path, None)
-    return PlanPieces(head, [*by_path.values()], others.content, others.body_size_bytes)
+    return CurrentPlan(head, [*by_path.values()], others.content, others.body_size_bytes)
 
 
 def current_bodies(connection: Connection, run_id: int, without: str) -> Iterator[str]:
@@ -146,7 +146,7 @@ def plan_heads(connection: Connection, run_id: int, after: str) -> Iterator[Plan
         after = found[-1].path
 
 
-def bodies_of(connection: Connection, pieces: Sequence[PlanRow]) -> list[str]:
+def load_plan_bodies(connection: Connection, pieces: Sequence[PlanRow]) -> list[str]:
     if not pieces:
         return []
     rows = connection.execute(_BODIES, {"ids": [piece.content for piece in pieces]})

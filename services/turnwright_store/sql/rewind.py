@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import and_, bindparam, exists, insert, literal_column, or_, select, union_all, update
-from turnwright_store.sql.forks import COPIED
+from turnwright_store.sql.forks import COPIED_COLUMNS
 from turnwright_store.sql.history import number
 from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.runs import RunHead
@@ -105,7 +105,7 @@ _WAS_CLOSED: Final = exists(
 
 
 def _seen_then(*moment: ColumnElement[bool]) -> Any:
-    return select(*(value.label(name) for name, value in COPIED.items())).where(
+    return select(*(value.label(name) for name, value in COPIED_COLUMNS.items())).where(
         views.c.run_id == number("source"),
         *moment,
         _OWN,
@@ -116,13 +116,15 @@ def _seen_then(*moment: ColumnElement[bool]) -> Any:
 
 
 _REOPEN: Final = insert(views).from_select(
-    list(COPIED),
+    list(COPIED_COLUMNS),
     union_all(
         _seen_then(views.c.to_rev.is_(None), views.c.from_rev <= _at),
         _seen_then(views.c.to_rev > _at, views.c.from_rev <= _at),
     ),
 )
-_REOPEN_OWN: Final = insert(views).from_select(list(COPIED), _seen_then(views.c.to_rev > _at, views.c.from_rev <= _at))
+_REOPEN_OWN: Final = insert(views).from_select(
+    list(COPIED_COLUMNS), _seen_then(views.c.to_rev > _at, views.c.from_rev <= _at)
+)
 
 
 class RewindTarget(Struct, frozen=True):

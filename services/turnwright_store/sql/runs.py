@@ -13,13 +13,14 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
 from turnwright_core.tool_settings import ToolRules
-from turnwright_store.ports import Connection
+from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import Select, and_, bindparam, case, insert, literal_column, select, update
 from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import next_loop
 from turnwright_store.sql.registry import get_project
+from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
 
 class RunHead(Struct, frozen=True):
@@ -324,3 +325,11 @@ def mark_written(connection: Connection, run_id: int, now_ms: int) -> None:
     """Update the time of a run's last write, if it is due, for writes that change nothing else of its row."""
     values = {"run_id": run_id, "before_ms": now_ms - MARK_EVERY_MS, "new_update_ms": now_ms}
     connection.execute(_MARK_WRITTEN, values)
+
+
+def bump_revision(tx: Transaction, run: RunRow) -> RunRow:
+    """The run at the revision that this transaction gives its scope."""
+    if run.scope not in tx.bumped:
+        bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), 0)
+    revision = tx.bumped[run.scope]
+    return run if run.revision_run == revision else replace(run, revision_run=revision)

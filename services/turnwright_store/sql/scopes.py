@@ -31,7 +31,6 @@ _BUMP_IF_UNCHANGED: Final = (
 _ADD: Final = insert(scopes).values(parameters("key", "revision")).returning(scopes.c.id)
 _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
-_META_ADD: Final = insert(meta).values(parameters("key", "value"))
 _META_PUT: Final = text(
     "INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE SET value = :value"
 )
@@ -103,12 +102,7 @@ def find_scope(connection: Connection, key: str) -> int:
     return int(connection.execute(_FIND, {"key": key}).scalar_one())
 
 
-def read_meta(tx: Transaction, key: str) -> str | None:
-    return find_meta(tx.connection, key)
-
-
 def find_meta(connection: Connection, key: str) -> str | None:
-    """As read_meta, outside of a write."""
     value: str | None = connection.execute(_META, {"key": key}).scalar_one_or_none()
     return value
 
@@ -116,7 +110,3 @@ def find_meta(connection: Connection, key: str) -> str | None:
 def put_meta(connection: Connection, key: str, value: str) -> None:
     """Write a value, whether there was one or not."""
     connection.execute(_META_PUT, {"key": key, "value": value})
-
-
-def write_meta(tx: Transaction, key: str, value: str) -> None:
-    tx.connection.execute(_META_ADD, {"key": key, "value": value})

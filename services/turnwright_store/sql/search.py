@@ -208,9 +208,9 @@ def next_stale_index(connection: Connection, last: int) -> StaleIndex | None:
     return StaleIndex(*row) if row else None
 
 
-def heads_after(connection: Connection, scope: int, place: IndexPosition, page: int) -> list[Head]:
-    """Heads of a scope in the order of their revisions, those after a place."""
-    values = {"scope": scope, "revision": place[0], "entry": place[1], "page": page}
+def heads_after(connection: Connection, scope: int, after: IndexPosition, page: int) -> list[Head]:
+    """Heads of a scope in the order of their revisions, those after a position."""
+    values = {"scope": scope, "revision": after[0], "entry": after[1], "page": page}
     return [Head(*row) for row in connection.execute(_HEADS, values)]
 
 

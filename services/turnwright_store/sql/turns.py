@@ -53,11 +53,11 @@ def _digests(result: TurnResult) -> dict[str, str]:
 
 
 _REQUEST: Final = Decoder(TurnRequest)
-_RESULT: Final = Decoder(TurnResult)
+RESULT: Final = Decoder(TurnResult)
 
 
 def _result(text: str, packet_digest: str | None, fingerprint: str | None) -> TurnResult:
-    result = _RESULT.decode(text)
+    result = RESULT.decode(text)
     if not (packet_digest or fingerprint):
         return result
     return replace(
@@ -86,9 +86,9 @@ def list_turns(connection: Connection, run_id: int, before: int, page: int) -> I
         yield from map(_turn, rows)
 
 
-def changed_turns(connection: Connection, run_id: int, place: tuple[int, int], to: int, page: int) -> list[Turn]:
+def changed_turns(connection: Connection, run_id: int, after: tuple[int, int], to: int, page: int) -> list[Turn]:
     """Turns of a run behind (revision, number), written up to a revision, in the order of the writes."""
-    values = {"run_id_is": run_id, "from_revision": place[0], "from_number": place[1], "to": to, "page": page}
+    values = {"run_id_is": run_id, "from_revision": after[0], "from_number": after[1], "to": to, "page": page}
     return [_turn(row) for row in connection.execute(_CHANGED, values)]
 
 

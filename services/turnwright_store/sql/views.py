@@ -100,7 +100,7 @@ def fits(kind: ViewKind, view: Any = views, entry: Any = entries) -> ColumnEleme
     return or_(condition(wanted, view, entry), view.c.path.in_(bindparam("include", expanding=True)))
 
 
-SHOWN: Final = {
+ENTRY_ROW: Final = {
     "path": views.c.path,
     "scheme": entries.c.scheme,
     "scope": entries.c.scope_id,
@@ -122,11 +122,11 @@ SHOWN: Final = {
     "version_ms": versions.c.create_ms,
     "attributes_bytes": versions.c.attributes_bytes,
 }
-SHOWN_COLUMNS: Final = tuple(column.label(name) for name, column in SHOWN.items())
+ENTRY_ROW_COLUMNS: Final = tuple(column.label(name) for name, column in ENTRY_ROW.items())
 """The fields of Shown."""
 
 
-_SHOWN: Final = len(SHOWN_COLUMNS)
+_SHOWN: Final = len(ENTRY_ROW_COLUMNS)
 
 
 # A tuple is made many times as fast as a frozen dataclass, and every row that is read becomes one of these two.
@@ -164,7 +164,7 @@ VISIBLE_VERSIONS: Final = views.join(entries, ENTRY).join(versions, SEEN_VERSION
 """Views with their entries and the versions that they show."""
 
 _CURRENT: Final[Select[Any]] = (
-    select(*SHOWN_COLUMNS)
+    select(*ENTRY_ROW_COLUMNS)
     .select_from(VISIBLE_VERSIONS)
     .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None))
 )
@@ -176,13 +176,16 @@ IN_RANGE: Final = and_(
 _RANGE: Final = _CURRENT.where(IN_RANGE).order_by(views.c.path).limit(bindparam("page"))
 SNAPSHOT: Final = {kind: _CURRENT.where(fits(kind)).order_by(views.c.position) for kind in KINDS}
 
+_PAGE: Final = 1000
+"""Views that one statement reads."""
+
 SHORT_BYTES_MAX: Final = 64 * 1024
 """Bodies up to which they are read together with what shows them, where few are asked for."""
 
 _CONTENT: Final = (versions.c.id, versions.c.stored_bytes, BODY_HASH, versions.c.attributes, versions.c.record)
 _SHORT_BODY: Final = case((versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)), versions.c.body))
 _WHOLE_PATHS: Final = _PATHS.with_only_columns(
-    *SHOWN_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type)
+    *ENTRY_ROW_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type)
 )
 _WITH_BODIES: Final = select(*_CONTENT, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 _WITHOUT_BODIES: Final = select(*_CONTENT).where(versions.c.id.in_(bindparam("ids", expanding=True)))
@@ -229,34 +232,45 @@ def filter_values(run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> tuple[
 def snapshot(connection: Connection, run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> list[EntryRow]:
     """The current view of a run, sorted by position."""
     kind, values = filter_values(run, wanted, hidden)
-    return shown_rows(connection.execute(SNAPSHOT[kind], {"run_id": run.id, **values}))
+    return entry_rows(connection.execute(SNAPSHOT[kind], {"run_id": run.id, **values}))
 
 
-def shown_rows(rows: Iterable[Any]) -> list[EntryRow]:
+def entry_rows(rows: Iterable[Any]) -> list[EntryRow]:
     return list(map(EntryRow._make, rows))
 
 
-def find_shown(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, EntryRow]:
+def find_entry_rows(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, EntryRow]:
     """The current views of these paths."""
     found: dict[str, EntryRow] = {}
     for part in batched(storable(paths)):
         rows = connection.execute(_PATHS, {"run_id": run_id, "paths": part})
-        found |= {shown.path: shown for shown in shown_rows(rows)}
+        found |= {shown.path: shown for shown in entry_rows(rows)}
     return found
 
 
-def find_whole(
+def find_entry_row(connection: Connection, run_id: int, path: str) -> EntryRow | None:
+    """The current view of a path."""
+    return find_entry_rows(connection, run_id, [path]).get(path)
+
+
+def find_entry(connection: Connection, run: RunHead, path: str, *, bodies: bool = True) -> Entry | None:
+    """The entry that a run sees at a path."""
+    shown = find_entry_row(connection, run.id, path)
+    return load_entries(connection, run, [shown], Wanted(bodies=bodies))[0] if shown else None
+
+
+def find_rows_with_content(
     connection: Connection, run_id: int, paths: Sequence[str]
-) -> tuple[dict[str, EntryRow], dict[int, Loaded]]:
+) -> tuple[dict[str, EntryRow], dict[int, VersionContent]]:
     """The current views of a few paths, and short contents by version."""
     found: dict[str, EntryRow] = {}
-    loaded: dict[int, Loaded] = {}
+    loaded: dict[int, VersionContent] = {}
     if given := storable(paths):
         for row in connection.execute(_WHOLE_PATHS, {"run_id": run_id, "paths": given}):
             shown = EntryRow._make(row[:_SHOWN])
             found[shown.path] = shown
             if row[-1] is not None:
-                loaded[shown.content] = Loaded._make(row[_SHOWN:])
+                loaded[shown.content] = VersionContent._make(row[_SHOWN:])
     return found, loaded
 
 
@@ -269,14 +283,22 @@ def range_values(prefix: str, after_path: str, page: int) -> dict[str, Any]:
     return {"after_path": after_path, "low": prefix, "high": prefix + "\U0010ffff", "page": page}
 
 
-def list_shown(connection: Connection, run_id: int, prefix: str, after_path: str, page: int) -> list[EntryRow]:
+def all_entry_rows(connection: Connection, run_id: int, prefix: str) -> list[EntryRow]:
+    """All current views by path prefix, in path order."""
+    found: list[EntryRow] = []
+    while part := list_entry_rows(connection, run_id, prefix, found[-1].path if found else "", _PAGE):
+        found += part
+    return found
+
+
+def list_entry_rows(connection: Connection, run_id: int, prefix: str, after_path: str, page: int) -> list[EntryRow]:
     """A page of current views by path prefix, in path order, after a path."""
     if "\0" in prefix:
         return []
-    return shown_rows(connection.execute(_RANGE, {"run_id": run_id, **range_values(prefix, after_path, page)}))
+    return entry_rows(connection.execute(_RANGE, {"run_id": run_id, **range_values(prefix, after_path, page)}))
 
 
-class Loaded(NamedTuple):
+class VersionContent(NamedTuple):
     """What is loaded of a version. Compaction may go on between two reads; a version is otherwise fixed."""
 
     stored_bytes: int
@@ -291,23 +313,23 @@ def load_entries(
     run: RunHead,
     shown: Sequence[EntryRow],
     wanted: Wanted,
-    loaded: Mapping[int, Loaded] | None = None,
+    loaded: Mapping[int, VersionContent] | None = None,
 ) -> list[Entry]:
     """Load entries with attributes, and bodies if wanted; `loaded` has what was read before.
 
     Raises RUN_NOT_FOUND if the run was removed in the meantime, with its versions.
     """
-    contents: dict[int, Loaded] = dict(loaded) if loaded else {}
+    contents: dict[int, VersionContent] = dict(loaded) if loaded else {}
     statement = _WITH_BODIES if wanted.bodies else _WITHOUT_BODIES
     for part in batched(one.content for one in shown if one.content not in contents):
         for version, *content in connection.execute(statement, {"ids": part}):
-            contents[version] = Loaded(*content)
+            contents[version] = VersionContent(*content)
     if any(one.content not in contents for one in shown):
         raise run_not_found(run.project, run.alias)
     return [_entry(connection, run, one, contents[one.content], wanted) for one in shown]
 
 
-def _entry(connection: Connection, run: RunHead, one: EntryRow, content: Loaded, wanted: Wanted) -> Entry:
+def _entry(connection: Connection, run: RunHead, one: EntryRow, content: VersionContent, wanted: Wanted) -> Entry:
     return Entry(
         path=one.path,
         scheme=one.scheme,
@@ -331,7 +353,7 @@ def _entry(connection: Connection, run: RunHead, one: EntryRow, content: Loaded,
     )
 
 
-def _body(connection: Connection, one: EntryRow, content: Loaded, bytes_max: int) -> str:
+def _body(connection: Connection, one: EntryRow, content: VersionContent, bytes_max: int) -> str:
     """The body up to the length in the view: the compacted part from the version, the rest from chunks."""
     end = min(one.body_size_bytes, bytes_max) if bytes_max else one.body_size_bytes
     if end <= content.stored_bytes:

@@ -14,7 +14,7 @@ from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_core.wire.packets import shown_in
 from turnwright_executor.edge.packets import turn_packet
 from turnwright_executor.ports.packets import Packet, PacketMessage
-from turnwright_store.sql.pieces import PieceGroup
+from turnwright_store.sql.pieces import TextGroup
 
 pytestmark = pytest.mark.asyncio
 
@@ -31,7 +31,7 @@ def leaning(file):
     with closing(sqlite3.connect(file)) as database:
         stored = database.execute("SELECT pieces FROM packets WHERE pieces IS NOT NULL").fetchall()
         paths = dict(database.execute("SELECT versions.id, path FROM versions JOIN entries ON entries.id = entry_id"))
-    groups = [group for (one,) in stored for group in msgspec.msgpack.decode(one, type=list[PieceGroup])]
+    groups = [group for (one,) in stored for group in msgspec.msgpack.decode(one, type=list[TextGroup])]
     return {paths[version] for group in groups for version in group.versions}
 
 

@@ -30,7 +30,7 @@ from turnwright_core.errors import Reason
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_store.edge.backup import back_up
 from turnwright_store.edge.restore import restore
-from turnwright_store.sql.pieces import PieceGroup
+from turnwright_store.sql.pieces import TextGroup
 from turnwright_store.sql.tables import packets, versions
 
 pytestmark = pytest.mark.asyncio
@@ -72,7 +72,7 @@ def leaning(db, tmp_path):
             stored = connection.execute(query).scalars().all()
             there = set(connection.execute(select(versions.c.id)).scalars())
         groups = [
-            group for one in stored for group in msgspec.msgpack.decode(one, type=list[PieceGroup]) if group.shown
+            group for one in stored for group in msgspec.msgpack.decode(one, type=list[TextGroup]) if group.references
         ]
         assert there.issuperset(version for group in groups for version in group.versions)
         return [len(group.data) for group in groups]

@@ -21,7 +21,7 @@ from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
 from turnwright_store.sql.runs import get_run
 from turnwright_store.sql.tables import chunks
-from turnwright_store.sql.views import Wanted, find_shown, load_entries
+from turnwright_store.sql.views import Wanted, find_entry_rows, load_entries
 
 pytestmark = pytest.mark.asyncio
 
@@ -53,7 +53,7 @@ class Store:
     async def entry(self, path=PATH):
         def query(connection):
             run = get_run(connection, ADDRESS.project, ADDRESS.run)
-            shown = find_shown(connection, run.id, [path])
+            shown = find_entry_rows(connection, run.id, [path])
             return load_entries(connection, run, list(shown.values()), Wanted())
 
         (entry,) = await self.database.read(query)

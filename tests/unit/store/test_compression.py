@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from turnwright_store.sql.compression import DICTIONARY, compress, compress_against, decompress, decompress_against
-from turnwright_store.sql.pieces import ShownBody, grouped
+from turnwright_store.sql.pieces import ReferencedBody, grouped
 
 TEXTS = st.builds(lambda part, times: part * times, st.text(max_size=40), st.integers(0, 200))
 
@@ -59,8 +59,10 @@ def test_texts_keep_what_they_need_of_their_bodies(pairs, more):
     texts = [text for text, _ in pairs]
     shows = {text: f"log://{place}" for place, text in enumerate(texts)}
     bodies = {f"log://{place}": body for place, (_, body) in enumerate(pairs)}
-    then = {path: ShownBody(place, path, body.encode()) for place, (path, body) in enumerate(bodies.items())}
-    now = {place: ShownBody(place, path, (body + more).encode()) for place, (path, body) in enumerate(bodies.items())}
+    then = {path: ReferencedBody(place, path, body.encode()) for place, (path, body) in enumerate(bodies.items())}
+    now = {
+        place: ReferencedBody(place, path, (body + more).encode()) for place, (path, body) in enumerate(bodies.items())
+    }
     assert [text for group in grouped(texts, shows, then) for text in group.texts(now)] == texts
 
 
@@ -76,15 +78,15 @@ def test_another_body_is_refused():
 def test_a_text_is_stored_by_a_body_that_it_shows(text):
     body = "".join(f"line {number * 7919 % 1009}\n" for number in range(100))
     whole = text.format(body=body)
-    shown = ShownBody(7, "log://a", body.encode())
+    shown = ReferencedBody(7, "log://a", body.encode())
     [group] = grouped([whole], {whole: "log://a"}, {"log://a": shown})
-    assert group.shown == ((7, len(body)),)
+    assert group.references == ((7, len(body)),)
     assert len(group.data) < 60
 
 
 def test_a_group_ends_when_it_is_long():
     """So that few bodies are in memory at a time."""
-    bodies = {f"a{number}": ShownBody(number, f"a{number}", b"x" * 30_000) for number in range(5)}
+    bodies = {f"a{number}": ReferencedBody(number, f"a{number}", b"x" * 30_000) for number in range(5)}
     shows = {f"text {path}": path for path in bodies}
     groups = list(grouped(list(shows), shows, bodies))
     assert [group.versions for group in groups] == [[0, 1, 2], [3, 4]]

@@ -12,6 +12,10 @@ DAY_MS = 24 * 3600 * 1000
 WEEK_MS = 7 * DAY_MS
 
 
+def transaction(core, now_ms):
+    return Transaction(core, lambda: now_ms, range, lambda _name: True, lambda _scope: False)
+
+
 @pytest.fixture
 def core():
     link = SqliteLink(":memory:", ())
@@ -45,7 +49,7 @@ def test_answers_of_the_last_seven_days_are_kept(core):
     keep(core, "old")
     keep(core, "young", age_ms=WEEK_MS)
 
-    more = delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
+    more = delete_old_answers(transaction(core, WEEK_MS * 2), 7)
 
     assert (kept(core), more) == ({"young"}, False)
 
@@ -54,11 +58,11 @@ def test_answers_of_the_last_seven_days_are_kept(core):
 def test_an_answer_that_started_work_is_kept_until_the_run_has_no_loop_left(core, active, queued):
     add_run(core, "busy", 11, active=active, queued=queued)
     keep(core, "one", run="busy")
-    delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
+    delete_old_answers(transaction(core, WEEK_MS * 2), 7)
     assert kept(core) == {"one"}
 
     core.cursor().execute("UPDATE runs SET loop_active = 0, loops_queued = 0")
-    delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
+    delete_old_answers(transaction(core, WEEK_MS * 2), 7)
 
     assert kept(core) == set()
 
@@ -70,7 +74,7 @@ def test_work_of_one_run_keeps_no_answers_of_another(core):
     keep(core, "idle's", run="idle")
     keep(core, "nobody's")
 
-    delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7)
+    delete_old_answers(transaction(core, WEEK_MS * 2), 7)
 
     assert kept(core) == {"busy's"}
 
@@ -79,7 +83,7 @@ def test_forgetting_takes_bounded_pieces_and_the_oldest_first(core):
     for days in (10, 8, 12, 9, 11):
         keep(core, f"{days}", age_ms=days * DAY_MS)
 
-    seen = [(delete_old_answers(Transaction(core, lambda: WEEK_MS * 2), 7, rows_max=2), kept(core)) for _ in range(3)]
+    seen = [(delete_old_answers(transaction(core, WEEK_MS * 2), 7, rows_max=2), kept(core)) for _ in range(3)]
 
     assert seen == [(True, {"8", "9", "10"}), (True, {"8"}), (False, set())]
 
@@ -101,8 +105,6 @@ class Text:
 def test_an_answer_is_stored_with_the_run_that_its_response_names(core):
     key = RequestKey("p", "alice", "EnqueueLoop", "id")
 
-    run_once(
-        Transaction(core, lambda: 1), key, Text("ask"), Text, lambda _tx: Text("made-alias"), lambda answer: answer.text
-    )
+    run_once(transaction(core, 1), key, Text("ask"), Text, lambda _tx: Text("made-alias"), lambda answer: answer.text)
 
     assert core.cursor().execute("SELECT request_id, run FROM idempotency").fetchall() == [("id", "made-alias")]

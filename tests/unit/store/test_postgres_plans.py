@@ -28,7 +28,7 @@ PIECES = {
 }
 """What other statements are made from."""
 
-RARE = {"block_gc._OLDEST"}
+RARE = {"retention._OLDEST"}
 """What maintenance asks once for all runs."""
 
 SMALL = {"meta", "models", "schemes", "executors", "search_marks", "projects"}

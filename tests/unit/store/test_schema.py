@@ -284,11 +284,11 @@ def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, h
     ("ask", "uses"),
     [
         (
-            lambda core, run: history.find_shown_at(core, run, at(run, 1100), ["p100"]),
+            lambda core, run: history.find_entry_rows_at(core, run, at(run, 1100), ["p100"]),
             ["uq_views_current (run_id=? AND path=?)", "ix_views_past (run_id=? AND path=? AND to_rev>?)"],
         ),
         (
-            lambda core, run: history.list_shown_at(core, run, at(run, 1100), "p", "", 5),
+            lambda core, run: history.list_entry_rows_at(core, run, at(run, 1100), "p", "", 5),
             ["uq_views_current (run_id=? AND path>? AND path<?)", "ix_views_past (run_id=? AND path>? AND path<?)"],
         ),
         (
@@ -323,8 +323,14 @@ QUESTIONS = {
         lambda core, run: views.load_entries(core, run, [shown()], views.Wanted()),
         "versions USING INTEGER PRIMARY KEY (rowid=?)",
     ),
-    "paths": (lambda core, run: views.find_shown(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
-    "range": (lambda core, run: views.list_shown(core, run.id, "p", "", 5), "uq_views_current (run_id=? AND path>?"),
+    "paths": (
+        lambda core, run: views.find_entry_rows(core, run.id, ["p100"]),
+        "uq_views_current (run_id=? AND path=?)",
+    ),
+    "range": (
+        lambda core, run: views.list_entry_rows(core, run.id, "p", "", 5),
+        "uq_views_current (run_id=? AND path>?",
+    ),
     "snapshot": (
         lambda core, run: views.snapshot(core, run, views.Wanted(), []),
         "(run_id=?)",
@@ -347,7 +353,7 @@ QUESTIONS = {
         "views USING INDEX ix_views_waiting (create_ms<?)",
     ),
     "plans": (
-        lambda core, run: plans.current_pieces(core, run.id, "plan://main"),
+        lambda core, run: plans.current_plan(core, run.id, "plan://main"),
         "views USING INDEX ix_views_plans (run_id=?)",
     ),
     "forgotten": (lambda core, _run: delete_old_answers(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),

@@ -12,7 +12,7 @@ from turnwright.types.v1 import session_command_pb2 as pb
 from cases import load_cases, params
 from turnwright_core.errors import InvalidError
 from turnwright_core.runs import RunSettings, SessionState
-from turnwright_store.app.command_kinds import kind_of, preview_of
+from turnwright_store.app.session_commands import kind_of, preview_of
 from turnwright_store.domain.session_gates import GATES, CommandKind, Gate
 from turnwright_store.domain.user_content import user_content
 from turnwright_store.rpc.control_servicer import patch_of

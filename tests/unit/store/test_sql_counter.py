@@ -6,7 +6,7 @@ from sqlalchemy import text
 from sql_counter import counted_statements, seen_transactions
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
-from turnwright_store.sql.scopes import find_meta, write_meta
+from turnwright_store.sql.scopes import find_meta, put_meta
 
 
 @pytest.mark.asyncio
@@ -17,7 +17,7 @@ async def test_each_statement_of_a_store_is_seen_whichever_way_it_takes(tmp_path
         counted.clear()
         before = database.stats()
 
-        await database.write(lambda tx: [write_meta(tx, key, "x") for key in "abc"], Durability.FULL, ())
+        await database.write(lambda tx: [put_meta(tx.connection, key, "x") for key in "abc"], Durability.FULL, ())
         assert (counted["BEGIN"], counted["COMMIT"]) == (1, 1)
         assert await database.read(lambda connection: find_meta(connection, "b")) == "x"
         await database.read(lambda connection: connection.execute(text("SELECT 1")))
@@ -34,10 +34,10 @@ async def test_each_transaction_of_a_store_is_seen_with_all_its_statements(tmp_p
         database = SqliteDatabase(tmp_path / "x.db", lambda: 0, queue_max=10, batch_max=10, readers=1)
         await database.start()
         seen.clear()
-        await database.write(lambda tx: [write_meta(tx, key, "x") for key in "abc"], Durability.FULL, ())
+        await database.write(lambda tx: [put_meta(tx.connection, key, "x") for key in "abc"], Durability.FULL, ())
         await database.read(lambda connection: find_meta(connection, "b"))
         with pytest.raises(ZeroDivisionError):
-            await database.write(lambda tx: write_meta(tx, "d", "x") or 1 / 0, Durability.FULL, ())
+            await database.write(lambda tx: put_meta(tx.connection, "d", "x") or 1 / 0, Durability.FULL, ())
         await database.close()
     written, read = seen
     assert [statement.split()[0] for statement in written] == ["BEGIN", "INSERT", "INSERT", "INSERT", "COMMIT"]
