@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.executor.v1 import event_pb2, watch_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.store.v1 import control_pb2
 
 from turnwright_core import __version__
@@ -27,7 +28,6 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_executor.rpc.watches import OpenWatches
-from turnwright_executor.watching import events
 from turnwright_executor.watching.hub import FEED_BACKOFF
 from turnwright_executor.watching.hubs import Hubs
 
@@ -76,7 +76,7 @@ class WatchRpcs(Forwarding):
         check_floor(Tier.CLIENT, "Notify")
         message = _notification(request)
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
-            hub.publish(events.transient(message))
+            hub.publish(message)
         return watch_pb2.NotifyResponse()
 
     async def Discover(self, request: watch_pb2.DiscoverRequest, context: Any) -> watch_pb2.DiscoverResponse:
@@ -103,14 +103,14 @@ def _now(**event: Any) -> watch_pb2.WatchRunsResponse:
     return watch_pb2.WatchRunsResponse(time=stamp, **event)
 
 
-def _notification(request: watch_pb2.NotifyRequest) -> event_pb2.Notice | event_pb2.Rendering:
+def _notification(request: watch_pb2.NotifyRequest) -> WatchRunResponse:
     match request.WhichOneof("message"):
         case "notice":
-            return _checked_notice(request.notice)
+            return WatchRunResponse(notice=_checked_notice(request.notice))
         case "rendering":
             check_bytes("rendering.text", request.rendering.text, EVENT_BODY_BYTES_MAX)
             check_chars("rendering.id", request.rendering.id, NAME_CHARS_MAX)
-            return request.rendering
+            return WatchRunResponse(rendering=request.rendering)
         case _:
             raise invalid("message", "Set `notice` or `rendering`.")
 

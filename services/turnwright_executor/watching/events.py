@@ -103,13 +103,6 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
     return WatchRunResponse(budget_exhausted=event)
 
 
-def transient(message: event_pb2.Notice | event_pb2.Rendering) -> WatchRunResponse:
-    """A message that is not stored."""
-    if isinstance(message, event_pb2.Notice):
-        return WatchRunResponse(notice=message)
-    return WatchRunResponse(rendering=message)
-
-
 def progress(activity: Activity, turn: int, detail: str, wait_s: float) -> WatchRunResponse:
     phase = event_pb2.RunProgress.Phase.ValueType(int(activity))
     event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)

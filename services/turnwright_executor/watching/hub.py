@@ -299,7 +299,7 @@ class RunHub:
                     return self._end()
                 is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
                 if failures == 1 and error.reason in AWAY:
-                    self._append(events.transient(event_pb2.Notice(level="warning", text=STORE_AWAY)))
+                    self._append(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=STORE_AWAY)))
                 if error.reason not in AWAY:
                     _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
             failures += 1

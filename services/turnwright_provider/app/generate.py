@@ -122,12 +122,9 @@ class ReplyStream:
                 with suppress(asyncio.CancelledError, TurnwrightError):
                     await reading
 
-    def _span_attributes(self, call: ModelCall) -> dict[str, str]:
-        return {PROVIDER: self._name, REQUEST_MODEL: call.model}
-
     @contextmanager
     def _measured(self, call: ModelCall) -> Iterator[None]:
-        begin_s, attributes = self._chance.clock(), self._span_attributes(call)
+        begin_s, attributes = self._chance.clock(), {PROVIDER: self._name, REQUEST_MODEL: call.model}
         with span(f"chat {call.model}", {**attributes, OPERATION: "chat"}, calls_out=True):
             try:
                 yield
@@ -164,10 +161,13 @@ class ReplyStream:
                 await self._chance.sleep(retry.wait_s)
 
     def _retry(self, call: ModelCall, attempt: int, failure: Failure) -> Retry:
-        """The next attempt. Raises TurnwrightError if there is none."""
+        """The next attempt. Raises TurnwrightError if there is none: a reply has begun, or it would come too late."""
         count(VENDOR_ERRORS, 1, {PROVIDER: self._name, ERROR_TYPE: failure.kind.name.lower()})
-        wait_s = self._wait_s(attempt, failure)
-        if wait_s is None:
+        now_s = self._chance.clock()
+        self._failed_at = now_s if self._failed_at is None else self._failed_at
+        wait_s = self._policy.wait_s(attempt, failure, self._chance.jitter())
+        is_final = self._started or not failure.is_retryable()
+        if is_final or self._policy.gives_up(failure, now_s - self._failed_at, wait_s):
             key_setting = self._vendor.describe().key_setting
             raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
         return Retry(attempt, wait_s, failure.retry_class, clean(failure.detail))
@@ -186,14 +186,6 @@ class ReplyStream:
             }
         )
         if finish.usage:
-            measure(TOKEN_USAGE, usage.prompt_tokens, {**self._span_attributes(call), TOKEN_TYPE: "input"})
-            measure(TOKEN_USAGE, usage.completion_tokens, {**self._span_attributes(call), TOKEN_TYPE: "output"})
-
-    def _wait_s(self, attempt: int, failure: Failure) -> float | None:
-        """Seconds before the next attempt; None if there is none: a reply has begun, or it would come too late."""
-        if self._started or not failure.is_retryable():
-            return None
-        now_s = self._chance.clock()
-        self._failed_at = now_s if self._failed_at is None else self._failed_at
-        wait_s = self._policy.wait_s(attempt, failure, self._chance.jitter())
-        return None if self._policy.gives_up(failure, now_s - self._failed_at, wait_s) else wait_s
+            attributes = {PROVIDER: self._name, REQUEST_MODEL: call.model}
+            measure(TOKEN_USAGE, usage.prompt_tokens, {**attributes, TOKEN_TYPE: "input"})
+            measure(TOKEN_USAGE, usage.completion_tokens, {**attributes, TOKEN_TYPE: "output"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 
 from turnwright_core.chat.deltas import Delta, SetUsage
 from turnwright_provider.domain.coalesce import DeltaBuffer
@@ -64,7 +65,9 @@ class Outbox:
             self._awake.clear()
             self._urgent.clear()
             finish, self._finish = self._finish, None
-            for part in self._take():
+            deltas = self._buffer.take(self._clock()) if self._buffer else []
+            self._room.set()
+            for part in deltas:
                 # The end says what was used, too.
                 if not (isinstance(part, SetUsage) and finish and finish.usage):
                     yield part
@@ -76,15 +79,7 @@ class Outbox:
     async def _wait_for_flush(self) -> None:
         """Wait until the flush interval is over or something urgent comes."""
         wait_s = self._buffer.wait_s(self._clock())
-        if wait_s <= 0 or self._urgent.is_set():
-            return
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._urgent.wait()
-        except TimeoutError:
-            return
-
-    def _take(self) -> list[Delta]:
-        deltas = self._buffer.take(self._clock()) if self._buffer else []
-        self._room.set()
-        return deltas
+        if wait_s > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._urgent.wait()

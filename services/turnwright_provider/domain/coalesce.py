@@ -23,25 +23,21 @@ class DeltaBuffer:
         self._flush_s = flush_s
         self._flush_bytes = flush_bytes
         self._texts: list[AppendContent | AppendReasoning] = []
-        self._tools: SetToolCalls | None = None
-        self._usage: SetUsage | None = None
+        self._latest: dict[type[Delta], Delta] = {}
         self._blocks: list[Delta] = []
         self._next_at = sent_s + flush_s
         self.size_bytes = 0
         """Size of the held deltas, in bytes of UTF-8."""
 
     def __bool__(self) -> bool:
-        return bool(self._texts or self._blocks or self._tools or self._usage)
+        return bool(self._texts or self._blocks or self._latest)
 
     def add(self, delta: Delta) -> None:
-        if isinstance(delta, SetToolCalls):
-            self._tools = delta
-            self.size_bytes += 1
-        elif isinstance(delta, SetUsage):
-            self._usage = delta
-        elif isinstance(delta, AppendContent | AppendReasoning):
+        if isinstance(delta, AppendContent | AppendReasoning):
             self._texts.append(delta)
             self.size_bytes += len(delta.text) if delta.text.isascii() else len(delta.text.encode())
+        elif isinstance(delta, SetToolCalls | SetUsage):
+            self._latest[type(delta)] = delta
         else:
             self._blocks.append(delta)
             self.size_bytes += 1
@@ -61,7 +57,7 @@ class DeltaBuffer:
             text = "".join(delta.text for delta in run)
             deltas += [kind(text[i : i + TEXT_CHARS_MAX]) for i in range(0, len(text), TEXT_CHARS_MAX)]
         deltas += self._blocks
-        deltas += [delta for delta in (self._tools, self._usage) if delta is not None]
-        self._texts, self._blocks, self._tools, self._usage, self.size_bytes = [], [], None, None, 0
+        deltas += [self._latest[kind] for kind in (SetToolCalls, SetUsage) if kind in self._latest]
+        self._texts, self._blocks, self._latest, self.size_bytes = [], [], {}, 0
         self._next_at = now + self._flush_s
         return deltas
