@@ -73,33 +73,28 @@ class HttpVendor:
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One attempt. If an optional field is refused, the request is repeated without it."""
         del attempt
-        with self._secrets_hidden():
-            async with aclosing(self._stream(call)) as events:
-                async for event in events:
-                    yield self._hidden(event)
-
-    async def _stream(self, call: ModelCall) -> AsyncGenerator[VendorEvent, None]:
-        attempt = AttemptTimeout(self._access.silence_timeout_s)
+        timeout = AttemptTimeout(self._access.silence_timeout_s)
         call = replace(call, extra=with_extra(self._access.extra, call.extra))
-        while True:
-            refusals = self._refused.get(call.model, frozenset())
-            without = refusals | call.unsupported_fields
-            request = self._wire.request(call, without)
-            dropped = (*request.dropped, *_without_refused(without & call.asked))
-            check_required(call, dropped)
-            async with self._open(self._post(request), attempt) as reply:
-                if reply.status == 200:
-                    async with aclosing(self._reader.read(reply, self._wire.fold(), attempt)) as events:
-                        async for event in events:
-                            yield _end(event, call, dropped) if isinstance(event, Finish) else event
-                    return
-                answer = await read_body_start(reply, ERROR_BYTES_MAX, attempt)
-            refused = refused_field(self._wire, reply.status, answer, call, without)
-            if refused is None or refused in call.required:
-                failure = classify(reply.status, reply.headers, answer, self._wall_clock())
-                raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
-            if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
-                self._refused[call.model] = refusals | {refused}
+        with self._secrets_hidden():
+            while True:
+                refusals = self._refused.get(call.model, frozenset())
+                without = refusals | call.unsupported_fields
+                request = self._wire.request(call, without)
+                dropped = (*request.dropped, *_without_refused(without & call.asked))
+                check_required(call, dropped)
+                async with self._open(self._post(request), timeout) as reply:
+                    if reply.status == 200:
+                        async with aclosing(self._reader.read(reply, self._wire.fold(), timeout)) as events:
+                            async for event in events:
+                                yield self._hidden(_end(event, call, dropped) if isinstance(event, Finish) else event)
+                        return
+                    answer = await read_body_start(reply, ERROR_BYTES_MAX, timeout)
+                refused = refused_field(self._wire, reply.status, answer, call, without)
+                if refused is None or refused in call.required:
+                    failure = classify(reply.status, reply.headers, answer, self._wall_clock())
+                    raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
+                if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
+                    self._refused[call.model] = refusals | {refused}
 
     @asynccontextmanager
     async def _open(self, request: HttpRequest, attempt: AttemptTimeout) -> AsyncGenerator[HttpReply, None]:
