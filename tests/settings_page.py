@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from turnwright_cli.config import CliSettings
+from turnwright_cli.invocation import CliSettings
 from turnwright_cli.stack import settings_class
 from turnwright_core.kit.settings import PREFIX, Setting, Settings
 from turnwright_provider.domain.presets import PRESETS, Preset

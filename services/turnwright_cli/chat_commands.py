@@ -15,13 +15,12 @@ from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import session_command_pb2, settings_pb2
 
 from turnwright_cli.changes import recorded_changes, show_changes, show_undone, undone
-from turnwright_cli.config import TaskDefaults
 from turnwright_cli.exit_codes import usage
-from turnwright_cli.invocation import budget_of
+from turnwright_cli.invocation import TaskDefaults, budget_of
 from turnwright_cli.lists import spend_words
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line
-from turnwright_cli.plan_words import plan_lines, progress_words
+from turnwright_cli.plans import plan_lines, progress_words
 from turnwright_cli.run_list import full_alias, show_runs
 from turnwright_cli.tasks import reasoning_of
 from turnwright_client import Client

@@ -24,9 +24,8 @@ from rich.text import Text
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_cli.changes import recorded_changes, show_changes
-from turnwright_cli.config import CliSettings
 from turnwright_cli.exit_codes import DONE, FAILED, FailureError
-from turnwright_cli.invocation import Invocation
+from turnwright_cli.invocation import CliSettings, Invocation
 from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
 from turnwright_cli.session import open_session

@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
 
-from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S, CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError, failure_of
-from turnwright_cli.invocation import Invocation
+from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, CliSettings, Invocation
 from turnwright_cli.models import context_words
 from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line

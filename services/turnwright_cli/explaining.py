@@ -12,12 +12,11 @@ from turnwright.types.v1 import explanation_pb2 as pb
 
 from turnwright_cli.exit_codes import DIFFERENT, DONE
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import console, put, show_lines, write_line
+from turnwright_cli.output import Column, console, put, show_lines, show_table, write_line
 from turnwright_cli.packet_picture import FORMS, PIECES_SHOWN, budget_words, change_words, heading, picture, words_of
 from turnwright_cli.plain import safe_line
 from turnwright_cli.run_list import open_run
 from turnwright_cli.status_line import StatusLine
-from turnwright_cli.tables import Column, show_table
 from turnwright_client import Client
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import EXPLAINED_PIECES_MAX

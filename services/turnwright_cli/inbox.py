@@ -14,10 +14,9 @@ from turnwright.types.v1 import proposal_pb2 as types_pb2
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import show_lines, to_line, while_read, write_line
+from turnwright_cli.output import Column, show_lines, show_table, to_line, while_read, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
-from turnwright_cli.tables import Column, show_table
 
 M = TypeVar("M", bound=Message)
 

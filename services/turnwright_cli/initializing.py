@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from turnwright_cli.config import config_file
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
-from turnwright_cli.invocation import Invocation
+from turnwright_cli.invocation import Invocation, config_file
 from turnwright_cli.output import console, put
 from turnwright_cli.plain import safe_line
 

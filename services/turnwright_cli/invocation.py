@@ -1,17 +1,26 @@
-"""The options shared by all commands, and the parsing of option values."""
+"""What holds for all commands: options, then variables, then the person's `turnwright.toml`, then defaults.
+
+A project's `turnwright.toml` has a table [task] alone: whoever gives you a repository must not decide what commands may
+do on your host.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
 
+from msgspec import Meta, Struct, ValidationError
 from turnwright.types.v1 import budget_pb2, settings_pb2
 
-from turnwright_cli.config import CliSettings, TaskDefaults, apply_file, config_file, task_defaults
 from turnwright_cli.exit_codes import usage
-from turnwright_core.kit.settings import load
+from turnwright_client.config import ClientSettings
+from turnwright_core.converters import converter
+from turnwright_core.kit.settings import PREFIX, SettingsError, load, setting
+from turnwright_core.suggestions import did_you_mean
 
 
 class Invocation:
@@ -64,3 +73,140 @@ def budget_of(
 def call_style(word: str | None) -> settings_pb2.CallStyle.ValueType | None:
     """The value of --calls; None where it was not given."""
     return settings_pb2.CallStyle.Value(f"CALL_STYLE_{word.upper()}") if word else None
+
+
+_TABLES: Final = {"models": "MODEL", "context": "CONTEXT", "price": "PRICE"}
+_SECRET: Final = ("_api_key", "token")
+NAME: Final = "turnwright.toml"
+_BYTES_MAX: Final = 64 * 1024
+
+
+class TaskDefaults(Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of `act`, `ask` and sessions, for tasks that are given without them."""
+
+    model: str | None = None
+    """Of new runs."""
+    reasoning: str | None = None
+    max_turns: Annotated[int, Meta(ge=0)] | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
+    max_cost: Annotated[float, Meta(ge=0)] | None = None
+    max_seconds: Annotated[float, Meta(ge=0)] | None = None
+
+    def limits(self, **given: Any) -> dict[str, Any]:
+        names = ("max_turns", "max_tokens", "max_cost", "max_seconds")
+        return {name: getattr(self, name) if given.get(name) is None else given[name] for name in names}
+
+
+_DEFAULTS: Final = converter(TaskDefaults)
+
+
+def config_file() -> Path:
+    """`$XDG_CONFIG_HOME/turnwright/turnwright.toml`, else `~/.config/turnwright/turnwright.toml`."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(folder).expanduser() / "turnwright" / NAME
+
+
+def apply_file(file: Path, environment: MutableMapping[str, str]) -> None:
+    """Set what the file says and the environment does not. Raises SettingsError if the file cannot be used."""
+    variables = dict(_variables(file, _read(file)))
+    if wrong := list(_wrong(variables)):
+        raise SettingsError("\n".join(f"{file}: {one}" for one in wrong))
+    if any(name.lower().endswith(_SECRET) for name in variables) and stat.S_IMODE(file.stat().st_mode) & 0o077:
+        raise SettingsError(f"{file} holds a secret, and others may read it: run `chmod 600 {file}`.")
+    for name, value in variables.items():
+        environment.setdefault(name, value)
+
+
+def _wrong(variables: Mapping[str, str]) -> Iterator[str]:
+    """Sentences on keys that are no settings, and on values that settings do not take."""
+    from turnwright_cli.stack import setting_fields  # noqa: PLC0415 - it loads the settings of all services
+
+    fields = setting_fields(CliSettings) if variables else {}
+    for name, value in variables.items():
+        key = name.removeprefix(PREFIX).lower()
+        if name in fields:
+            try:
+                fields[name].read(value)
+            except ValueError as error:
+                yield f"{key} {error}{f' (it is {value!r})' if fields[name].repr else ''}."
+        elif not name.startswith(tuple(f"{PREFIX}{table}_" for table in _TABLES.values())):
+            near = did_you_mean(key, (one.removeprefix(PREFIX).lower() for one in fields))
+            yield f"there is no setting {key}{near}; docs/settings.md lists them."
+
+
+def task_defaults(project: Path | None) -> TaskDefaults:
+    """What the files of a project's folder and of the person say of tasks. Raises SettingsError."""
+    given = _task_table(file := config_file(), _read(file))
+    if project:
+        found = _read(file := project / NAME)
+        given |= _task_table(file, found)
+        if others := sorted(found.keys() - {"task"}):
+            raise SettingsError(
+                f"{file}: a project's file has a table [task] alone, no {others[0]}. "
+                f"Settings are for those who run the commands: write it into {config_file()}."
+            )
+        if "/" in str(found.get("task", {}).get("model", "")):
+            raise SettingsError(f"{file}: a project names a model by its alias; which vendor it calls is up to you.")
+    return TaskDefaults(**given)
+
+
+def _task_table(file: Path, found: Mapping[str, Any]) -> dict[str, Any]:
+    table = found.get("task", {})
+    try:
+        _DEFAULTS(table)
+    except ValidationError as error:
+        known = ", ".join(TaskDefaults.__struct_fields__)
+        raise SettingsError(f"{file}: [task]: {error}; known are {known}.") from None
+    return dict(table)
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_BYTES_MAX + 1).decode()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} cannot be read: {error}") from None
+    if len(text) > _BYTES_MAX:
+        raise SettingsError(f"{file} has more than {_BYTES_MAX} bytes.")
+    import tomllib  # noqa: PLC0415 - most people have no such file
+
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file} is not TOML: {error}") from None
+
+
+def _variables(file: Path, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in found.items():
+        if key == "task":
+            continue
+        if isinstance(value, Mapping):
+            if key not in _TABLES:
+                known = ", ".join(f"[{name}]" for name in (*_TABLES, "task"))
+                raise SettingsError(f"{file}: there is no table [{key}]; known are {known}.")
+            for alias, one in value.items():
+                yield f"{PREFIX}{_TABLES[key]}_{alias}", _text(file, f"{key}.{alias}", one)
+        else:
+            yield f"{PREFIX}{key.upper()}", _text(file, key, value)
+
+
+def _text(file: Path, key: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise SettingsError(f"{file}: {key} must be a text, a number, true or false.")
+
+
+CHECK_MODELS_TIMEOUT_S: Final = 60.0
+"""Deadline for checking all models with their vendors, in seconds."""
+
+
+class CliSettings(ClientSettings):
+    """Settings of the command line."""
+
+    project: str = setting("Project directory. Empty: the current directory.", "")
+    run: str = setting("Alias of the run that `act` and `ask` continue or create.", "")
+    only: str = setting("Services that `serve` runs, separated by commas. Empty: all four.", "")

@@ -29,7 +29,7 @@ from turnwright_cli.exit_codes import DONE, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.plan_words import plan_title
+from turnwright_cli.plans import plan_title
 from turnwright_cli.records import record_line
 from turnwright_cli.run_list import SUMMARY_CHARS, found_run, open_run
 from turnwright_cli.session import open_to_read

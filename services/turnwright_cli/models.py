@@ -8,13 +8,11 @@ from typing import Any, Final
 
 from turnwright.types.v1 import model_pb2
 
-from turnwright_cli.config import CHECK_MODELS_TIMEOUT_S
 from turnwright_cli.exit_codes import usage
-from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import complain, show_lines, write_line
+from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, Invocation
+from turnwright_cli.output import Column, complain, show_lines, show_table, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import Session, open_session
-from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.runs import model_from_pb

@@ -1,23 +1,23 @@
-"""`plan show`, `plan set`, `plan update` and `plan rm`: the plans of a run."""
+"""The plans of a run: the commands for them, how they are written, and their changes while a loop is followed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from click import UsageError
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import console, put, show_lines
-from turnwright_cli.plain import safe_line
-from turnwright_cli.plan_words import kind_word, plan_lines, plan_title, priority_word, status_word
+from turnwright_cli.output import Column, console, put, show_lines, show_table
+from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import open_run
-from turnwright_cli.tables import Column, show_table
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
+from turnwright_core.plans.plan_diff import count_changed_lines, diff_items
 
 _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "text", "evidence")
 
@@ -100,3 +100,230 @@ def _say(call: Invocation, plan: plan_pb2.Plan, words: str) -> int:
         return show_lines([plan])
     put(console(), Text(words))
     return 0
+
+
+_KINDS: Final[Mapping[int, str]] = {
+    plan_pb2.PLAN_KIND_MARKDOWN: "markdown",
+    plan_pb2.PLAN_KIND_ITEMS: "items",
+    plan_pb2.PLAN_KIND_FILE: "file",
+}
+_PRIORITIES: Final[Mapping[int, str]] = {
+    plan_pb2.PLAN_PRIORITY_HIGH: "high",
+    plan_pb2.PLAN_PRIORITY_MEDIUM: "medium",
+    plan_pb2.PLAN_PRIORITY_LOW: "low",
+}
+_STATUSES: Final[Mapping[int, tuple[str, str, str]]] = {
+    plan_pb2.PLAN_STATUS_PENDING: ("pending", " ", ""),
+    plan_pb2.PLAN_STATUS_IN_PROGRESS: ("in_progress", "~", "in progress"),
+    plan_pb2.PLAN_STATUS_COMPLETED: ("completed", "x", ""),
+    plan_pb2.PLAN_STATUS_CANCELLED: ("cancelled", "-", "cancelled"),
+    plan_pb2.PLAN_STATUS_BLOCKED: ("blocked", "!", "blocked"),
+}
+"""For each status its name, its mark, and the word after an item, where the mark does not say it."""
+_UNKNOWN: Final = ("", "?", "")
+OVER: Final = (plan_pb2.PLAN_STATUS_COMPLETED, plan_pb2.PLAN_STATUS_CANCELLED)
+ITEM_CHARS_MAX: Final = 60
+"""Length of an item in a line about progress, in characters."""
+
+
+def kind_word(plan: plan_pb2.Plan) -> str:
+    return _KINDS.get(plan.kind, "")
+
+
+def priority_word(item: plan_pb2.PlanItem) -> str:
+    return _PRIORITIES.get(item.priority, "")
+
+
+def status_word(item: plan_pb2.PlanItem) -> str:
+    return _STATUSES.get(item.status, _UNKNOWN)[0]
+
+
+def plan_title(plan: plan_pb2.Plan) -> str:
+    """`plan main, version 2: 3/5 items done, 1 delta`."""
+    title = f"plan {safe_line(plan.plan_id)}, version {plan.version}"
+    parts = [items_words(plan)] if plan.kind == plan_pb2.PLAN_KIND_ITEMS else []
+    if plan.deltas:
+        parts.append(f"{len(plan.deltas)} delta{'' if len(plan.deltas) == 1 else 's'}")
+    return f"{title}: {', '.join(parts)}" if parts else title
+
+
+def items_words(plan: plan_pb2.Plan) -> str:
+    done = sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
+    return f"{done}/{len(plan.items)} items done"
+
+
+def progress_words(plan: plan_pb2.Plan) -> str:
+    """`plan 2/5: write the parser`: how far a plan of items is, and what comes next; empty if nothing does."""
+    left = [item for item in plan.items if item.status not in OVER]
+    if not left:
+        return ""
+    now = next((item for item in left if item.status == plan_pb2.PLAN_STATUS_IN_PROGRESS), left[0])
+    done = sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
+    return f"plan {done}/{len(plan.items)}: {safe_line(now.content, ITEM_CHARS_MAX)}"
+
+
+def item_line(item: plan_pb2.PlanItem) -> str:
+    """`[~] write the parser (high, in progress)`; medium priority is not shown."""
+    _, mark, status = _STATUSES.get(item.status, _UNKNOWN)
+    priority = "" if item.priority == plan_pb2.PLAN_PRIORITY_MEDIUM else priority_word(item)
+    words = ", ".join(filter(None, (priority, status)))
+    return f"[{mark}] {safe_line(item.content)}{words and f' ({words})'}"
+
+
+def plan_lines(plan: plan_pb2.Plan) -> Iterator[Text]:
+    mode = f", mode {safe_line(plan.mode)}" if plan.mode else ""
+    yield Text(plan_title(plan) + mode, style="bold")
+    if plan.kind != plan_pb2.PLAN_KIND_ITEMS:
+        yield from _block(plan.body)
+    for item in plan.items:
+        is_over = item.status in OVER
+        yield Text(f"  {item_line(item)}", style="dim" if is_over else "")
+        if item.evidence_paths:
+            yield Text(f"      {', '.join(map(safe_line, item.evidence_paths))}", style="dim")
+    for delta in plan.deltas:
+        yield Text(f"  delta {delta.sequence}:", style="dim")
+        yield from _block(delta.text)
+
+
+def _block(text: str) -> Iterator[Text]:
+    for line in safe_text(text).rstrip("\n").split("\n"):
+        yield Text(f"  {line}")
+
+
+LINES_MAX: Final = 8
+"""Lines of a panel, the title included."""
+
+LINES_MIN: Final = 4
+"""A panel that would have fewer lines is left out: the line about progress says as much."""
+
+COLUMNS_MIN: Final = 30
+"""Width below which an item cannot be read."""
+
+
+def panel_lines(plan: plan_pb2.Plan | None, columns: int, lines: int) -> list[str]:
+    """The title and as many items as fit into a space; empty if it is too small, or if nothing is left to do."""
+    room = min(LINES_MAX, lines)
+    left = plan is not None and any(item.status not in OVER for item in plan.items)
+    if plan is None or not left or columns < COLUMNS_MIN or room < LINES_MIN:
+        return []
+    now = current_item(plan.items)
+    shown, before, after = _window(len(plan.items), now, room - 1)
+    title = f"plan {safe_line(plan.plan_id)}: {items_words(plan)}"
+    if before or after:
+        title += f" (items {shown.start + 1} to {shown.stop})"
+    marked = [f"{'>' if number == now else ' '} {item_line(plan.items[number])}" for number in shown]
+    return [_cut(line, columns) for line in (title, *marked)]
+
+
+def current_item(items: Sequence[plan_pb2.PlanItem]) -> int:
+    """The item that is worked on, or else the first that is not over."""
+    working = [number for number, item in enumerate(items) if item.status == plan_pb2.PLAN_STATUS_IN_PROGRESS]
+    return next(iter(working), next((n for n, item in enumerate(items) if item.status not in OVER), 0))
+
+
+def _window(count: int, now: int, room: int) -> tuple[range, int, int]:
+    """The items that fit, the current one among them with one before it; how many are left out before and after."""
+    start = max(0, min(now - 1, count - room))
+    shown = range(start, min(count, start + room))
+    return shown, start, count - shown.stop
+
+
+def _cut(line: str, columns: int) -> str:
+    return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 3).rstrip()}..."
+
+
+MOVED_MAX: Final = 10
+"""Maximum number of changed items that a terminal lists."""
+CHARS_MAX: Final = 100
+"""Maximum length of an item or a delta on a terminal, in characters."""
+
+
+class PlanChanges:
+    """The plans as last shown. In a pipe (`whole`) lines are not truncated and no item is left out."""
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+        self._plans: dict[str, plan_pb2.Plan | None] = {}
+        self._knows_all = False
+
+    def progress(self) -> str:
+        """How far the plan is that was changed last; empty if none has open items."""
+        plan = self.latest()
+        return progress_words(plan) if plan else ""
+
+    def latest(self) -> plan_pb2.Plan | None:
+        """The plan with open items that was changed last."""
+        return next((plan for plan in reversed(self._plans.values()) if plan and progress_words(plan)), None)
+
+    def lacks(self, plan: plan_pb2.Plan) -> bool:
+        """Whether the previous version is needed to show what changed."""
+        return not self._knows_all and plan.plan_id not in self._plans and plan.version > 1 and not plan.deltas
+
+    def knew(self, plan: plan_pb2.Plan) -> None:
+        """The previous version of a plan that was not seen yet."""
+        self._plans.setdefault(plan.plan_id, plan)
+
+    def snapshot(self, plans: Iterable[plan_pb2.Plan]) -> Iterator[str]:
+        """All plans. The first snapshot is the starting point; in later ones, known plans may have changed."""
+        now = {plan.plan_id: plan for plan in plans}
+        for plan_id in [plan_id for plan_id, plan in self._plans.items() if plan and plan_id not in now]:
+            yield from self.removed(plan_id)
+        for plan_id, plan in now.items():
+            if self._knows_all or plan_id in self._plans:
+                yield from self.updated(plan)
+            else:
+                self._plans[plan_id] = plan
+        self._knows_all = True
+
+    def removed(self, plan_id: str) -> Iterator[str]:
+        self._plans[plan_id] = None
+        yield f"plan {safe_line(plan_id)}: removed"
+
+    def updated(self, plan: plan_pb2.Plan) -> Iterator[str]:
+        is_known = plan.plan_id in self._plans or self._knows_all
+        before = self._plans.get(plan.plan_id)
+        self._plans[plan.plan_id] = plan
+        same = before is not None and before.version == plan.version
+        added = list(plan.deltas)
+        if not same and not (plan.deltas and not is_known):
+            yield from self._replaced(before, plan)
+        elif before is None:
+            # It was not shown yet: the latest delta is the change.
+            added = added[-1:]
+        else:
+            added = [
+                delta for delta in added if delta.sequence > max((one.sequence for one in before.deltas), default=0)
+            ]
+        for delta in added:
+            yield f"plan {safe_line(plan.plan_id)}, added: {self._cut(delta.text)}"
+
+    def _replaced(self, before: plan_pb2.Plan | None, plan: plan_pb2.Plan) -> Iterator[str]:
+        """A new version: the items that changed if it is still the same plan, else its size."""
+        name = f"plan {safe_line(plan.plan_id)}"
+        if before is not None and before.kind == plan.kind == plan_pb2.PLAN_KIND_ITEMS:
+            moved = diff_items(before.items, plan.items)
+            if moved and (self._whole or len(moved) <= MOVED_MAX):
+                for one in moved:
+                    line = self._cut(item_line(one.item))
+                    yield f"{name}: {'no longer ' if one.is_gone else ''}{line}"
+                return
+        yield f"{name}, version {plan.version}: {self._size(before, plan)}"
+
+    def _size(self, before: plan_pb2.Plan | None, plan: plan_pb2.Plan) -> str:
+        if plan.kind == plan_pb2.PLAN_KIND_ITEMS:
+            done = sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
+            return _count(len(plan.items), "item") + (f", {done} done" if done else "")
+        if plan.kind == plan_pb2.PLAN_KIND_FILE:
+            return f"file {self._cut(plan.body)}"
+        size = _count(len(plan.body.splitlines()), "line")
+        if before is None or before.kind != plan.kind:
+            return size
+        new, gone = count_changed_lines(before.body, plan.body)
+        return f"{size}, {new} new, {gone} gone"
+
+    def _cut(self, text: str) -> str:
+        return safe_line(text, 0 if self._whole else CHARS_MAX)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -20,7 +20,7 @@ from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLin
 from turnwright_cli.markdown_stream import MarkdownStream
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.plan_words import PlanChanges, panel_lines
+from turnwright_cli.plans import PlanChanges, panel_lines
 from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
 from turnwright_cli.screen import Screen
 from turnwright_cli.status_line import StatusLine

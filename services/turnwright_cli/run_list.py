@@ -11,11 +11,10 @@ from turnwright.types.v1 import run_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import show_lines
+from turnwright_cli.output import Column, show_lines, show_table
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project, open_to_read
 from turnwright_cli.status_words import run_words, title_of
-from turnwright_cli.tables import Column, show_table
 from turnwright_client import Client
 from turnwright_core.errors import MissingError, Reason
 from turnwright_core.suggestions import did_you_mean

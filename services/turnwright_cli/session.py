@@ -13,10 +13,9 @@ from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
 
-from turnwright_cli.config import CliSettings
 from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
-from turnwright_cli.invocation import Invocation
+from turnwright_cli.invocation import CliSettings, Invocation
 from turnwright_cli.output import complain
 from turnwright_cli.plain import safe_line
 from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, settings_class

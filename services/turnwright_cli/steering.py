@@ -17,13 +17,12 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.lists import budget_words, call_words
-from turnwright_cli.output import console, put, show_lines, write_line
+from turnwright_cli.output import Column, console, put, show_lines, show_table, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import SUMMARY_CHARS, open_run
 from turnwright_cli.session import open_project, open_session
 from turnwright_cli.status_words import run_words, title_of, turns_words
-from turnwright_cli.tables import Column, show_table
 from turnwright_client import RunList, RunsMessage
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 from turnwright_core.runs import Assembly

@@ -17,13 +17,12 @@ from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import proposal_pb2, settings_pb2
 
 from turnwright_cli.changes import RECORDS, FileChanges, changes_in
-from turnwright_cli.config import CliSettings
 from turnwright_cli.editing import contents_from, edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
 from turnwright_cli.exit_codes import EXIT_OF_LOOP, FAILED, advice_after, usage
 from turnwright_cli.following import Follower, FollowResult
 from turnwright_cli.interrupts import Interrupts
-from turnwright_cli.invocation import Invocation, budget_of, call_style
+from turnwright_cli.invocation import CliSettings, Invocation, budget_of, call_style
 from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.prompt_edits import prompt_edits_of

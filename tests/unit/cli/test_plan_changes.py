@@ -8,7 +8,7 @@ from rich.console import Console
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import plan_pb2, run_pb2
 
-from turnwright_cli.plan_words import PlanChanges
+from turnwright_cli.plans import PlanChanges
 from turnwright_cli.render import TextScreen
 
 Event = executor_service_pb2.WatchRunResponse

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from turnwright.types.v1 import plan_pb2
 
-from turnwright_cli.plan_words import COLUMNS_MIN, LINES_MAX, panel_lines
+from turnwright_cli.plans import COLUMNS_MIN, LINES_MAX, panel_lines
 from turnwright_cli.status_line import StatusLine
 
 DONE, NOW, OPEN = (

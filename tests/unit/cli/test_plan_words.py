@@ -9,7 +9,7 @@ from rich.console import Console
 from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.output import put
-from turnwright_cli.plan_words import item_line, plan_lines, plan_title, priority_word, status_word
+from turnwright_cli.plans import item_line, plan_lines, plan_title, priority_word, status_word
 
 STATUSES = [value for value in plan_pb2.PlanStatus.values() if value]
 PRIORITIES = [value for value in plan_pb2.PlanPriority.values() if value]
