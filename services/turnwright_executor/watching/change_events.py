@@ -27,6 +27,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import StreamBroke
 from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
+from turnwright_executor.watching.proposals import proposal_of
 from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold
 
 
@@ -128,7 +129,7 @@ class ChangeEvents:
             self._append(WatchRunResponse(output_cancelled=cancelled))
         was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
         if entry.state is State.PROPOSED and not was_pending:
-            self._publish(events.proposal_pending(entry))
+            self._publish(WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_of(entry))))
         elif was_pending and entry.state is not State.PROPOSED:
             self._publish(events.proposal_resolved(entry))
 

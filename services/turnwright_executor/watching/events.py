@@ -22,7 +22,6 @@ from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import turn_to_pb, usage_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
 from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBroke, StreamEnded, StreamEvent
-from turnwright_executor.watching.proposals import proposal_of
 
 PARTIAL_CHARS: Final = CHUNK_BYTES // 4
 """Maximum length of a piece of a streaming message, in code points of four bytes at most."""
@@ -77,11 +76,6 @@ def messages_truncated(from_index: int, paths: Sequence[str]) -> Iterator[WatchR
     for part in split_by_weight(paths, lambda path: len(path.encode()) + _PATH_OVERHEAD):
         event = session_event_pb2.MessagesTruncated(from_index=from_index, paths=part)
         yield WatchRunResponse(messages_truncated=event)
-
-
-def proposal_pending(entry: Entry) -> WatchRunResponse:
-    """A proposal waits for a decision."""
-    return WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_of(entry)))
 
 
 def proposal_resolved(entry: Entry) -> WatchRunResponse:

@@ -65,18 +65,15 @@ class Hubs:
         if hub is None or hub.is_closed:
             # The one that has ended goes even if there is none to follow it.
             self._hubs.pop(address, None)
-            self._hubs[address] = hub = await self._opened_hub(address, fresh)
-        return hub
-
-    async def _opened_hub(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
-        self._opened += 1
-        epoch = f"{self._owner}-{self._opened}"
-        hub = RunHub(address, epoch, self._ledger, self._settings, partial(self._wait_on, address))
-        self._unready.add(hub)
-        try:
-            await hub.open(fresh)
-        finally:
-            self._unready.discard(hub)
+            self._opened += 1
+            epoch = f"{self._owner}-{self._opened}"
+            hub = RunHub(address, epoch, self._ledger, self._settings, partial(self._wait_on, address))
+            self._unready.add(hub)
+            try:
+                await hub.open(fresh)
+                self._hubs[address] = hub
+            finally:
+                self._unready.discard(hub)
         return hub
 
     async def _wait_on(self, address: RunAddress, condition: Predicate) -> None:

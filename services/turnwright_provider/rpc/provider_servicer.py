@@ -80,19 +80,14 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
 
     async def ListVendors(self, request: pb.ListVendorsRequest, context: RpcContext) -> pb.ListVendorsResponse:
         del request, context
-        vendors = []
+        answer = pb.ListVendorsResponse()
         for name, vendor in sorted(self._vendors.items()):
             state = vendor.describe()
-            vendors.append(
-                pb.Vendor(
-                    name=name,
-                    configured=not state.problem,
-                    endpoint=state.endpoint,
-                    problem=state.problem,
-                    unset=state.is_unset,
-                )
+            configured, unset = not state.problem, state.is_unset
+            answer.vendors.add(
+                name=name, configured=configured, endpoint=state.endpoint, problem=state.problem, unset=unset
             )
-        return pb.ListVendorsResponse(vendors=vendors)
+        return answer
 
     async def CheckModels(self, request: pb.CheckModelsRequest, context: RpcContext) -> pb.CheckModelsResponse:
         del context
