@@ -72,7 +72,6 @@ class Block(Struct, frozen=True):
     position: int
     whole: str
     condensed: str
-    v_tokens: int
     s_tokens: int
     a_tokens: int
     prompt: PromptParts | None = None
@@ -142,7 +141,6 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
         position=entry.position,
         whole=wrapped(tag, shown, body) + _END if entry.visibility is Visibility.VISIBLE else "",
         condensed=condensed,
-        v_tokens=s_tokens + freed,
         s_tokens=s_tokens,
         a_tokens=freed,
         prompt=_prompt_parts(entry, attributes, body, short) if category == "prompt" else None,
@@ -168,7 +166,6 @@ def _fixed_block(entry: Entry, category: str, divisor: int) -> Block | None:
         position=entry.position,
         whole=text,
         condensed="",
-        v_tokens=tokens,
         s_tokens=tokens,
         a_tokens=0,
         body_chars=len(entry.body),

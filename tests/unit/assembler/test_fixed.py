@@ -156,7 +156,7 @@ def test_nothing_makes_a_plan_or_an_event_smaller(path, visibility):
     told = {"event": {"subkind": "system_notice", "source": "plan", "payload": {}}} if path[0] == "e" else {}
     made = block(path, "w" * 2000, turn=4, visibility=visibility, **told)
     assert made.text == block(path, "w" * 2000, turn=4, **told).text
-    assert (made.a_tokens, made.v_tokens, made.s_tokens) == (0, -(-len(made.text) // DIVISOR), made.v_tokens)
+    assert (made.a_tokens, made.s_tokens) == (0, -(-len(made.text) // DIVISOR))
     counts = counts_of((made,))
     fixed = {"plan": [0, 0], "event": [0, 0]} | {made.scheme: [1, made.s_tokens]}
     assert (made.is_visible, counts.summarized, counts.fixed) == (True, [0, 0], fixed)

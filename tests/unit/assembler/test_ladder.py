@@ -23,7 +23,7 @@ class Sum:
 
     @property
     def tokens(self) -> int:
-        return sum(each.v_tokens if each.is_visible else each.s_tokens for each in self.blocks)
+        return sum(each.s_tokens + each.is_visible * each.a_tokens for each in self.blocks)
 
 
 def run(rows, ceiling, turn=5, prompt="prompt://5", calibration=0.0):
