@@ -107,7 +107,7 @@ class Run:
         self._raw.set_progress_handler(step, 1)
         changed = feed.section(scope, self.cursor + 1000, (self.cursor, 2**63 - 1), 100)
         self._raw.set_progress_handler(None, 0)
-        return {shown.path for shown in changed.shown} | set(changed.left), steps
+        return {shown.path for shown in changed.shown} | set(changed.removed), steps
 
 
 filled = cache(lambda entries, analyzed: Run(entries, analyzed=analyzed))
