@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
@@ -54,6 +56,10 @@ async def bodies(services, run: str = "r") -> dict[str, str]:
     return {entry.path: entry.body async for entry in found}
 
 
+async def attributes(services, path: str) -> dict:
+    return json.loads((await services.entry(path)).attributes_json)
+
+
 async def past_bodies(services, path: str) -> list[str]:
     """What an entry has said, the latest first."""
     async with calling(services, Tier.SYSTEM, "store") as (peer, store):
@@ -82,6 +88,17 @@ async def test_a_rewritten_message_is_read_as_it_is_now_and_was_what_it_was(serv
     )
     assert (await texts(services))[0] == "Uno."
     assert "One." in await past_bodies(services, "prompt://1")
+
+
+async def test_a_rewritten_reply_loses_what_its_vendor_has_signed(services):
+    # OM14: the signatures were given for another text
+    services.script(f"=== thinking signature=c2lnbmVk ===\nWhere?\n=== text ===\n{FIRST}")
+    await say(services, "One.", ACT)
+    assert "thinking" in await attributes(services, "assistant://1")
+    rewritten = pb.UpdateMessage(message_id="assistant://1", content="Uno.")
+    await services.client.submit(services.project, "r", update_message=rewritten)
+    assert "thinking" not in await attributes(services, "assistant://1")
+    assert FIRST in await past_bodies(services, "assistant://1")
 
 
 async def test_a_reply_goes_with_the_results_of_its_commands(services):
