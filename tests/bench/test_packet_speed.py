@@ -97,7 +97,7 @@ async def test_a_plan_with_a_hundred_deltas_beside_the_packet_without(capsys) ->
                     join.append(joined(texts))
     finally:
         gc.enable()
-    assert (await with_.packet()).plan_tokens > PLAN_DELTAS_MAX * DELTA_CHARS / 2
+    assert (await with_.packet()).report.plan_tokens > PLAN_DELTAS_MAX * DELTA_CHARS / 2
     ratios = [(b - more) / a for a, b, more in zip(taken[without], taken[with_], join, strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4)
     times = [statistics.median(each) * 1000 for each in (taken[without], taken[with_], join)]

@@ -180,20 +180,20 @@ async def test_what_the_first_turn_after_a_restart_costs(tmp_path, capsys) -> No
             write_pb2.PacketMessage(role=role, pieces=[piece_to_pb(piece, {}) for piece in pieces])
             for role, pieces in made.messages
         ]
-        note, digest = json.dumps({"checkpoint": made.checkpoint}), made.digest
+        note, digest = json.dumps({"checkpoint": made.report.checkpoint}), made.report.digest
         await run.write(packet=write_pb2.PacketRecord(turn=number, messages=messages, note=note, base_turn=number - 1))
         writes = (
             set_(one.path, one.body, one.attributes_json, writer=Tier.SYSTEM, state=State.RESOLVED, record=one.record or None)
             for one in turn_of(number)
         )  # fmt: skip
         await run.end(number, *writes, status=102)
-    wanted = (await assembler.assemble(replace(ask, turn=502))).digest
+    wanted = (await assembler.assemble(replace(ask, turn=502))).report.digest
     ms: dict[str, list[float]] = {}
     for _ in range(10):
         for name, turn in (("text", 502), ("entries", 1)):
             # In the first turn of a run no packet is looked for.
             cold, begin = Assembler(reader, RunCache(1), rules), time.process_time()
-            assert (await cold.assemble(replace(ask, turn=turn))).digest == wanted
+            assert (await cold.assemble(replace(ask, turn=turn))).report.digest == wanted
             ms.setdefault(name, []).append((time.process_time() - begin) * 1000)
         begin = time.process_time()
         assert await reader.read_packet(run.project, run.alias)
