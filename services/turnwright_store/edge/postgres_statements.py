@@ -126,14 +126,15 @@ def _for_each_path(compiled: StoredStatement) -> StoredStatement:
     of the run and filter by path.
     """
     each = compiled.sql.replace(f"IN (__[POSTCOMPILE_{PATHS}])", "= given.path")
-    paths = compiled.names.index(PATHS)
-    order = (paths, *(place for place in range(len(compiled.names)) if place != paths))
+    paths, *again = [place for place, name in enumerate(compiled.names) if name == PATHS]
+    # The parts of a UNION name the list each; the join has it once.
+    order = (paths, *(place for place in range(len(compiled.names)) if place not in (paths, *again)))
     return replace(
         compiled,
         sql=_EACH.format(each=each),
         names=tuple(compiled.names[place] for place in order),
         writes=tuple((order.index(place), name) for place, name in compiled.writes),
-        lists=tuple(order.index(place) for place in compiled.lists),
+        lists=tuple(order.index(place) for place in compiled.lists if place not in again),
     )
 
 
