@@ -29,7 +29,7 @@ from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.run_fold import FreshRun
+from turnwright_executor.watching.run_fold import BeforeCall, FreshRun
 
 NAMED_MAX: Final = 20
 """Maximum number of models that the error for an unknown one lists."""
@@ -103,8 +103,9 @@ class TaskRpcs(Forwarding):
         if created is None:
             # The run is opened before the task is stored, so that its cursor precedes all that the task causes.
             async with self._hubs.hold(address) as hub:
-                cursor, state = hub.cursor(), hub.state
+                before, state = BeforeCall(hub.cursor(), hub.moment), hub.state
                 answer = await self.store.call(self.rows.EnqueueLoop, wanted, caller=current_caller())
+                cursor = before.cursor(answer.cursor)
             self._scheduler.kick(address)
         else:
             answer = created.answer
@@ -130,8 +131,10 @@ class TaskRpcs(Forwarding):
         fresh = FreshRun(answer.run, cursor_from_pb(answer.cursor)) if answer.created else None
         try:
             async with self._hubs.hold(address, fresh=fresh) as hub:
-                # All events of a fresh run are numbered: the task's begin with the first.
-                return task_pb2.EventCursor(epoch=hub.epoch) if fresh else hub.cursor(), hub.state
+                if fresh:
+                    # All events of a fresh run are numbered: the task's begin with the first.
+                    return task_pb2.EventCursor(epoch=hub.epoch), hub.state
+                return BeforeCall(hub.cursor(), hub.moment).cursor(answer.cursor), hub.state
         finally:
             # The task is stored, so it is worked on even if the caller has gone.
             self._scheduler.kick(address, created.claim)
@@ -160,11 +163,11 @@ class TaskRpcs(Forwarding):
     async def Abort(self, request: task_pb2.AbortRequest, context: Any) -> task_pb2.AbortResponse:
         address = RunAddress(request.project, request.run)
         async with self._hubs.hold(address) as hub:
-            cursor = hub.cursor()
+            before = BeforeCall(hub.cursor(), hub.moment)
             wanted = copy_fields(request, queue_pb2.RequestAbortRequest)
-            run = (await self.store.call(self.rows.RequestAbort, wanted, caller=current_caller())).run
-        self._scheduler.abort(address, run.loop.sequence)
-        return task_pb2.AbortResponse(run=run, cursor=cursor)
+            answer = await self.store.call(self.rows.RequestAbort, wanted, caller=current_caller())
+        self._scheduler.abort(address, answer.run.loop.sequence)
+        return task_pb2.AbortResponse(run=answer.run, cursor=before.cursor(answer.cursor))
 
 
 def _check_prompt(prompt: str) -> None:

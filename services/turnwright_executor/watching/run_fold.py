@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct, field, json
 from turnwright.executor.v1 import event_pb2, session_event_pb2, task_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import entry_pb2, run_pb2, session_command_pb2, session_pb2
+from turnwright.types.v1 import cursor_pb2, entry_pb2, run_pb2, session_command_pb2, session_pb2
 
 from turnwright_core.chat.timeline import kind_of
 from turnwright_core.entries import STATES, Cursor, Entry, State
@@ -39,6 +39,22 @@ class FreshRun(Struct, frozen=True):
     run: run_pb2.Run
     cursor: Cursor
     """Before its first change."""
+
+
+class BeforeCall(Struct, frozen=True):
+    """Where a run's hub stood when a call that changes the run began."""
+
+    events: task_pb2.EventCursor
+    moment: int
+    """The revision of the run up to which events were published."""
+
+    def cursor(self, stored: cursor_pb2.Cursor) -> task_pb2.EventCursor:
+        """The cursor for the answer; `stored` is that of the run before the call, as the store says.
+
+        A repeated call gets the answer of the first one, after which more may have been published. Its cursor is
+        empty: a watch from there begins with a snapshot.
+        """
+        return self.events if self.moment <= stored.run_revision else task_pb2.EventCursor()
 
 
 class RunFold(Struct):

@@ -604,7 +604,8 @@ type InjectMessageResponse struct {
 	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	// Path of the entry with the message, `log://turn_N/inject/message`, with a suffix if there are several.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// Pass it to WatchRun to see everything that the call caused.
+	// Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+	// more has happened: WatchRun then begins with a snapshot.
 	Cursor *EventCursor `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 }
 

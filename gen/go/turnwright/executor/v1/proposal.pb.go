@@ -814,7 +814,8 @@ type ResolveResponse struct {
 
 	// The run as it is now: its status is 202 until its owner has picked up the decision, then 102.
 	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// Pass it to WatchRun to see everything that the call caused.
+	// Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+	// more has happened: WatchRun then begins with a snapshot.
 	Cursor *EventCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 }
 

@@ -112,7 +112,8 @@ type SubmitCommandResponse struct {
 	Run *v1.Run `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	// The loop that the command has added to the queue. Absent: none.
 	Loop *v1.Loop `protobuf:"bytes,3,opt,name=loop,proto3,oneof" json:"loop,omitempty"`
-	// Pass it to WatchRun to see everything that the call caused.
+	// Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+	// more has happened: WatchRun then begins with a snapshot.
 	Cursor *EventCursor `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// True if the command waits in the queue: see ListCommands.
 	Queued bool `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`

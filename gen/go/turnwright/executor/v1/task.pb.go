@@ -193,7 +193,8 @@ type QueuedTask struct {
 	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 	// The loop.
 	Loop *v1.Loop `protobuf:"bytes,2,opt,name=loop,proto3" json:"loop,omitempty"`
-	// Pass it to WatchRun to see everything that the call caused.
+	// Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+	// more has happened: WatchRun then begins with a snapshot.
 	Cursor *EventCursor `protobuf:"bytes,3,opt,name=cursor,proto3" json:"cursor,omitempty"`
 }
 
@@ -704,7 +705,8 @@ type AbortResponse struct {
 
 	// The run as it is now.
 	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// Pass it to WatchRun to see everything that the call caused.
+	// Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+	// more has happened: WatchRun then begins with a snapshot.
 	Cursor *EventCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 }
 

@@ -314,7 +314,9 @@ class InjectMessageResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
-        """Pass it to WatchRun to see everything that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+        more has happened: WatchRun then begins with a snapshot.
+        """
 
     def __init__(
         self,

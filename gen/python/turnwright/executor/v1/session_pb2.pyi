@@ -88,7 +88,9 @@ class SubmitCommandResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _task_pb2.EventCursor:
-        """Pass it to WatchRun to see everything that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+        more has happened: WatchRun then begins with a snapshot.
+        """
 
     @_builtins.property
     def rewound(self) -> _session_command_pb2.Rewound:

@@ -120,7 +120,9 @@ class QueuedTask(_message.Message):
 
     @_builtins.property
     def cursor(self) -> Global___EventCursor:
-        """Pass it to WatchRun to see everything that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+        more has happened: WatchRun then begins with a snapshot.
+        """
 
     def __init__(
         self,
@@ -363,7 +365,9 @@ class AbortResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> Global___EventCursor:
-        """Pass it to WatchRun to see everything that the call caused."""
+        """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+        more has happened: WatchRun then begins with a snapshot.
+        """
 
     def __init__(
         self,

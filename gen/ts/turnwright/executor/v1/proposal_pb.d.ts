@@ -428,7 +428,8 @@ export declare type ResolveResponse = Message<"turnwright.executor.v1.ResolveRes
   run?: Run | undefined;
 
   /**
-   * Pass it to WatchRun to see everything that the call caused.
+   * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+   * more has happened: WatchRun then begins with a snapshot.
    *
    * @generated from field: turnwright.executor.v1.EventCursor cursor = 2;
    */

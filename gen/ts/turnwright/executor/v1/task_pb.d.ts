@@ -124,7 +124,8 @@ export declare type QueuedTask = Message<"turnwright.executor.v1.QueuedTask"> & 
   loop?: Loop | undefined;
 
   /**
-   * Pass it to WatchRun to see everything that the call caused.
+   * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+   * more has happened: WatchRun then begins with a snapshot.
    *
    * @generated from field: turnwright.executor.v1.EventCursor cursor = 3;
    */
@@ -353,7 +354,8 @@ export declare type AbortResponse = Message<"turnwright.executor.v1.AbortRespons
   run?: Run | undefined;
 
   /**
-   * Pass it to WatchRun to see everything that the call caused.
+   * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
+   * more has happened: WatchRun then begins with a snapshot.
    *
    * @generated from field: turnwright.executor.v1.EventCursor cursor = 2;
    */
