@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -74,6 +75,12 @@ class Terminal:
         return self.process.wait(WAIT_S)
 
 
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # Tests that were begun with nohup would ignore it, and with them all that they start.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextmanager
 def terminal(bench: Bench, *arguments: str, columns: int = 100, kind: str = "xterm-256color") -> Iterator[Terminal]:
     ours, theirs = pty.openpty()
@@ -88,7 +95,7 @@ def terminal(bench: Bench, *arguments: str, columns: int = 100, kind: str = "xte
         cwd=bench.project,
         env=env,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - nothing but this call
+        preexec_fn=_own_terminal,  # noqa: PLW1509 - nothing but these calls
     )
     os.close(theirs)
     person = Terminal(ours, process, columns)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">All is done.</update>'
 SLOW = f"=== reply chunk_chars=4 delay_ms=100 ===\nA long thought, and then some more of it.\n{DONE}\n"
+ENDLESS = "=== reply chunk_chars=1 delay_ms=10000 ===\nA thought that takes minutes.\n"
 QUICK = f"=== reply delay_ms=0 ===\n{DONE}\n"
 
 
@@ -343,7 +344,7 @@ def commands_in(root: Path) -> list[str]:
 
 async def test_an_executor_that_is_stopped_gives_its_runs_back_at_once(paused):
     process, client, services, store = paused
-    (services.root / "m.txt").write_text(SLOW)
+    (services.root / "m.txt").write_text(ENDLESS)
     await act(client, services, "m", "r")
     await until(thinking_of(client, services.project, "r"), "the turn")
     process.send_signal(signal.SIGTERM)
