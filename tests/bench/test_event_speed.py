@@ -19,7 +19,7 @@ import pytest
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
-from bench.processes import process
+from bench.processes import process, undisturbed
 from bench.relays import FOLLOW, START
 from bench.test_durable_turns import SECRET, Stack, _cpu_s, four_processes
 from sse_server import Answer, SseServer, delta, events, usage_chunk
@@ -253,6 +253,8 @@ async def test_the_first_delta_beside_two_bare_hops(tmp_path: Path) -> None:
     """From the vendor's first words until a client has them."""
     far, near = f"unix:{tmp_path}/far.sock", f"unix:{tmp_path}/near.sock"
     async with SseServer() as vendor, contextlib.AsyncExitStack() as stack:
+        # A wake-up that waits for other processes takes longer than all of the work on a delta.
+        stack.enter_context(undisturbed())
         environment = {"OPENAI_BASE_URL": vendor.url, "OPENAI_API_KEY": "k"}
         made = await stack.enter_async_context(serving(tmp_path, **environment))
         await stack.enter_async_context(floor("relay", far, f"{vendor.url}/chat/completions"))
