@@ -137,7 +137,7 @@ class Content(Struct, frozen=True):
         """Raises ValueError for an invalid refusal, or for content that no file can hold."""
         if self.outcome:
             check_refusal(self.outcome, self.body)
-        if self.text is not None and not (_are_storable(self.text)):
+        if self.text is not None and not _are_storable(self.text):
             raise ValueError("the content of a file is text that UTF-8 can hold, or None")
 
     @property

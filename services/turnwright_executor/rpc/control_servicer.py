@@ -19,7 +19,6 @@ from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copy_fields
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.run_fold import BeforeCall
 from turnwright_grammar.reply import Command
 
 
@@ -40,7 +39,7 @@ class ExecutorControlRpcs(Forwarding):
         """Add a message for the model's next turn. The answer has the current status of the run (RU251)."""
         check_floor(Tier.CLIENT, "InjectMessage")
         async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
-            before = BeforeCall(hub.cursor(), hub.moment)
+            before = hub.before_call()
             wanted = copy_fields(request, control_pb2.InjectMessageRequest)
             answer = await self.store.call(self.rows.InjectMessage, wanted, caller=current_caller())
         return pb.InjectMessageResponse(run=answer.run, path=answer.path, cursor=before.cursor(answer.cursor))

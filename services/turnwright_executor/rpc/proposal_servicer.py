@@ -27,7 +27,6 @@ from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs, it
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.run_fold import BeforeCall
 from turnwright_executor.wire.command_records import effect_in
 
 
@@ -45,7 +44,7 @@ class ExecutorProposalRpcs(ProposalReadRpcs):
         if request.HasField("accept") and (effect := await self._waiting_effect(address, request.path)):
             check_acceptance(effect, request.accept)
         async with self._hubs.hold(address) as hub:
-            before = BeforeCall(hub.cursor(), hub.moment)
+            before = hub.before_call()
             answer = await self.store.call(self.rows.ResolveProposal, decision, caller=current_caller())
         self._scheduler.kick(address)
         return proposal_pb2.ResolveResponse(run=answer.run, cursor=before.cursor(answer.cursor))

@@ -23,7 +23,7 @@ from turnwright_executor.domain.effects import ClientToolEffect
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, check_floor
 from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs, check_acceptance
 from turnwright_executor.rpc.task_servicer import TaskRpcs
-from turnwright_executor.watching.run_fold import BeforeCall, FreshRun
+from turnwright_executor.watching.run_fold import FreshRun
 
 Answer = rows_pb2.SubmitCommandResponse
 
@@ -80,7 +80,7 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
         """Command a run that there is: its cursor precedes all that the command causes."""
         address = RunAddress(wanted.project, wanted.run)
         async with self._hubs.hold(address) as hub:
-            before = BeforeCall(hub.cursor(), hub.moment)
+            before = hub.before_call()
             answer = await self._submit(wanted)
         if wanted.command.HasField("abort"):
             self._scheduler.abort(address, answer.run.loop.sequence)
@@ -96,7 +96,7 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
         fresh = FreshRun(answer.run, cursor_from_pb(answer.cursor)) if is_fresh else None
         try:
             async with self._hubs.hold(address, fresh=fresh) as hub:
-                return answer, BeforeCall(hub.cursor(), hub.moment).cursor(answer.cursor)
+                return answer, hub.before_call().cursor(answer.cursor)
         finally:
             self._scheduler.kick(address)
 

@@ -29,7 +29,7 @@ from turnwright_executor.ports.workspaces import Admits, Locate
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.run_fold import BeforeCall, FreshRun
+from turnwright_executor.watching.run_fold import FreshRun
 
 NAMED_MAX: Final = 20
 """Maximum number of models that the error for an unknown one lists."""
@@ -103,7 +103,7 @@ class TaskRpcs(Forwarding):
         if created is None:
             # The run is opened before the task is stored, so that its cursor precedes all that the task causes.
             async with self._hubs.hold(address) as hub:
-                before, state = BeforeCall(hub.cursor(), hub.moment), hub.state
+                before, state = hub.before_call(), hub.state
                 answer = await self.store.call(self.rows.EnqueueLoop, wanted, caller=current_caller())
                 cursor = before.cursor(answer.cursor)
             self._scheduler.kick(address)
@@ -134,7 +134,7 @@ class TaskRpcs(Forwarding):
                 if fresh:
                     # All events of a fresh run are numbered: the task's begin with the first.
                     return task_pb2.EventCursor(epoch=hub.epoch), hub.state
-                return BeforeCall(hub.cursor(), hub.moment).cursor(answer.cursor), hub.state
+                return hub.before_call().cursor(answer.cursor), hub.state
         finally:
             # The task is stored, so it is worked on even if the caller has gone.
             self._scheduler.kick(address, created.claim)
@@ -163,7 +163,7 @@ class TaskRpcs(Forwarding):
     async def Abort(self, request: task_pb2.AbortRequest, context: Any) -> task_pb2.AbortResponse:
         address = RunAddress(request.project, request.run)
         async with self._hubs.hold(address) as hub:
-            before = BeforeCall(hub.cursor(), hub.moment)
+            before = hub.before_call()
             wanted = copy_fields(request, queue_pb2.RequestAbortRequest)
             answer = await self.store.call(self.rows.RequestAbort, wanted, caller=current_caller())
         self._scheduler.abort(address, answer.run.loop.sequence)

@@ -36,7 +36,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
-from turnwright_executor.watching.run_fold import FreshRun, RunFold, now
+from turnwright_executor.watching.run_fold import BeforeCall, FreshRun, RunFold, now
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)
@@ -101,11 +101,7 @@ class RunHub:
         settings: ExecutorSettings,
         next_hub: Callable[[Predicate], Awaitable[None]],
     ) -> None:
-        """Create it; `open` loads the state and starts the feed.
-
-        When the hub ends, `next_hub` continues the waiting of its callers on the next one; it raises TurnwrightError if
-        there is none.
-        """
+        """`next_hub` continues the waiting of callers on the next hub when this one ends, or raises TurnwrightError."""
         self.address = address
         self.epoch = epoch
         self.holders = 0
@@ -200,14 +196,16 @@ class RunHub:
         return self._known.state
 
     def cursor(self) -> task_pb2.EventCursor:
-        """The current position."""
         return task_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
+
+    def before_call(self) -> BeforeCall:
+        return BeforeCall(self.cursor(), self.moment)
 
     async def caught_up(self, cursor: Cursor) -> None:
         """Wait until the stored changes up to `cursor` are published, so that what is published next follows them."""
         with contextlib.suppress(TimeoutError, HubEndedError):
             async with asyncio.timeout(CAUGHT_UP_TIMEOUT_S):
-                await self.until(lambda hub: hub._cursor.run_revision >= cursor.run_revision)  # noqa: SLF001 - a hub's own
+                await self.until(lambda hub: hub.moment >= cursor.run_revision)
 
     def report_abort(self, report: Callable[[int], None] | None) -> None:
         """Call this with each loop that somebody has requested to abort, as the feed reports it."""
