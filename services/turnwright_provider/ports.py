@@ -1,12 +1,8 @@
-"""Ports of the provider: vendors, and a transport for those on the network.
-
-Source: house 2.
-"""
+"""The port of the provider: vendors. Source: house 2."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -56,36 +52,3 @@ class TokenCounter(Protocol):
 
     async def count_tokens(self, call: ModelCall) -> int | None:
         """The input tokens of a call; None where it does not say. Costs no tokens. Raises nothing."""
-
-
-class HttpRequest(Struct, frozen=True):
-    """One request."""
-
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    body: bytes = b""
-
-    def __repr__(self) -> str:
-        """Without headers, which contain secrets."""
-        return f"HttpRequest({self.method!r}, {self.url!r}, body={self.body!r})"
-
-
-class HttpReply(Protocol):
-    """The answer to a request, with its body not read yet."""
-
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers, names in lower case."""
-
-    def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Raises VendorError if it breaks off, stalls or is too long."""
-
-
-class Transport(Protocol):
-    """Sends HTTP requests."""
-
-    def open(self, request: HttpRequest) -> AbstractAsyncContextManager[HttpReply]:
-        """The answer once its headers have arrived; leaving the block closes it. Raises VendorError."""

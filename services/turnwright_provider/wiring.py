@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from msgspec.structs import replace
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 
 from turnwright_core.kit.lazy_servicer import LazyServicer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from turnwright_provider.app.generate import FlowControl
     from turnwright_provider.domain.endpoints import EndpointSpec
     from turnwright_provider.domain.retry import RetryPolicy
-    from turnwright_provider.ports import Transport, Vendor
+    from turnwright_provider.ports import Vendor
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
 Close = Callable[[], Awaitable[None]]
@@ -113,40 +114,27 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
     from turnwright_core.runs import Reasoning
     from turnwright_provider.domain.think_tags import ThinkTags
     from turnwright_provider.domain.urls import public_url
-    from turnwright_provider.domain.wires.table import WIRES, WireOptions
     from turnwright_provider.ports import VendorState
-    from turnwright_provider.vendors.endpoint import Endpoint
-    from turnwright_provider.vendors.http import HttpVendor
     from turnwright_provider.vendors.unconfigured import UnconfiguredVendor
 
     if spec.problem:
         return UnconfiguredVendor(VendorState(public_url(spec.url), spec.problem, spec.settings, spec.is_unset))
-    amount = Reasoning("medium") if settings.think else None
-    wire = WIRES[spec.wire](WireOptions(ThinkTags(settings.think_tags), spec.preset.asking, amount, spec.preset.marks))
-    endpoint = Endpoint(
-        spec.base_url,
-        spec.api_key,
-        settings.event_bytes_max,
-        settings.vendor_silence_s,
-        settings.check_timeout_s,
-        {**(_attribution(settings) if spec.preset.name == "openrouter" else {}), **spec.headers},
-        spec.extra,
-        spec.key_setting,
-        spec.preset.reports_cost,
-        spec.preset.name,
-        spec.preset.usual_path or wire.usual_path,
-    )
-    return HttpVendor(endpoint, wire, _transport(spec.base_url, settings, closers), time.time)
-
-
-def _transport(base_url: str, settings: ProviderSettings, closers: list[Close]) -> Transport:
     # httpx and its TLS context take a quarter of a second, which a process without a vendor on the network saves.
-    from turnwright_provider.edge.http import HttpLimits, HttpxTransport
+    from turnwright_provider.domain.wires.wire import wire_class
+    from turnwright_provider.vendors.http import HttpVendor
+    from turnwright_provider.vendors.transport import HttpLimits
 
-    limits = HttpLimits(settings.vendor_silence_s, settings.response_bytes_max)
-    transport = HttpxTransport(base_url, limits, from_environment=settings.proxy_from_env)
-    closers.append(transport.close)
-    return transport
+    preset = spec.preset
+    if preset.name == "openrouter":
+        spec = replace(spec, headers={**_attribution(settings), **spec.headers})
+    amount = Reasoning("medium") if settings.think else None
+    wire = wire_class(spec.wire)(ThinkTags(settings.think_tags), preset.asking, amount, marks=preset.marks)
+    limits = HttpLimits(
+        settings.vendor_silence_s, settings.check_timeout_s, settings.event_bytes_max, settings.response_bytes_max
+    )
+    vendor = HttpVendor(spec, wire, limits, from_environment=settings.proxy_from_env)
+    closers.append(vendor.close)
+    return vendor
 
 
 def _attribution(settings: ProviderSettings) -> dict[str, str]:

@@ -23,11 +23,13 @@ from bench.wire_streams import PIECE, STREAMS, Stream
 from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.chat.message import Message, Role, Text, ToolCall, text_message
 from turnwright_core.chat.reply import PartialReply
+from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.presets import NAMELESS
 from turnwright_provider.domain.sse import LineReader, SseReader
 from turnwright_provider.domain.wires.wire import Framing
-from turnwright_provider.edge.http import HttpLimits, HttpxTransport
-from turnwright_provider.vendors.http import Endpoint, HttpVendor
+from turnwright_provider.vendors.http import HttpVendor
+from turnwright_provider.vendors.transport import HttpLimits
 
 pytestmark = [
     pytest.mark.bench,
@@ -67,11 +69,8 @@ async def canned(folder: Path, stream: Stream, *pieces: int) -> AsyncIterator[st
 
 @contextlib.asynccontextmanager
 async def ours(url: str, stream: Stream) -> AsyncIterator[Once]:
-    transport = HttpxTransport(url, HttpLimits(30, 1 << 30), from_environment=False)
-    vendors = {
-        count: HttpVendor(Endpoint(f"{url}/{count}", "k", BYTES_MAX, 100, 5), stream.wire, transport, time.time)
-        for count in (1, LONG)
-    }
+    specs = {count: EndpointSpec("any", NAMELESS, stream.wire.name, f"{url}/{count}", "k") for count in (1, LONG)}
+    vendors = {count: HttpVendor(spec, stream.wire, HttpLimits(100)) for count, spec in specs.items()}
 
     async def once(pieces: int) -> float:
         begin, first, said = time.perf_counter(), 0.0, 0
@@ -83,7 +82,8 @@ async def ours(url: str, stream: Stream) -> AsyncIterator[Once]:
         return first
 
     yield once
-    await transport.close()
+    for vendor in vendors.values():
+        await vendor.close()
 
 
 @contextlib.asynccontextmanager

@@ -7,10 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.reasoning_fields import by_effort
-from turnwright_provider.domain.wires.table import WIRES, WireOptions
-from turnwright_provider.domain.wires.wire import Framing, Wire
+from turnwright_provider.domain.presets import WIRES
+from turnwright_provider.domain.wires.wire import Framing, Wire, wire_class
 
 PIECE = "a few words of it "
 
@@ -103,4 +101,4 @@ def ollama(pieces: int) -> list[dict[str, Any]]:
 
 
 REPLIES = {"chat": chat, "responses": responses, "anthropic": anthropic, "gemini": gemini, "ollama": ollama}
-STREAMS = {name: Stream(make(WireOptions(ThinkTags.LEADING, by_effort)), REPLIES[name]) for name, make in WIRES.items()}
+STREAMS = {name: Stream(wire_class(name)(), REPLIES[name]) for name in WIRES}

@@ -27,4 +27,4 @@ def test_a_provider_without_endpoints_loads_nothing_that_calls_them() -> None:
     )
 
     wires = {name for name in loaded if name.startswith("turnwright_provider.domain.wires.") and "_reply" in name}
-    assert not wires | loaded & {"httpx", "jsonschema", "tomllib", "turnwright_provider.edge.http"}
+    assert not wires | loaded & {"httpx", "jsonschema", "tomllib", "turnwright_provider.vendors.http"}

@@ -15,11 +15,12 @@ import pytest
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.reply import PartialReply
+from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.model_call import Finish, ModelCall
+from turnwright_provider.domain.presets import BY_NAME, NAMELESS
 from turnwright_provider.domain.wires.wire import Wire
-from turnwright_provider.edge.http import HttpLimits, HttpxTransport
-from turnwright_provider.vendors.endpoint import Endpoint
 from turnwright_provider.vendors.http import HttpVendor
+from turnwright_provider.vendors.transport import HttpLimits
 
 READY_S = 180
 
@@ -60,12 +61,12 @@ def _answers(url: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def vendor_at(base_url: str, wire: Wire, key: str = "", preset: str = "") -> AsyncIterator[HttpVendor]:
-    transport = HttpxTransport(base_url, HttpLimits(60, 1 << 30), from_environment=False)
-    endpoint = Endpoint(base_url, key, 8 << 20, 60, 10, preset=preset, usual_path=wire.usual_path)
+    spec = EndpointSpec("any", BY_NAME.get(preset, NAMELESS), wire.name, base_url, key)
+    vendor = HttpVendor(spec, wire, HttpLimits(60, 10))
     try:
-        yield HttpVendor(endpoint, wire, transport, time.time)
+        yield vendor
     finally:
-        await transport.close()
+        await vendor.close()
 
 
 async def reply(vendor: HttpVendor, call: ModelCall) -> tuple[Message, Finish]:

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from oracle.calls import CALLS, PNG
-from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.reasoning_fields import by_effort
-from turnwright_provider.domain.wires.table import WIRES, WireOptions
+from turnwright_provider.domain.presets import WIRES
+from turnwright_provider.domain.wires.wire import wire_class
 
 PYTHON = os.environ.get("TURNWRIGHT_ORACLE_PYTHON", "")
 pytestmark = [
@@ -114,7 +113,7 @@ def test_every_call_is_made_by_an_sdk(sent: dict[str, dict[str, Any]]) -> None:
 def test_our_requests_are_those_of_the_sdk(name: str, sent: dict[str, dict[str, Any]]) -> None:
     if name not in sent:
         pytest.skip(f"there is no SDK for {name}")
-    wire, ways = WIRES[name](WireOptions(ThinkTags.LEADING, by_effort)), DIFFERENCES.get(name, ())
+    wire, ways = wire_class(name)(), DIFFERENCES.get(name, ())
     other: dict[str, tuple[Any, Any]] = {}
     for called, theirs in sent[name].items():
         ours = wire.request(CALLS[called], frozenset())

@@ -12,7 +12,7 @@ Source: RU306, RU307; docs/vendors.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,9 +20,8 @@ import msgspec
 from msgspec import Struct, field
 
 from turnwright_core.suggestions import did_you_mean
-from turnwright_provider.domain.presets import BY_NAME, NAMELESS, Preset
+from turnwright_provider.domain.presets import BY_NAME, NAMELESS, WIRES, Preset
 from turnwright_provider.domain.urls import is_base_url
-from turnwright_provider.domain.wires.table import WIRES
 
 SCRIPTED: Final = "scripted"
 """The vendor that replays scripted replies."""
@@ -63,8 +62,8 @@ class EndpointSpec(Struct, frozen=True):
     wire: str
     url: str
     api_key: str
-    url_setting: str
-    key_setting: str
+    url_setting: str = ""
+    key_setting: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     is_filed: bool = False
@@ -146,7 +145,7 @@ def _table(name: str, fields: object) -> EndpointTable:
     return table
 
 
-def _list(names: Mapping[str, object]) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 

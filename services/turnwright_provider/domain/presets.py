@@ -110,7 +110,9 @@ PRESETS: Final = (
     Preset("lmstudio", bare_path="/v1"),
     Preset("litellm", bare_path="/v1"),
 )
-"""All of them; a wire's names stand in `wires/table.py`."""
+
+WIRES: Final = ("anthropic", "chat", "gemini", "ollama", "responses")
+"""Names of wires: each is a module in `wires`."""
 
 NAMELESS: Final = Preset("")
 """Defaults for an endpoint without a preset."""

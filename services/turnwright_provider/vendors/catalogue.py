@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.failures import VendorError, clean
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 from turnwright_provider.domain.model_list import ModelList, ModelQuestion, parse_model_list, question_of
 from turnwright_provider.domain.urls import join_url, public_url, server_root
+from turnwright_provider.domain.wires.wire import Wire
 from turnwright_provider.ports import ModelCheck
-from turnwright_provider.vendors.endpoint import Endpoint
 
 ASKED_AT_ONCE: Final = 4
 """Concurrent questions about single models."""
@@ -25,14 +26,13 @@ Fetch = Callable[[str, str, bytes], Awaitable[bytes | None]]
 class Catalogue:
     """Queries the catalogue of one server."""
 
-    def __init__(self, fetch: Fetch, endpoint: Endpoint, models_path: str) -> None:
-        """`models_path` is the path of the list, below the base URL."""
+    def __init__(self, fetch: Fetch, spec: EndpointSpec, wire: Wire, timeout_s: float) -> None:
         self._fetch = fetch
-        self._access = endpoint
-        self._list_url = join_url(endpoint.base_url, models_path)
-        self._root = server_root(endpoint.base_url, endpoint.usual_path)
-        self._endpoint = public_url(endpoint.base_url)
-        self._timeout_s = endpoint.check_timeout_s
+        self._preset = spec.preset.name
+        self._list_url = join_url(spec.base_url, wire.models_path)
+        self._root = server_root(spec.base_url, spec.preset.usual_path or wire.usual_path)
+        self._endpoint = public_url(spec.base_url)
+        self._timeout_s = timeout_s
 
     async def check(self, models: Sequence[str]) -> list[ModelCheck]:
         """Check models. A server without a list denies none."""
@@ -66,7 +66,7 @@ class Catalogue:
 
     async def _infos(self, models: Sequence[str], listing: ModelList) -> list[ModelInfo]:
         infos = [listing.info(model) for model in models]
-        question = question_of(self._access.preset, listing.owner)
+        question = question_of(self._preset, listing.owner)
         if question is None:
             return infos
         room = asyncio.Semaphore(ASKED_AT_ONCE)

@@ -6,7 +6,8 @@ followed, because they would send the key elsewhere. Source: architecture 8, 15;
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_provider.domain.classify import classify, denies_model
+from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.redact import Secrets
@@ -22,12 +24,12 @@ from turnwright_provider.domain.urls import SECRET_NAMES, join_url, public_url, 
 from turnwright_provider.domain.wires.counting import count_request, read_token_count
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.refused_fields import refused_field
-from turnwright_provider.domain.wires.wire import Wire, WireRequest
-from turnwright_provider.ports import HttpReply, HttpRequest, ModelCheck, Transport, VendorState
+from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class
+from turnwright_provider.ports import ModelCheck, VendorState
 from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 from turnwright_provider.vendors.catalogue import Catalogue
-from turnwright_provider.vendors.endpoint import Endpoint
 from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, read_body_start
+from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTransport
 
 LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much of a list of models is read; OpenRouter's has about 1 MB."""
@@ -49,32 +51,37 @@ _NOT_FOUND: Final = frozenset({404, 405})
 
 
 class HttpVendor:
-    """Calls one server. `wall_clock` gives seconds since 1970, for Retry-After dates."""
+    """Calls one server."""
 
-    def __init__(self, endpoint: Endpoint, wire: Wire, transport: Transport, wall_clock: Callable[[], float]) -> None:
-        self._access = endpoint
+    def __init__(self, spec: EndpointSpec, wire: Wire, limits: HttpLimits, *, from_environment: bool = False) -> None:
+        """`from_environment`: use proxies from the environment."""
+        self._spec = spec
+        self._base_url = spec.base_url
         self._wire = wire
-        self._transport = transport
-        self._wall_clock = wall_clock
-        keys = (value for name, value in endpoint.headers.items() if SECRET_NAMES.search(name))
-        self._secrets = Secrets((endpoint.api_key, *secrets_of(endpoint.base_url), *keys))
-        self._reader = HttpReplyReader(endpoint.event_bytes_max, wire.framing)
-        self._catalogue = Catalogue(self._fetch, endpoint, wire.models_path)
+        self._limits = limits
+        self._transport = HttpTransport(self._base_url, limits, from_environment=from_environment)
+        keys = (value for name, value in spec.headers.items() if SECRET_NAMES.search(name))
+        self._secrets = Secrets((spec.api_key, *secrets_of(self._base_url), *keys))
+        self._reader = HttpReplyReader(limits.event_bytes_max, wire.framing)
+        self._catalogue = Catalogue(self._fetch, spec, wire, limits.check_timeout_s)
         self._refused: dict[str, frozenset[str]] = {}
+
+    async def close(self) -> None:
+        await self._transport.close()
 
     def describe(self) -> VendorState:
         """Configured; the endpoint is the base URL."""
         return VendorState(
-            public_url(self._access.base_url),
-            key_setting=self._access.key_setting,
-            reports_cost=self._access.reports_cost,
+            public_url(self._base_url),
+            key_setting=self._spec.key_setting,
+            reports_cost=self._spec.preset.reports_cost,
         )
 
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One attempt. If an optional field is refused, the request is repeated without it."""
         del attempt
-        timeout = AttemptTimeout(self._access.silence_timeout_s)
-        call = replace(call, extra=with_extra(self._access.extra, call.extra))
+        timeout = AttemptTimeout(self._limits.silence_timeout_s)
+        call = replace(call, extra=with_extra(self._spec.extra, call.extra))
         with self._secrets_hidden():
             while True:
                 refusals = self._refused.get(call.model, frozenset())
@@ -82,7 +89,7 @@ class HttpVendor:
                 request = self._wire.request(call, without)
                 dropped = (*request.dropped, *_without_refused(without & call.asked))
                 check_required(call, dropped)
-                async with self._open(self._post(request), timeout) as reply:
+                async with self._post(request, timeout) as reply:
                     if reply.status == 200:
                         async with aclosing(self._reader.read(reply, self._wire.fold(), timeout)) as events:
                             async for event in events:
@@ -91,15 +98,17 @@ class HttpVendor:
                     answer = await read_body_start(reply, ERROR_BYTES_MAX, timeout)
                 refused = refused_field(self._wire, reply.status, answer, call, without)
                 if refused is None or refused in call.required:
-                    failure = classify(reply.status, reply.headers, answer, self._wall_clock())
+                    failure = classify(reply.status, reply.headers, answer, time.time())
                     raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
                 if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
                     self._refused[call.model] = refusals | {refused}
 
     @asynccontextmanager
-    async def _open(self, request: HttpRequest, attempt: AttemptTimeout) -> AsyncGenerator[HttpReply, None]:
+    async def _post(self, request: WireRequest, attempt: AttemptTimeout) -> AsyncGenerator[HttpReply, None]:
+        url = join_url(self._base_url, request.path)
         async with AsyncExitStack() as stack:
-            yield await attempt.wait(stack.enter_async_context(self._transport.open(request)))
+            opening = self._transport.open("POST", url, self._headers(request.body), request.body)
+            yield await attempt.wait(stack.enter_async_context(opening))
 
     async def _hint(self, failure: Failure, model: str) -> str:
         """Advice about a refusal, beyond what the server said."""
@@ -117,7 +126,7 @@ class HttpVendor:
 
     def _url_hint(self) -> str:
         """What may be wrong with the base URL, if the server lacks a path that every such server has."""
-        url, usual = public_url(self._access.base_url), self._access.usual_path
+        url, usual = public_url(self._base_url), self._spec.preset.usual_path or self._wire.usual_path
         is_usual = urlsplit(url).path.rstrip("/").endswith(usual)
         wanted = "" if is_usual else f"; should it end in {usual}?"
         return f"The base URL is {url}{wanted or '.'}"
@@ -129,27 +138,26 @@ class HttpVendor:
 
     async def count_tokens(self, call: ModelCall) -> int | None:
         # llama.cpp counts by Anthropic's endpoint alone.
-        wire = _anthropic_wire() if self._access.preset == "llamacpp" else self._wire
-        call = replace(call, extra=with_extra(self._access.extra, call.extra))
+        wire = wire_class("anthropic")() if self._spec.preset.name == "llamacpp" else self._wire
+        call = replace(call, extra=with_extra(self._spec.extra, call.extra))
         request = count_request(wire, call, self._refused.get(call.model, frozenset()) | call.unsupported_fields)
         if request is None:
             return None
         try:
-            answer = await self._fetch("POST", join_url(self._access.base_url, request.path), request.body)
+            answer = await self._fetch("POST", join_url(self._base_url, request.path), request.body)
         except VendorError:
             return None
         return None if answer is None else read_token_count(answer)
 
     async def _fetch(self, method: str, url: str, body: bytes) -> bytes | None:
         """The answer to a question other than a call; None if it is refused, unless because of the key."""
-        attempt = AttemptTimeout(self._access.check_timeout_s)
-        headers = self._headers() | ({"content-type": "application/json"} if body else {})
+        attempt = AttemptTimeout(self._limits.check_timeout_s)
         with self._secrets_hidden():
-            async with self._transport.open(HttpRequest(method, url, headers, body)) as reply:
+            async with self._transport.open(method, url, self._headers(body), body) as reply:
                 answer = await read_body_start(reply, LIST_BYTES_MAX, attempt)
             if reply.status == 200:
                 return answer
-            failure = classify(reply.status, reply.headers, answer, self._wall_clock())
+            failure = classify(reply.status, reply.headers, answer, time.time())
             if failure.kind is FailureClass.AUTH:
                 raise VendorError(failure)
             return None
@@ -175,17 +183,15 @@ class HttpVendor:
             return SetToolCalls(tuple(replace(call, id=hide(call.id), name=hide(call.name)) for call in event.calls))
         return event
 
-    def _post(self, request: WireRequest) -> HttpRequest:
-        headers = self._headers() | {"content-type": "application/json"} | dict(request.headers)
-        return HttpRequest("POST", join_url(self._access.base_url, request.path), headers, request.body)
-
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, body: bytes) -> dict[str, str]:
         ours = {
             "accept": "text/event-stream, application/json",
             "accept-encoding": "identity",
             "user-agent": "turnwright",
+            **self._wire.headers(self._spec.api_key),
+            **self._spec.headers,
         }
-        return {**ours, **self._wire.headers(self._access.api_key), **self._access.headers}
+        return ours | {"content-type": "application/json"} if body else ours
 
 
 def _end(finish: Finish, call: ModelCall, dropped: tuple[Dropped, ...]) -> Finish:
@@ -208,9 +214,3 @@ def check_required(call: ModelCall, dropped: Iterable[Dropped]) -> None:
     for one in dropped:
         if one.field in call.required:
             raise failed(FailureClass.INVALID, f"{one.field} is not supported, and this call requires it: {one.reason}")
-
-
-def _anthropic_wire() -> Wire:
-    from turnwright_provider.domain.wires.anthropic import AnthropicWire  # noqa: PLC0415 - few servers need it
-
-    return AnthropicWire()

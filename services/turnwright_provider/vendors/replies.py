@@ -16,8 +16,8 @@ from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import EventReader, LineReader, SseEvent, SseReader
 from turnwright_provider.domain.wires.json_fold import JsonFold
 from turnwright_provider.domain.wires.wire import Framing
-from turnwright_provider.ports import HttpReply
 from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
+from turnwright_provider.vendors.transport import HttpReply
 
 ERROR_BYTES_MAX: Final = 64 * 1024
 """Maximum number of bytes of an error body that are read."""

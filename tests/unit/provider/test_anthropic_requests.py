@@ -44,7 +44,7 @@ def test_the_recorded_requests_hold_what_requests_can_hold():
 
 
 def sent(call: ModelCall, *without: str, amount: Reasoning | None = None) -> tuple[dict[str, Any], list[str]]:
-    request = AnthropicWire(amount).request(call, frozenset(without))
+    request = AnthropicWire(amount=amount).request(call, frozenset(without))
     assert request.path == "/messages"
     return json.loads(request.body), [one.field for one in request.dropped]
 

@@ -12,10 +12,12 @@ from sse_server import Answer, SseServer
 from turnwright_core.chat.message import Message as Sent
 from turnwright_core.chat.message import Role, text_message
 from turnwright_provider.domain.classify import classify
+from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import ModelCall
-from turnwright_provider.edge.http import HttpLimits, HttpxTransport
-from turnwright_provider.vendors.http import Endpoint, HttpVendor
+from turnwright_provider.domain.presets import NAMELESS
+from turnwright_provider.vendors.http import HttpVendor
+from turnwright_provider.vendors.transport import HttpLimits
 from unit.provider import anthropic_replies
 from unit.provider.damaged_replies import WIRES, reader_of
 from unit.provider.recorded import EVENT_BYTES_MAX, Message, body_of, chunks_of, folded, recorded
@@ -78,15 +80,15 @@ async def test_recorded_streams_arrive_whole_over_real_sockets(api):
         for n, i in enumerate(wanted)
     ]
     async with SseServer(answers) as server:
-        transport = HttpxTransport(server.url, HttpLimits(30, 1 << 30), from_environment=False)
-        vendor = HttpVendor(Endpoint(server.url, "key", EVENT_BYTES_MAX, 100, 5), wire, transport, lambda: 0)
+        spec = EndpointSpec("any", NAMELESS, wire.name, server.url, "key")
+        vendor = HttpVendor(spec, wire, HttpLimits(100, event_bytes_max=EVENT_BYTES_MAX))
         received = {}
         async with asyncio.timeout(100):
             for case_id in wanted:
                 received[case_id] = Message()
                 async for event in vendor.stream(CALL, 1):
                     received[case_id].add(event)
-        await transport.close()
+        await vendor.close()
 
     assert received == wanted
     sent = wire.request(CALL, frozenset())

@@ -44,7 +44,7 @@ _MODES: Final = {"auto": "auto", "none": "none", "required": "any"}
 
 
 class AnthropicWire(Wire):
-    """The wire of Anthropic's Messages. `amount` is how much is reasoned where a call does not say."""
+    """The wire of Anthropic's Messages."""
 
     name = "anthropic"
     models_path = "/models?limit=1000"

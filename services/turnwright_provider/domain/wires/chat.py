@@ -15,22 +15,15 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
-from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.extra import encode_body
-from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 
 class ChatWire(Wire):
-    """The wire of chat completions.
-
-    `asking` are the request fields for reasoning, `amount` its default amount; `marks`: it supports cache marks. Others
-    cache automatically, if at all.
-    """
+    """The wire of chat completions."""
 
     name = "chat"
     names_in_errors: ClassVar = {
@@ -44,19 +37,6 @@ class ChatWire(Wire):
         "cache": ("cache_control",),
         "reasoning": ("reasoning", "thinking", "prompt_mode", "chat_template_kwargs"),
     }
-
-    def __init__(
-        self,
-        think_tags: ThinkTags,
-        asking: ReasoningFields = by_effort,
-        amount: Reasoning | None = None,
-        *,
-        marks: bool = False,
-    ) -> None:
-        super().__init__(amount)
-        self._think_tags = think_tags
-        self._asking = asking
-        self._marks = marks
 
     def fold(self) -> ChatFold:
         return ChatFold(self._think_tags)

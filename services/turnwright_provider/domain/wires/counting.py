@@ -47,7 +47,7 @@ def count_request(wire: Wire, call: ModelCall, without: frozenset[str]) -> WireR
             if path.startswith("/models/"):
                 # Vertex takes the fields as they are.
                 payload = {"generateContentRequest": {"model": path[1:].removesuffix(":countTokens"), **payload}}
-    return WireRequest(path, json.dumps(payload, ensure_ascii=False).encode(), request.headers)
+    return WireRequest(path, json.dumps(payload, ensure_ascii=False).encode())
 
 
 def _only(body: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

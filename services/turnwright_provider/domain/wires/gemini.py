@@ -34,7 +34,7 @@ _ANY_SIGNATURE: Final = "skip_thought_signature_validator"
 
 
 class GeminiWire(Wire):
-    """The wire of Gemini. `amount` says how much a model reasons where a call does not."""
+    """The wire of Gemini."""
 
     name = "gemini"
     models_path = "/models?pageSize=1000"

@@ -12,10 +12,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
 from turnwright_core.chat.message import Image, Message, Role, Text
-from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
-from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.images import inline_image
@@ -33,17 +31,13 @@ _ONLY_ADDRESSES: Final = (
 
 
 class OllamaWire(Wire):
-    """The wire of Ollama. `amount` says how much a model reasons where a call does not."""
+    """The wire of Ollama."""
 
     name = "ollama"
     framing = Framing.LINES
     models_path = "/api/tags"
     usual_path = ""
     names_in_errors: ClassVar = {"reasoning": ("think",), "response_format": ("format",)}
-
-    def __init__(self, think_tags: ThinkTags = ThinkTags.LEADING, amount: Reasoning | None = None) -> None:
-        self._think_tags = think_tags
-        super().__init__(amount)
 
     def fold(self) -> OllamaFold:
         return OllamaFold(self._think_tags)

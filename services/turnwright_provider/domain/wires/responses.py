@@ -23,7 +23,7 @@ from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 
 class ResponsesWire(Wire):
-    """The wire of OpenAI's Responses. `amount` says how much a model reasons where a call does not say."""
+    """The wire of OpenAI's Responses."""
 
     name = "responses"
     names_in_errors: ClassVar = {

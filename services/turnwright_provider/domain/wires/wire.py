@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
+from importlib import import_module
 from typing import Any, ClassVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.json_fold import JsonFold
+from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
 
 
 class Framing(Enum):
@@ -27,12 +30,11 @@ class WireRequest(Struct, frozen=True):
 
     path: str
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
     dropped: tuple[Dropped, ...] = ()
 
 
 class Wire(ABC):
-    """One vendor's interface. `amount` is how much is reasoned where a call does not say."""
+    """One vendor's interface."""
 
     name: ClassVar[str]
     framing: ClassVar[Framing] = Framing.SSE
@@ -43,8 +45,23 @@ class Wire(ABC):
     names_in_errors: ClassVar[Mapping[str, tuple[str, ...]]]
     """Fields that may be dropped -> the words by one of which a refusal names them; the first match counts."""
 
-    def __init__(self, amount: Reasoning | None = None) -> None:
+    def __init__(
+        self,
+        think_tags: ThinkTags = ThinkTags.LEADING,
+        asking: ReasoningFields = by_effort,
+        amount: Reasoning | None = None,
+        *,
+        marks: bool = False,
+    ) -> None:
+        """`amount` is how much is reasoned where a call does not say.
+
+        For chat completions, `asking` are the request fields for reasoning, and `marks` says that the service supports
+        cache marks; others cache automatically, if at all.
+        """
+        self._think_tags = think_tags
+        self._asking = asking
         self._amount = amount
+        self._marks = marks
 
     def headers(self, api_key: str) -> Mapping[str, str]:
         """Headers of every request: the key, and the version of the API."""
@@ -71,3 +88,10 @@ class Wire(ABC):
         """The parts of the body for all optional fields but these."""
         parts = self._optional(call).items()
         return {key: value for name, part in parts if name not in without for key, value in part.items()}
+
+
+def wire_class(name: str) -> type[Wire]:
+    """One of WIRES, imported with the first endpoint that uses it."""
+    module = import_module(f"turnwright_provider.domain.wires.{name}")
+    found: type[Wire] = getattr(module, f"{name.capitalize()}Wire")
+    return found

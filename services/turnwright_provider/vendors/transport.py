@@ -20,41 +20,39 @@ from msgspec import Struct
 from turnwright_core.kit.decompression import GZIP, EncodingError, decompress
 from turnwright_core.kit.tls import tls_context
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
-from turnwright_provider.ports import HttpRequest
 
 _HUNG_UP: Final = re.compile("disconnected|closed connection")
 """Distinguishes a connection that ended early from a malformed answer: httpx raises RemoteProtocolError for both."""
 
 
 class HttpLimits(Struct, frozen=True):
-    """Limits in seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer."""
+    """Limits in seconds and bytes. `silence_timeout_s`: the longest pause between two pieces of an answer.
 
-    silence_timeout_s: float
-    reply_bytes_max: int
+    `check_timeout_s` is the timeout for a server's list of models, `event_bytes_max` the longest event of a stream.
+    """
+
+    silence_timeout_s: float = 300.0
+    check_timeout_s: float = 5.0
+    event_bytes_max: int = 8 * 1024 * 1024
+    reply_bytes_max: int = 256 * 1024 * 1024
     connect_timeout_s: float = 10.0
     connections_max: int = 512
 
 
-class HttpxReply:
-    """An answer whose body has not been read yet."""
+class HttpReply:
+    """An answer whose body has not been read yet; httpx looks its headers up case-insensitively."""
 
     def __init__(self, response: httpx.Response, limits: HttpLimits) -> None:
         self._response = response
         self._limits = limits
-
-    @property
-    def status(self) -> int:
-        return self._response.status_code
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers; httpx looks them up case-insensitively."""
-        return self._response.headers
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives. Raises VendorError if it breaks off, stalls or is too long."""
         size = 0
         with _our_errors(self._limits):
-            encoding = self._response.headers.get("content-encoding", "")
+            encoding = self.headers.get("content-encoding", "")
             async with aclosing(decompress(self._response.aiter_raw(), encoding, GZIP)) as chunks:
                 async for chunk in chunks:
                     size += len(chunk)
@@ -63,7 +61,7 @@ class HttpxReply:
                     yield chunk
 
 
-class HttpxTransport:
+class HttpTransport:
     """Sends requests to one server. `from_environment`: use proxies from the environment, except for loopback."""
 
     def __init__(self, base_url: str, limits: HttpLimits, *, from_environment: bool) -> None:
@@ -80,14 +78,15 @@ class HttpxTransport:
         )
 
     @asynccontextmanager
-    async def open(self, request: HttpRequest) -> AsyncGenerator[HttpxReply, None]:
-        prepared = self._client.build_request(
-            request.method, request.url, headers=dict(request.headers), content=request.body or None
-        )
+    async def open(
+        self, method: str, url: str, headers: dict[str, str], body: bytes
+    ) -> AsyncGenerator[HttpReply, None]:
+        """The answer once its headers have arrived; leaving the block closes it. Raises VendorError."""
+        prepared = self._client.build_request(method, url, headers=headers, content=body or None)
         with _our_errors(self._limits):
             response = await self._client.send(prepared, stream=True)
         try:
-            yield HttpxReply(response, self._limits)
+            yield HttpReply(response, self._limits)
         finally:
             await response.aclose()
 
