@@ -72,12 +72,12 @@ def _info_in(item: Mapping[str, Any]) -> ModelInfo:
     """The same, without its list of servers."""
     parts = [inner for name in _WITHIN if isinstance(inner := item.get(name), Mapping)]
     parts.append(item)
-    window = _first(part.get(name) for part in parts for name in _WINDOWS)
+    window = first_count(part.get(name) for part in parts for name in _WINDOWS)
     # OpenRouter: the model's own window may be longer than that of the server behind it.
     stated = _tokens(item.get("context_length"))
     return ModelInfo(
         min(window, stated or window),
-        _first(part.get(name) for part in parts for name in _OUTPUTS),
+        first_count(part.get(name) for part in parts for name in _OUTPUTS),
         _capabilities(parts),
     )
 
@@ -92,7 +92,8 @@ def _of_servers(servers: Any) -> ModelInfo:
     return ModelInfo(min(windows, default=0), 0, can)
 
 
-def _first(values: Iterable[Any]) -> int:
+def first_count(values: Iterable[Any]) -> int:
+    """The first value that is a number of tokens; 0 if none is."""
     return next((tokens for value in values if (tokens := _tokens(value))), 0)
 
 

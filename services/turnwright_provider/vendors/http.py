@@ -19,11 +19,11 @@ from turnwright_provider.domain.classify import classify, denies_model
 from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_info import first_count
+from turnwright_provider.domain.model_list import parse_json_body
 from turnwright_provider.domain.redact import Secrets
 from turnwright_provider.domain.urls import SECRET_NAMES, join_url, public_url, secrets_of
-from turnwright_provider.domain.wires.counting import count_request, read_token_count
 from turnwright_provider.domain.wires.extra import with_extra
-from turnwright_provider.domain.wires.refused_fields import refused_field
 from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class
 from turnwright_provider.ports import ModelCheck, VendorState
 from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
@@ -46,6 +46,9 @@ MODEL_CHARS_MAX: Final = 256
 
 TEMPERATURE_SETTING: Final = "TURNWRIGHT_TEMPERATURE"
 """The executor's setting."""
+
+_COUNTS: Final = ("input_tokens", "totalTokens")
+"""Where an answer of a vendor that counts tokens has their number."""
 
 _NOT_FOUND: Final = frozenset({404, 405})
 
@@ -96,7 +99,7 @@ class HttpVendor:
                                 yield self._hidden(_end(event, call, dropped) if isinstance(event, Finish) else event)
                         return
                     answer = await read_body_start(reply, ERROR_BYTES_MAX, timeout)
-                refused = refused_field(self._wire, reply.status, answer, call, without)
+                refused = self._wire.refused_field(reply.status, answer, call, without)
                 if refused is None or refused in call.required:
                     failure = classify(reply.status, reply.headers, answer, time.time())
                     raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
@@ -140,14 +143,15 @@ class HttpVendor:
         # llama.cpp counts by Anthropic's endpoint alone.
         wire = wire_class("anthropic")() if self._spec.preset.name == "llamacpp" else self._wire
         call = replace(call, extra=with_extra(self._spec.extra, call.extra))
-        request = count_request(wire, call, self._refused.get(call.model, frozenset()) | call.unsupported_fields)
+        request = wire.count_request(call, self._refused.get(call.model, frozenset()) | call.unsupported_fields)
         if request is None:
             return None
         try:
             answer = await self._fetch("POST", join_url(self._base_url, request.path), request.body)
         except VendorError:
             return None
-        return None if answer is None else read_token_count(answer)
+        counted = None if answer is None else parse_json_body(answer)
+        return first_count(map(counted.get, _COUNTS)) or None if isinstance(counted, dict) else None
 
     async def _fetch(self, method: str, url: str, body: bytes) -> bytes | None:
         """The answer to a question other than a call; None if it is refused, unless because of the key."""

@@ -10,7 +10,6 @@ from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.anthropic import OUTPUT_TOKENS, OUTPUT_TOKENS_LEAST, AnthropicWire
-from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider.anthropic_replies import is_message
 from unit.provider.anthropic_requests import OURS, call_of, has_a_place, normal
 from unit.provider.recorded import recorded, request_of
@@ -328,13 +327,13 @@ def refusal(message: str) -> bytes:
     ],
 )
 def test_a_refused_field_gives_way_once(message, without, field):
-    assert refused_field(AnthropicWire(), 400, refusal(message), CALL, frozenset(without)) == field
+    assert AnthropicWire().refused_field(400, refusal(message), CALL, frozenset(without)) == field
 
 
 def test_a_limit_of_the_callers_own_does_not_give_way():
     message = "max_tokens: 9 > 8, which is the maximum allowed number of output tokens for m"
     call = ModelCall("m", (USER,), output_tokens_max=9)
-    assert refused_field(AnthropicWire(), 400, refusal(message), call, frozenset()) is None
+    assert AnthropicWire().refused_field(400, refusal(message), call, frozenset()) is None
 
 
 def test_what_gave_way_is_not_sent_or_has_another_form():

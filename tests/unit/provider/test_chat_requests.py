@@ -12,7 +12,6 @@ from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, Too
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
 from turnwright_provider.domain.wires.reasoning_fields import by_effort, by_openrouter
-from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider.chat_requests import OURS, call_of, normal
 from unit.provider.recorded import recorded, request_of
 
@@ -175,9 +174,9 @@ def test_a_refused_field_gives_way_once(message, field):
     )  # fmt: skip
     wire = ChatWire(ThinkTags.ANYWHERE, marks=True)
     answer = json.dumps({"error": {"message": message}}).encode()
-    assert refused_field(wire, 400, answer, call, frozenset()) == field
+    assert wire.refused_field(400, answer, call, frozenset()) == field
     if field is not None:
         whole, less = (wire.request(call, without).body for without in (frozenset(), {field}))
         assert len(less) < len(whole) or field == "max_tokens"
-        assert refused_field(wire, 400, answer, call, {field}) is None
-        assert refused_field(wire, 400, answer, ModelCall("m", (USER,)), frozenset()) is None
+        assert wire.refused_field(400, answer, call, {field}) is None
+        assert wire.refused_field(400, answer, ModelCall("m", (USER,)), frozenset()) is None

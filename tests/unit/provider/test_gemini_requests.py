@@ -10,7 +10,6 @@ from turnwright_core.chat.message import Image, Message, Role, Text, ToolCall, t
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.gemini import GeminiWire
-from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider.gemini_requests import OURS, call_of, camel, normal
 from unit.provider.recorded import recorded, request_of
 
@@ -180,8 +179,8 @@ def test_a_refused_field_gives_way_once(message, field):
     )
     wire = GeminiWire()
     answer = json.dumps({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}).encode()
-    assert refused_field(wire, 400, answer, call, frozenset()) == field
+    assert wire.refused_field(400, answer, call, frozenset()) == field
     if field is not None:
         assert len(wire.request(call, {field}).body) < len(wire.request(call, frozenset()).body)
-        assert refused_field(wire, 400, answer, call, {field}) is None
-        assert refused_field(wire, 400, answer, ModelCall("m", (USER,)), frozenset()) is None
+        assert wire.refused_field(400, answer, call, {field}) is None
+        assert wire.refused_field(400, answer, ModelCall("m", (USER,)), frozenset()) is None

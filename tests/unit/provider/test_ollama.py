@@ -16,7 +16,6 @@ from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.model_list import parse_model_list
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.ollama import OllamaWire
-from turnwright_provider.domain.wires.refused_fields import refused_field
 from unit.provider import recorded
 from unit.provider.google_and_ollama import folded_by
 
@@ -204,11 +203,11 @@ def test_calls_go_back_with_objects_and_are_answered_by_id_and_name():
 def test_a_refused_field_gives_way_once(message, field):
     call = ModelCall("m", (USER,), tools=(TOOL,), reasoning=Reasoning("low"))
     answer = json.dumps({"error": message}).encode()
-    assert refused_field(WIRE, 400, answer, call, frozenset()) == field
+    assert WIRE.refused_field(400, answer, call, frozenset()) == field
     if field is not None:
         assert "think" not in sent(call, field)[0]
-        assert refused_field(WIRE, 400, answer, call, {field}) is None
-        assert refused_field(WIRE, 400, answer, ModelCall("m", (USER,)), frozenset()) is None
+        assert WIRE.refused_field(400, answer, call, {field}) is None
+        assert WIRE.refused_field(400, answer, ModelCall("m", (USER,)), frozenset()) is None
 
 
 def test_the_list_of_models_is_read():

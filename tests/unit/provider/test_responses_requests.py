@@ -8,7 +8,6 @@ import pytest
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.refused_fields import refused_field
 from turnwright_provider.domain.wires.responses import ResponsesWire
 from unit.provider.recorded import recorded, request_of
 from unit.provider.responses_requests import OURS, call_of, normal
@@ -138,7 +137,7 @@ def test_a_refused_field_gives_way_once(message, field):
     )  # fmt: skip
     wire = ResponsesWire()
     answer = json.dumps({"error": {"message": message}}).encode()
-    assert refused_field(wire, 400, answer, call, frozenset()) == field
+    assert wire.refused_field(400, answer, call, frozenset()) == field
     if field is not None:
         assert len(wire.request(call, {field}).body) < len(wire.request(call, frozenset()).body)
-        assert refused_field(wire, 400, answer, call, {field}) in {None, "reasoning"} - {field}
+        assert wire.refused_field(400, answer, call, {field}) in {None, "reasoning"} - {field}

@@ -14,18 +14,19 @@ Source: research/wire 2.1, 2.2; row RD08.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
+from turnwright_core.chat.message import Message, ThinkingBlock
 from turnwright_core.runs import Reasoning
-from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.anthropic_blocks import Wired, conversation
+from turnwright_provider.domain.model_call import ModelCall, ToolChoice, ToolSpec
+from turnwright_provider.domain.wires.anthropic_blocks import THOUGHTS, Wired, conversation
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
+from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
-from turnwright_provider.domain.wires.extra import encode_body, with_extra
-from turnwright_provider.domain.wires.prepare_messages import prepare_messages
-from turnwright_provider.domain.wires.wire import Wire, WireRequest
+from turnwright_provider.domain.wires.extra import with_extra
+from turnwright_provider.domain.wires.wire import Wire
 
 VERSION: Final = "2023-06-01"
 
@@ -47,6 +48,10 @@ class AnthropicWire(Wire):
     """The wire of Anthropic's Messages."""
 
     name = "anthropic"
+    vendor = "Anthropic"
+    path = "/messages"
+    count_path = "/messages/count_tokens"
+    counted = ("model", "messages", "system", "tools", "tool_choice", "thinking")
     models_path = "/models?limit=1000"
     names_in_errors: ClassVar = {
         "max_tokens": ("maximum allowed number of output tokens",),
@@ -69,10 +74,13 @@ class AnthropicWire(Wire):
     def fold(self) -> AnthropicFold:
         return AnthropicFold()
 
-    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        messages, left_out = prepare_messages(call)
-        dropped = {one.field: one.reason for one in left_out}
-        system, turns = conversation(messages, dropped)
+    def _takes(self, block: ThinkingBlock) -> bool:
+        return block.type in (TEXT, *THOUGHTS)
+
+    def _body(
+        self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
+    ) -> dict[str, Any]:
+        system, turns = conversation(messages)
         thinking = self._thinking(call, turns, without, dropped)
         body: dict[str, Any] = {
             "model": call.model,
@@ -85,13 +93,10 @@ class AnthropicWire(Wire):
             **_temperature(call, thinking, without, dropped),
             **_metadata(call, dropped),
         }
-        body = with_extra(with_extra(body, thinking), _format(call, without, dropped))
-        return WireRequest(
-            "/messages", encode_body(body, call.extra), dropped=tuple(Dropped(*one) for one in dropped.items())
-        )
+        return with_extra(with_extra(body, thinking), _format(call, without, dropped))
 
     def droppable_fields(self, call: ModelCall) -> set[str]:
-        thinks = call.reasoning is not None or self._amount is not None
+        thinks = self._reasoning(call) is not None
         sent = {
             "max_tokens": call.output_tokens_max is None,
             "strict": any(tool.strict for tool in call.tools),
@@ -105,7 +110,7 @@ class AnthropicWire(Wire):
     def _thinking(
         self, call: ModelCall, turns: list[Wired], without: AbstractSet[str], dropped: dict[str, str]
     ) -> dict[str, Any]:
-        reasoning = self._amount if call.reasoning is None else call.reasoning
+        reasoning = self._reasoning(call)
         if reasoning is None or "reasoning" in without:
             return {}
         if not reasoning.budget_tokens:
@@ -138,7 +143,7 @@ def _why_no_thinking(call: ModelCall, turns: list[Wired], budget: int | None) ->
         return f"Anthropic's models think {BUDGET_TOKENS_MIN} tokens at least, and output_tokens_max is not above that."
     if len(turns) > 1 and turns[-1]["content"][0].get("type") == "tool_result":
         first = turns[-2]["content"][0].get("type")
-        if first not in ("thinking", "redacted_thinking"):
+        if first not in THOUGHTS:
             return "The reply whose calls are being answered began without thinking, and must end so."
     return ""
 

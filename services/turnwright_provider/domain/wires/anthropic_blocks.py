@@ -20,18 +20,20 @@ Wired = dict[str, Any]
 """A block on the wire."""
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
-_ONLY_USERS_SHOW: Final = "Only users and tools can show Anthropic an image."
+
+THOUGHTS: Final = ("thinking", "redacted_thinking")
+"""Types of blocks of reasoning."""
 
 
-def conversation(messages: Iterable[Message], dropped: dict[str, str]) -> tuple[list[Wired], list[Wired]]:
-    """The blocks of the system prompt, and the turns. What cannot be sent is added to `dropped`: field -> reason."""
+def conversation(messages: Iterable[Message]) -> tuple[list[Wired], list[Wired]]:
+    """The blocks of the system prompt, and the turns."""
     system: list[Wired] = []
     turns: list[Wired] = []
     for message in messages:
         if message.role is SYSTEM:
-            system += _texts(message.parts, dropped)
+            system += _shown(part for part in message.parts if isinstance(part, Text))
         elif message.role is ASSISTANT:
-            _add(turns, "assistant", _reply(message, dropped))
+            _add(turns, "assistant", _reply(message))
         else:
             _add(turns, "user", [_result(message)] if message.role is TOOL else _shown(message.parts))
     for turn in turns:
@@ -46,13 +48,6 @@ def _add(turns: list[Wired], role: str, blocks: list[Wired]) -> None:
         turns[-1]["content"] += blocks
     elif blocks:
         turns.append({"role": role, "content": blocks})
-
-
-def _texts(parts: Iterable[Part], dropped: dict[str, str]) -> list[Wired]:
-    texts = [part for part in parts if isinstance(part, Text)]
-    if len(texts) < len(tuple(parts)):
-        dropped.setdefault("images", _ONLY_USERS_SHOW)
-    return _shown(texts)
 
 
 def _shown(parts: Iterable[Part]) -> list[Wired]:
@@ -91,24 +86,17 @@ def _result(message: Message) -> Wired:
     }
 
 
-def _reply(message: Message, dropped: dict[str, str]) -> list[Wired]:
+def _reply(message: Message) -> list[Wired]:
     blocks: list[Wired] = []
     cited = deque(map(_cited, message.citations))
     for item in ordered_blocks(_with_thoughts(message)):
         match item:
             case Text() | ThinkingBlock(type="text"):
                 blocks += _text_block(item, cited)
-            case Image():
-                dropped.setdefault("images", _ONLY_USERS_SHOW)
-            case ThinkingBlock(type="thinking", text="", signature=""):
-                # Told to nobody and signed by nobody: it is refused.
-                continue
-            case ThinkingBlock(type="thinking"):
+            case ThinkingBlock(type="thinking") if item.text or item.signature:
                 blocks.append({"type": "thinking", "thinking": item.text, "signature": item.signature})
             case ThinkingBlock(type="redacted_thinking"):
                 blocks.append({"type": "redacted_thinking", "data": item.data})
-            case ThinkingBlock():
-                dropped.setdefault("thinking", f"Anthropic knows no blocks of the type {item.type}.")
             case ServerBlock():
                 blocks += [block] if (block := object_in(item.json)) else []
             case ToolCall():

@@ -11,21 +11,25 @@ Source: research/wire 2.1, 2.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
-from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_core.chat.message import Message, ThinkingBlock
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.domain.wires.extra import encode_body
-from turnwright_provider.domain.wires.wire import Wire, WireRequest
+from turnwright_provider.domain.wires.chat_thinking import is_known
+from turnwright_provider.domain.wires.wire import Wire
 
 
 class ChatWire(Wire):
     """The wire of chat completions."""
 
     name = "chat"
+    vendor = "The service"
+    path = "/chat/completions"
+    takes_server_blocks = False
     names_in_errors: ClassVar = {
         "stream_options": ("stream_options", "include_usage"),
         "temperature": ("temperature",),
@@ -41,17 +45,24 @@ class ChatWire(Wire):
     def fold(self) -> ChatFold:
         return ChatFold(self._think_tags)
 
-    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        marks = self._marks and "cache" not in without
-        messages, dropped = chat_messages(call, marks=marks)
-        body: dict[str, Any] = {"model": call.model, "messages": messages, "stream": True}
+    def _body(
+        self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
+    ) -> dict[str, Any]:
+        if "cache" in call.asked and not self._marks:
+            dropped["cache"] = "The service takes no marks: it caches by itself, if at all."
+        if call.reasoning and not self._asking(call.reasoning):
+            dropped["reasoning"] = f"The service has no words for `{call.reasoning.word}`."
+        marks = self._marks and "cache" not in without and "cache" in call.asked
+        sent = chat_messages(messages, marks=marks)
+        body: dict[str, Any] = {"model": call.model, "messages": sent, "stream": True}
         if call.tools:
             body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]
         if call.output_tokens_max is not None:
             body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = call.output_tokens_max
-        body |= self._sent(call, without)
-        dropped += self._left_out(call)
-        return WireRequest("/chat/completions", encode_body(body, call.extra), dropped=tuple(dropped))
+        return body | self._sent(call, without)
+
+    def _takes(self, block: ThinkingBlock) -> bool:
+        return is_known(block)
 
     def droppable_fields(self, call: ModelCall) -> set[str]:
         sent = super().droppable_fields(call)
@@ -61,7 +72,7 @@ class ChatWire(Wire):
 
     def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         has_tools = call.tools or "tools" in call.extra
-        amount = call.reasoning or self._amount
+        amount = self._reasoning(call)
         return {
             "stream_options": {"stream_options": {"include_usage": True}},
             "temperature": {} if call.temperature is None else {"temperature": call.temperature},
@@ -71,12 +82,6 @@ class ChatWire(Wire):
             "metadata": {"metadata": dict(call.metadata)} if call.metadata else {},
             "reasoning": {} if amount is None else self._asking(amount),
         }
-
-    def _left_out(self, call: ModelCall) -> Iterator[Dropped]:
-        if "cache" in call.asked and not self._marks:
-            yield Dropped("cache", "The service takes no marks: it caches by itself, if at all.")
-        if call.reasoning and not self._asking(call.reasoning):
-            yield Dropped("reasoning", f"The service has no words for `{call.reasoning.word}`.")
 
 
 def _tool(tool: ToolSpec, *, marks: bool) -> dict[str, Any]:

@@ -9,27 +9,19 @@ Source: research/wire 2.1.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
-from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.chat_thinking import is_known, thinking_fields, thinking_parts
-from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, USER, prepare_messages
+from turnwright_provider.domain.wires.chat_thinking import thinking_fields, thinking_parts
+from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, TOOL, USER
 
 CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
-_WITHOUT_IMAGES: Final = (SYSTEM, ASSISTANT)
 
-_NO_PLACE: Final = "Chat completions have no place for it."
-
-
-def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]], list[Dropped]]:
-    """The messages, with cache marks if `marks`; and what had to be left out."""
-    messages, dropped = prepare_messages(call)
-    marks = marks and "cache" in call.asked
-    dropped += _left_out(messages)
+def chat_messages(messages: Iterable[Message], *, marks: bool) -> list[dict[str, Any]]:
+    """The messages, with cache marks if `marks`."""
     sent: list[dict[str, Any]] = []
     images: list[Image] = []
     for message in messages:
@@ -39,21 +31,11 @@ def chat_messages(call: ModelCall, *, marks: bool) -> tuple[list[dict[str, Any]]
         sent.append(_message(message, marks=marks))
         if message.role is TOOL:
             images += _images(message)
-    return [*sent, _shown(images, marks=marks)] if images else sent, dropped
+    return [*sent, _shown(images, marks=marks)] if images else sent
 
 
 def _shown(images: Sequence[Image], *, marks: bool) -> dict[str, Any]:
     return {"role": "user", "content": content_of(images, _part, marks=marks)}
-
-
-def _left_out(messages: Iterable[Message]) -> Iterator[Dropped]:
-    listed = [message for message in messages if message.role in _WITHOUT_IMAGES]
-    if any(_images(message) for message in listed):
-        yield Dropped("images", "Chat completions take images of users and of tools only.")
-    if any(not is_known(block) for message in listed for block in message.thinking):
-        yield Dropped("thinking", _NO_PLACE)
-    if any(message.server_blocks for message in listed):
-        yield Dropped("server_blocks", _NO_PLACE)
 
 
 def _message(message: Message, *, marks: bool) -> dict[str, Any]:

@@ -11,17 +11,17 @@ Source: research/wire 2.1, 2.2; cases wire/gemini, wire/vertex.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
-from turnwright_core.chat.message import Role
-from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolChoice, ToolSpec
+from turnwright_core.chat.message import Message, Role, ThinkingBlock
+from turnwright_provider.domain.model_call import ModelCall, ToolChoice, ToolSpec
+from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.gemini_contents import conversation
-from turnwright_provider.domain.wires.gemini_reply import GeminiFold
-from turnwright_provider.domain.wires.prepare_messages import prepare_messages
+from turnwright_provider.domain.wires.gemini_reply import THOUGHT, GeminiFold
 from turnwright_provider.domain.wires.wire import Wire, WireRequest
 
 _MODES: Final = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
@@ -37,6 +37,12 @@ class GeminiWire(Wire):
     """The wire of Gemini."""
 
     name = "gemini"
+    vendor = "Gemini"
+    counted = ("contents", "systemInstruction", "tools", "toolConfig")
+    not_taken: ClassVar = {
+        "metadata": "Gemini has no place for it.",
+        "cache": "Gemini takes no marks: it caches by itself.",
+    }
     models_path = "/models?pageSize=1000"
     usual_path = "/v1beta"
     names_in_errors: ClassVar = {
@@ -51,11 +57,24 @@ class GeminiWire(Wire):
     def fold(self) -> GeminiFold:
         return GeminiFold()
 
-    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        messages, dropped = prepare_messages(call)
-        left_out: dict[str, str] = {}
-        unsigned = _ANY_SIGNATURE if _INSISTS.search(call.model) else ""
-        system, contents = conversation(messages, left_out, unsigned)
+    def _path(self, call: ModelCall) -> str:
+        return f"/{_resource(call)}:streamGenerateContent?alt=sse"
+
+    def _count(self, body: dict[str, Any], call: ModelCall) -> WireRequest:
+        if (model := _resource(call)).startswith("models/"):
+            # Vertex takes the fields as they are.
+            body = {"generateContentRequest": {"model": model, **body}}
+        return WireRequest(f"/{model}:countTokens", encode_body(body, {}))
+
+    def _takes(self, block: ThinkingBlock) -> bool:
+        return block.type in (TEXT, THOUGHT)
+
+    def _body(
+        self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
+    ) -> dict[str, Any]:
+        if call.tool_choice and call.tool_choice.single:
+            dropped["tool_choice"] = "Gemini cannot be asked for one call at most."
+        system, contents = conversation(messages, _ANY_SIGNATURE if _INSISTS.search(call.model) else "")
         body: dict[str, Any] = {"contents": contents}
         if system and contents and "system" not in without:
             body["systemInstruction"] = {"parts": system}
@@ -66,8 +85,7 @@ class GeminiWire(Wire):
             body |= _choice(call)
         if config := self._config(call, without):
             body["generationConfig"] = config
-        dropped += [Dropped(name, why) for name, why in left_out.items()]
-        return WireRequest(_path(call.model), encode_body(body, call.extra), dropped=(*dropped, *_left_out(call)))
+        return body
 
     def droppable_fields(self, call: ModelCall) -> set[str]:
         sent = super().droppable_fields(call)
@@ -83,7 +101,7 @@ class GeminiWire(Wire):
         return {name: value for name, value in config.items() if value is not None}
 
     def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        amount, form = call.reasoning or self._amount, call.response_format
+        amount, form = self._reasoning(call), call.response_format
         budget = 0 if amount is None else amount.budget_tokens
         thinking = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
         schema = None if form is None else form.schema
@@ -95,10 +113,9 @@ class GeminiWire(Wire):
         }
 
 
-def _path(model: str) -> str:
-    """The path of a model; one without a collection is Google's."""
-    name = quote(model if "/" in model else f"models/{model}", safe="/@")
-    return f"/{name}:streamGenerateContent?alt=sse"
+def _resource(call: ModelCall) -> str:
+    """The resource name of the model; one without a collection is Google's."""
+    return quote(call.model if "/" in call.model else f"models/{call.model}", safe="/@")
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -115,12 +132,3 @@ def _choice(call: ModelCall) -> dict[str, Any]:
         config["mode"] = "VALIDATED"
     is_needed = call.tool_choice is not None or config["mode"] == "VALIDATED"
     return {"toolConfig": {"functionCallingConfig": config}} if is_needed else {}
-
-
-def _left_out(call: ModelCall) -> Iterator[Dropped]:
-    if call.tool_choice and call.tool_choice.single:
-        yield Dropped("tool_choice", "Gemini cannot be asked for one call at most.")
-    if call.metadata:
-        yield Dropped("metadata", "Gemini has no place for it.")
-    if "cache" in call.asked:
-        yield Dropped("cache", "Gemini takes no marks: it caches by itself.")

@@ -6,7 +6,7 @@ Source: research/wire 2.1; cases wire/gemini, wire/vertex.
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,23 +20,20 @@ GeminiPart = dict[str, Any]
 """A part on the wire."""
 
 
-def conversation(
-    messages: Iterable[Message], dropped: dict[str, str], unsigned: str = ""
-) -> tuple[list[GeminiPart], list[GeminiPart]]:
-    """The parts of the system instruction, and the contents. Unsupported parts are added to `dropped`.
+def conversation(messages: Sequence[Message], unsigned: str = "") -> tuple[list[GeminiPart], list[GeminiPart]]:
+    """The parts of the system instruction, and the contents.
 
     `unsigned` is a placeholder signature for calls without one, for models that require one.
     """
-    listed = tuple(messages)
-    names = tool_names(listed)
+    names = tool_names(messages)
     system: list[GeminiPart] = []
     contents: list[GeminiPart] = []
-    for message in listed:
+    for message in messages:
         match message.role:
             case Role.SYSTEM:
-                system += _texts(message, dropped)
+                system += _shown(part for part in message.parts if isinstance(part, Text))
             case Role.ASSISTANT:
-                _add(contents, "model", _signed(list(_reply(message, dropped)), unsigned))
+                _add(contents, "model", _signed(list(_reply(message)), unsigned))
             case Role.TOOL:
                 _add(contents, "user", _answer(message, names))
             case Role.USER:
@@ -50,13 +47,6 @@ def _add(contents: list[GeminiPart], role: str, parts: list[GeminiPart]) -> None
         contents[-1]["parts"] += parts
     elif parts:
         contents.append({"role": role, "parts": parts})
-
-
-def _texts(message: Message, dropped: dict[str, str]) -> list[GeminiPart]:
-    texts = [part for part in message.parts if isinstance(part, Text)]
-    if len(texts) < len(message.parts):
-        dropped.setdefault("images", "Only users and tools can show Gemini an image.")
-    return _shown(texts)
 
 
 def _shown(parts: Iterable[Part]) -> list[GeminiPart]:
@@ -85,19 +75,15 @@ def _answer(message: Message, names: Mapping[str, str]) -> list[GeminiPart]:
     return [{"functionResponse": response}, *_shown(part for part in message.parts if isinstance(part, Image))]
 
 
-def _reply(message: Message, dropped: dict[str, str]) -> Iterator[GeminiPart]:
+def _reply(message: Message) -> Iterator[GeminiPart]:
     for item in ordered_blocks(message):
         match item:
             case Text() if item.text:
                 yield {"text": item.text}
-            case Image():
-                dropped.setdefault("images", "Only users and tools can show Gemini an image.")
             case ThinkingBlock() if item.type == TEXT:
                 yield {"text": item.text, **_signature(item.signature)}
             case ThinkingBlock() if item.type == THOUGHT:
                 yield {"text": item.text, "thought": True, **_signature(item.signature)}
-            case ThinkingBlock():
-                dropped.setdefault("thinking", f"Gemini knows no blocks of the type {item.type}.")
             case ServerBlock():
                 yield from [part] if (part := object_in(item.json)) else []
             case ToolCall():

@@ -7,23 +7,21 @@ Source: research/wire 2.1, 2.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
-from turnwright_core.chat.message import Image, Message, Role, Text
+from turnwright_core.chat.message import Image, Message, Role, Text, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, failed
-from turnwright_provider.domain.model_call import Dropped, ModelCall, ToolSpec
+from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.extra import encode_body
 from turnwright_provider.domain.wires.images import inline_image
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
-from turnwright_provider.domain.wires.prepare_messages import TOOL, prepare_messages, tool_names
-from turnwright_provider.domain.wires.wire import Framing, Wire, WireRequest
+from turnwright_provider.domain.wires.prepare_messages import TOOL, tool_names
+from turnwright_provider.domain.wires.wire import Framing, Wire
 
 _ROLES: Final = {role: role.value for role in Role}
 
-_NO_PLACE: Final = "Ollama has no place for it."
 _ONLY_ADDRESSES: Final = (
     "Ollama fetches no images, and a message of this call has nothing but images at addresses: "
     "send the images themselves, as bytes or data: URLs."
@@ -34,6 +32,13 @@ class OllamaWire(Wire):
     """The wire of Ollama."""
 
     name = "ollama"
+    vendor = "Ollama"
+    path = "/api/chat"
+    takes_server_blocks = False
+    not_taken: ClassVar = {
+        "metadata": "Ollama has no place for it.",
+        "cache": "Ollama takes no marks: it caches by itself.",
+    }
     framing = Framing.LINES
     models_path = "/api/tags"
     usual_path = ""
@@ -42,8 +47,12 @@ class OllamaWire(Wire):
     def fold(self) -> OllamaFold:
         return OllamaFold(self._think_tags)
 
-    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        messages, dropped = prepare_messages(call)
+    def _body(
+        self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
+    ) -> dict[str, Any]:
+        # That a model must not call is said by giving it no tools.
+        if (choice := call.tool_choice) and (choice.tool or choice.single or choice.mode == "required"):
+            dropped["tool_choice"] = "Ollama leaves it to the model what to call."
         names = tool_names(messages)
         body: dict[str, Any] = {
             "model": call.model,
@@ -55,11 +64,23 @@ class OllamaWire(Wire):
         }
         if call.tools and not (call.tool_choice and call.tool_choice.mode == "none"):
             body["tools"] = [_tool(tool) for tool in call.tools]
-        body |= self._sent(call, without)
-        return WireRequest("/api/chat", encode_body(body, call.extra), dropped=(*dropped, *_left_out(call, messages)))
+        return body | self._sent(call, without)
+
+    def _takes(self, block: ThinkingBlock) -> bool:
+        del block
+        return False
+
+    def _left_out(self, messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
+        for name, why in super()._left_out(messages):
+            if name != "images":
+                yield name, why
+        if any(inline_image(image) is None for message in messages for image in _images(message)):
+            yield "images", "Ollama fetches none: it takes the image itself."
+        if any(one.signature for message in messages for one in message.calls):
+            yield "signatures", "Ollama has no place for it."
 
     def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
-        amount, form = call.reasoning or self._amount, call.response_format
+        amount, form = self._reasoning(call), call.response_format
         return {
             "reasoning": {} if amount is None else {"think": False if amount.word == "off" else amount.word},
             "response_format": {} if form is None else {"format": "json" if form.schema is None else form.schema},
@@ -104,22 +125,3 @@ def _images(message: Message) -> list[Image]:
 def _tool(tool: ToolSpec) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}
-
-
-def _left_out(call: ModelCall, messages: Iterable[Message]) -> Iterator[Dropped]:
-    listed = tuple(messages)
-    if any(inline_image(image) is None for message in listed for image in _images(message)):
-        yield Dropped("images", "Ollama fetches none: it takes the image itself.")
-    # That a model must not call is said by giving it no tools.
-    if (choice := call.tool_choice) and (choice.tool or choice.single or choice.mode == "required"):
-        yield Dropped("tool_choice", "Ollama leaves it to the model what to call.")
-    if call.metadata:
-        yield Dropped("metadata", _NO_PLACE)
-    if "cache" in call.asked:
-        yield Dropped("cache", "Ollama takes no marks: it caches by itself.")
-    if any(message.thinking for message in listed):
-        yield Dropped("thinking", _NO_PLACE)
-    if any(message.server_blocks for message in listed):
-        yield Dropped("server_blocks", _NO_PLACE)
-    if any(one.signature for message in listed for one in message.calls):
-        yield Dropped("signatures", _NO_PLACE)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role, ToolCall
-from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.wires.blocks import TEXT
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -39,8 +39,8 @@ TOOL: Final = Role.TOOL
 _FOREIGN: Final = "Only the model that wrote it can be sent it."
 
 
-def prepare_messages(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
-    """The messages with the ids to send, and what is left out of replies written by another model."""
+def prepare_messages(call: ModelCall) -> tuple[list[Message], dict[str, str]]:
+    """The messages with the ids to send, and what is left out of replies written by another model: field -> reason."""
     left_out: set[str] = set()
     messages: list[Message] = []
     for message in _with_ids_sent(call.messages):
@@ -51,7 +51,7 @@ def prepare_messages(call: ModelCall) -> tuple[list[Message], list[Dropped]]:
         left_out |= {name for name, value in _opaque(message).items() if value}
         calls = tuple(replace(one, signature="") for one in message.calls)
         messages.append(replace(message, thinking=(), server_blocks=(), citations=(), calls=calls))
-    return messages, [Dropped(name, _FOREIGN) for name in sorted(left_out)]
+    return messages, dict.fromkeys(sorted(left_out), _FOREIGN)
 
 
 def tool_names(messages: Iterable[Message]) -> dict[str, str]:

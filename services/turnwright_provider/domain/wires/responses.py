@@ -10,22 +10,31 @@ Source: research/wire 2.1, 2.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
+from turnwright_core.chat.message import Message, ThinkingBlock
 from turnwright_core.runs import Reasoning
-from turnwright_provider.domain.model_call import Dropped, ModelCall, ResponseFormat, ToolChoice, ToolSpec
-from turnwright_provider.domain.wires.extra import encode_body
-from turnwright_provider.domain.wires.responses_items import input_items
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_provider.domain.wires.blocks import TEXT
+from turnwright_provider.domain.wires.responses_items import REASONING, input_items
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
-from turnwright_provider.domain.wires.wire import Wire, WireRequest
+from turnwright_provider.domain.wires.wire import Wire
 
 
 class ResponsesWire(Wire):
     """The wire of OpenAI's Responses."""
 
     name = "responses"
+    vendor = "The service"
+    path = "/responses"
+    count_path = "/responses/input_tokens"
+    counted = (*("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"),)
+    not_taken: ClassVar = {
+        "stop": "Responses have no texts at which they end.",
+        "cache": "The service takes no marks: it caches by itself.",
+    }
     names_in_errors: ClassVar = {
         "include": ("encrypted content", "encrypted_content", "include"),
         "summary": ("reasoning.summary", "reasoning summar"),
@@ -39,8 +48,11 @@ class ResponsesWire(Wire):
     def fold(self) -> ResponsesFold:
         return ResponsesFold()
 
-    def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
-        instructions, items, dropped = input_items(call)
+    def _body(
+        self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
+    ) -> dict[str, Any]:
+        del dropped
+        instructions, items = input_items(messages)
         body: dict[str, Any] = {"model": call.model, "input": items, "stream": True, "store": False}
         if instructions:
             body["instructions"] = instructions
@@ -51,8 +63,10 @@ class ResponsesWire(Wire):
         body |= self._sent(call, without)
         if "summary" in without and "reasoning" in body:
             body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
-        dropped += _left_out(call)
-        return WireRequest("/responses", encode_body(body, call.extra), dropped=tuple(dropped))
+        return body
+
+    def _takes(self, block: ThinkingBlock) -> bool:
+        return block.type in (REASONING, TEXT)
 
     def droppable_fields(self, call: ModelCall) -> set[str]:
         sent = super().droppable_fields(call)
@@ -60,7 +74,7 @@ class ResponsesWire(Wire):
 
     def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
         has_tools = call.tools or "tools" in call.extra
-        amount, form = call.reasoning or self._amount, call.response_format
+        amount, form = self._reasoning(call), call.response_format
         return {
             "include": {"include": ["reasoning.encrypted_content"]},
             "temperature": {} if call.temperature is None else {"temperature": call.temperature},
@@ -69,13 +83,6 @@ class ResponsesWire(Wire):
             "metadata": {"metadata": dict(call.metadata)} if call.metadata else {},
             "reasoning": {} if amount is None else {"reasoning": _effort(amount)},
         }
-
-
-def _left_out(call: ModelCall) -> Iterator[Dropped]:
-    if call.stop:
-        yield Dropped("stop", "Responses have no texts at which they end.")
-    if "cache" in call.asked:
-        yield Dropped("cache", "The service takes no marks: it caches by itself.")
 
 
 def _effort(amount: Reasoning) -> dict[str, str]:

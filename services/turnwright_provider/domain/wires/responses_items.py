@@ -7,31 +7,25 @@ Source: research/wire 2.1; RD08.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_core.chat.message import Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_provider.domain.wires.blocks import TEXT, ReplyBlock, object_in, ordered_blocks
 from turnwright_provider.domain.wires.chat_messages import content_of, image_url
-from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, USER, prepare_messages
+from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, USER
 
 REASONING: Final = "reasoning"
 
 
-def input_items(call: ModelCall) -> tuple[str, list[dict[str, Any]], list[Dropped]]:
-    """The instructions and the input items, and what had to be left out."""
-    messages, dropped = prepare_messages(call)
-    of_others = (message.parts for message in messages if message.role in (SYSTEM, ASSISTANT))
-    if any(isinstance(part, Image) for parts in of_others for part in parts):
-        dropped.append(Dropped("images", "Responses take images of users and of tools only."))
-    if any(block.type not in (REASONING, TEXT) for message in messages for block in message.thinking):
-        dropped.append(Dropped("thinking", "Responses take back their own reasoning only."))
+def input_items(messages: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]:
+    """The instructions and the input items."""
     leading = list(takewhile(lambda message: message.role is SYSTEM, messages))
     if len(leading) == len(messages):
         leading = []
     items = [item for message in messages[len(leading) :] for item in _items(message)]
-    return "\n\n".join(message.text for message in leading), items, dropped
+    return "\n\n".join(message.text for message in leading), items
 
 
 def _items(message: Message) -> list[dict[str, Any]]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 
+from turnwright_core.chat.message import Image, Message, ThinkingBlock
 from turnwright_core.runs import Reasoning
+from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.extra import encode_body, with_extra
 from turnwright_provider.domain.wires.json_fold import JsonFold
+from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, prepare_messages
 from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
+
+_REFUSALS: Final = ("unsupported", "not support", "unknown", "unrecognized", "unexpected", "extra", "not permitted",
+                    "not allowed", "unknown_parameter", "invalid", "only", "instead", "deprecated",
+                    "must be explicitly", "maximum allowed")  # fmt: skip
 
 
 class Framing(Enum):
@@ -37,13 +45,24 @@ class Wire(ABC):
     """One vendor's interface."""
 
     name: ClassVar[str]
+    vendor: ClassVar[str]
+    """Who takes no more than this, in sentences about what was dropped."""
+    path: ClassVar[str]
+    """Where calls are sent, below the base URL."""
     framing: ClassVar[Framing] = Framing.SSE
     models_path: ClassVar[str] = "/models"
     """Where the models are listed, below the base URL."""
     usual_path: ClassVar[str] = "/v1"
     """How most base URLs of such servers end."""
+    count_path: ClassVar[str] = ""
+    """Where the tokens of a call are counted; empty: nowhere."""
+    counted: ClassVar[tuple[str, ...]] = ()
+    """The fields of a request that are sent there."""
     names_in_errors: ClassVar[Mapping[str, tuple[str, ...]]]
     """Fields that may be dropped -> the words by one of which a refusal names them; the first match counts."""
+    not_taken: ClassVar[Mapping[str, str]] = {}
+    """Fields of a call that have no place in a request -> why."""
+    takes_server_blocks: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -67,9 +86,37 @@ class Wire(ABC):
         """Headers of every request: the key, and the version of the API."""
         return {"authorization": f"Bearer {api_key}"} if api_key else {}
 
-    @abstractmethod
     def request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest:
         """The request for a call, `without` the fields that the server has refused."""
+        body, dropped = self._prepared(call, without)
+        return WireRequest(
+            self._path(call), encode_body(body, call.extra), tuple(map(Dropped, dropped, dropped.values()))
+        )
+
+    def count_request(self, call: ModelCall, without: AbstractSet[str]) -> WireRequest | None:
+        """The request that counts the tokens of a call; None where that cannot be asked."""
+        if not self.counted:
+            return None
+        body = with_extra(self._prepared(call, without)[0], call.extra)
+        return self._count({name: body[name] for name in self.counted if name in body}, call)
+
+    def refused_field(
+        self, status: int, answer: bytes, call: ModelCall, without: AbstractSet[str] = frozenset()
+    ) -> str | None:
+        """The optional field because of which a server refused a request; None for any other refusal.
+
+        The request was sent `without` these fields.
+        """
+        if status not in (400, 422):
+            return None
+        error = read_error_bytes(answer)
+        words = f"{error.param} {error.code} {error.message}".lower()
+        # An error in a message is not fixed by dropping another field.
+        if error.message.startswith("messages.") or not any(refusal in words for refusal in _REFUSALS):
+            return None
+        named = (field for field, names in self.names_in_errors.items() if any(name in words for name in names))
+        sent = self.droppable_fields(call) - without
+        return next((field for field in named if field in sent), None)
 
     @abstractmethod
     def fold(self) -> JsonFold:
@@ -78,6 +125,45 @@ class Wire(ABC):
     def droppable_fields(self, call: ModelCall) -> set[str]:
         """Those of `names_in_errors` that are in the request of a call."""
         return {name for name, part in self._optional(call).items() if part}
+
+    def _prepared(self, call: ModelCall, without: AbstractSet[str]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The body without the extra fields, and what was dropped: field -> reason."""
+        messages, dropped = prepare_messages(call)
+        dropped.update(self._left_out(messages))
+        dropped |= {name: why for name, why in self.not_taken.items() if name in call.asked}
+        return self._body(call, messages, without, dropped), dropped
+
+    @abstractmethod
+    def _body(
+        self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
+    ) -> dict[str, Any]:
+        """The body for prepared messages. What else cannot be sent is added to `dropped`."""
+
+    def _path(self, call: ModelCall) -> str:
+        del call
+        return self.path
+
+    def _count(self, body: dict[str, Any], call: ModelCall) -> WireRequest:
+        del call
+        return WireRequest(self.count_path, encode_body(body, {}))
+
+    def _takes(self, block: ThinkingBlock) -> bool:
+        """Whether a request can carry a block of reasoning."""
+        raise NotImplementedError
+
+    def _left_out(self, messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
+        """What of the messages has no place in a request: its field, and why."""
+        of_others = (message.parts for message in messages if message.role in (SYSTEM, ASSISTANT))
+        if any(isinstance(part, Image) for parts in of_others for part in parts):
+            yield "images", f"{self.vendor} takes images of users and of tools only."
+        if any(not self._takes(block) for message in messages for block in message.thinking):
+            yield "thinking", f"{self.vendor} has no place for blocks of that type."
+        if not self.takes_server_blocks and any(message.server_blocks for message in messages):
+            yield "server_blocks", f"{self.vendor} has no place for it."
+
+    def _reasoning(self, call: ModelCall) -> Reasoning | None:
+        """How much the model is asked to reason; None: as its vendor likes."""
+        return self._amount if call.reasoning is None else call.reasoning
 
     def _optional(self, call: ModelCall) -> Mapping[str, Any]:
         """Optional fields: the name of each, and its part of the body; empty where the call has none."""
