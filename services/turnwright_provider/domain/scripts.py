@@ -19,7 +19,7 @@ Blank lines around a section do not belong to it. Replies are replayed as they a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -100,77 +100,52 @@ class ScriptedReply(Struct, frozen=True):
         return self.errors[-1].failure if self.sections is None and self.errors else None
 
 
-class _OpenSection(Struct):
-    """The section that is being read."""
-
-    kind: str
-    options: dict[str, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-
-    def close(self) -> ScriptedSection | None:
-        """The section; None for a text without anything in it."""
-        text = "\n".join(self.lines).strip("\n")
-        return ScriptedSection(self.kind, text, self.options) if text or self.kind != "text" else None
-
-
-class _Open(Struct):
-    """The reply that is being read."""
-
-    options: dict[str, Any] = field(default_factory=dict)
-    sections: list[_OpenSection] = field(default_factory=list)
-    errors: list[ScriptedError] = field(default_factory=list)
-
-    def close(self) -> ScriptedReply | None:
-        """The reply; None where nothing was written."""
-        if not self.sections and not self.errors:
-            return None
-        sections = tuple(filter(None, (section.close() for section in self.sections))) if self.sections else None
-        return ScriptedReply(sections, errors=tuple(self.errors), **self.options)
-
-
 def parse_script(text: str) -> tuple[ScriptedReply, ...]:
     """The replies of a script. Raises ScriptError."""
-    replies: list[ScriptedReply | None] = []
-    current = _Open()
-    preface: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        marker = _LINE.fullmatch(line)
+    replies: list[tuple[dict[str, Any], list[ScriptedSection] | None]] = []
+    sections: list[ScriptedSection] | None = None
+    errors: list[ScriptedError] = []
+    for marker, number, lines in _marked(text):
+        body = "\n".join(lines).strip("\n")
         if marker is None:
-            _append(current, preface, line, number)
+            if body.strip():
+                replies.append(({}, [ScriptedSection("text", body)]))
             continue
         kind, options = marker[1], dict(_OPTION.findall(marker[2] or ""))
-        if kind in _SECTION_OPTIONS:
-            _begin_section(current, kind, options, number)
-            continue
-        if current.sections:
-            replies.append(current.close())
-            current = _Open()
         if kind == "error":
-            current.errors.append(_error(options, number))
+            errors.append(_error(options, number, lines))
+            sections = None
+            continue
+        if kind == "reply":
+            sections = []
+            replies.append(({**_reply_options(options, number), "errors": tuple(errors)}, sections))
+            kind, options, errors = "text", {}, []
+        if sections is None:
+            raise ScriptError(f"line {number}: begin a reply with `=== reply ===` before its {kind}")
+        section = _section(kind, body, options, number)
+        sections += [section] if body or kind != "text" else []
+    if errors:
+        replies.append(({"errors": tuple(errors)}, None))
+    return tuple(ScriptedReply(None if found is None else tuple(found), **options) for options, found in replies)
+
+
+def _marked(text: str) -> Iterator[tuple[re.Match[str] | None, int, list[str]]]:
+    """Each marker with its line and the lines below it; first those above all markers."""
+    marker, begin, lines = None, 0, list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _LINE.fullmatch(line):
+            yield marker, begin, lines
+            marker, begin, lines = found, number, []
         else:
-            current.options, current.sections = _reply_options(options, number), [_OpenSection("text")]
-    replies.append(current.close())
-    first = "\n".join(preface).strip("\n")
-    before = ScriptedReply((ScriptedSection("text", first),)) if first.strip() else None
-    return tuple(reply for reply in (before, *replies) if reply)
+            lines.append(line)
+    yield marker, begin, lines
 
 
-def _begin_section(current: _Open, kind: str, options: dict[str, str], number: int) -> None:
-    if not current.sections:
-        raise ScriptError(f"line {number}: begin a reply with `=== reply ===` before its {kind}")
+def _section(kind: str, text: str, options: dict[str, str], number: int) -> ScriptedSection:
     _check_known(options, _SECTION_OPTIONS[kind], number)
     if kind == "call" and not options.get("name"):
         raise ScriptError(f"line {number}: a call needs a name, such as `=== call name=get ===`")
-    current.sections.append(_OpenSection(kind, options))
-
-
-def _append(current: _Open, preface: list[str], line: str, number: int) -> None:
-    if current.sections:
-        current.sections[-1].lines.append(line)
-    elif not current.errors:
-        preface.append(line)
-    elif line.strip():
-        raise ScriptError(f"line {number}: text may not follow an error; begin a reply with `=== reply ===`")
+    return ScriptedSection(kind, text, options)
 
 
 def _reply_options(options: dict[str, str], number: int) -> dict[str, Any]:
@@ -191,7 +166,9 @@ def _check_known(options: Collection[str], known: Collection[str], number: int) 
             raise ScriptError(f"line {number}: {name} is not an option here; {there}")
 
 
-def _error(options: dict[str, str], number: int) -> ScriptedError:
+def _error(options: dict[str, str], number: int, lines: list[str]) -> ScriptedError:
+    if wrong := next((at for at, line in enumerate(lines, number + 1) if line.strip()), 0):
+        raise ScriptError(f"line {wrong}: text may not follow an error; begin a reply with `=== reply ===`")
     try:
         kind = FailureClass(options.pop("class", "server"))
     except ValueError:

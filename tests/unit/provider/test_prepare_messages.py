@@ -46,7 +46,7 @@ def test_where_a_text_stood_is_nothing_that_another_model_lacks():
 
 def test_what_nobody_is_known_to_have_written_goes_to_no_model():
     unknown = reply(thinking=OPAQUE.thinking, vendor_model="")
-    assert [one.field for one in sent(unknown, vendor_model="")[1]] == ["thinking"]
+    assert list(sent(unknown, vendor_model="")[1]) == ["thinking"]
 
 
 @pytest.mark.parametrize(
