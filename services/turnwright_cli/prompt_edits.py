@@ -8,7 +8,7 @@ Nothing else is accepted: a message of an edit has no id, no time and no setting
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -48,14 +48,19 @@ class _PartJson(Struct, forbid_unknown_fields=True):
         return Text(self.text or "")
 
 
-class _MessageJson(Struct, forbid_unknown_fields=True):
+class _PartsJson(Struct, kw_only=True, forbid_unknown_fields=True):
+    parts: list[_PartJson]
+
+    def content(self) -> list[Part]:
+        return [part.part() for part in self.parts]
+
+
+class _MessageJson(_PartsJson, forbid_unknown_fields=True):
     role: Literal["user", "assistant"]
-    parts: list[_PartJson]
 
 
-class _AppendToJson(Struct, forbid_unknown_fields=True):
+class _AppendToJson(_PartsJson, forbid_unknown_fields=True):
     target: Literal["last-user", "last-assistant"]
-    parts: list[_PartJson]
 
 
 class _InsertJson(Struct, forbid_unknown_fields=True):
@@ -77,20 +82,19 @@ class _EditJson(Struct, forbid_unknown_fields=True):
         if len(given) != 1:
             raise ValueError(f"each edit has one of {', '.join(verb.value for verb in Verb)}")
         verb, one = given[0]
-        parts = [part.part() for part in (one.message if isinstance(one, _InsertJson) else one).parts]
-        match verb:
-            case Verb.APPEND:
-                return append(one.role, parts)
-            case Verb.PREPEND:
-                return prepend(one.role, parts)
-            case Verb.APPEND_TO:
-                return append_to(one.target, parts)
-            case Verb.INSERT_AFTER:
-                return insert_after(one.message_id, one.message.role, parts)
-            case Verb.INSERT_BEFORE:
-                return insert_before(one.message_id, one.message.role, parts)
+        make = _VERBS[verb]
+        if isinstance(one, _InsertJson):
+            return make(one.message_id, one.message.role, one.message.content())
+        return make(one.target if isinstance(one, _AppendToJson) else one.role, one.content())
 
 
+_VERBS: Final[Mapping[Verb, Callable[..., PromptEdit]]] = {
+    Verb.APPEND: append,
+    Verb.PREPEND: prepend,
+    Verb.APPEND_TO: append_to,
+    Verb.INSERT_AFTER: insert_after,
+    Verb.INSERT_BEFORE: insert_before,
+}
 _EDITS: Final = msgspec.json.Decoder(list[_EditJson])
 
 

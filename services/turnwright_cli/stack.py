@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -161,52 +162,16 @@ def _load(name: str, plan: StackPlan) -> Settings:
 
 def settings_class(name: str) -> type[Settings]:
     """The settings class of a service, imported on demand."""
-    match name:
-        case "store":
-            import turnwright_store.config
-
-            return turnwright_store.config.StoreSettings
-        case "provider":
-            import turnwright_provider.config
-
-            return turnwright_provider.config.ProviderSettings
-        case "assembler":
-            import turnwright_assembler.config
-
-            return turnwright_assembler.config.AssemblerSettings
-        case _:
-            import turnwright_executor.config
-
-            return turnwright_executor.config.ExecutorSettings
+    found: type[Settings] = getattr(import_module(f"turnwright_{name}.config"), f"{name.capitalize()}Settings")
+    return found
 
 
 def _builder(name: str, *, reads: bool) -> Callable[..., Service]:
     """What makes a service, imported on demand."""
-    match name:
-        case "store" if reads:
-            import turnwright_store.read_only_wiring
-
-            return turnwright_store.read_only_wiring.build
-        case "store":
-            import turnwright_store.wiring
-
-            return turnwright_store.wiring.build
-        case "provider":
-            import turnwright_provider.wiring
-
-            return turnwright_provider.wiring.build
-        case "assembler":
-            import turnwright_assembler.wiring
-
-            return turnwright_assembler.wiring.build
-        case _ if reads:
-            import turnwright_executor.read_only_wiring
-
-            return turnwright_executor.read_only_wiring.build
-        case _:
-            import turnwright_executor.wiring
-
-            return turnwright_executor.wiring.build
+    reads_only = reads and name in ("store", "executor")
+    wiring = import_module(f"turnwright_{name}.{'read_only_wiring' if reads_only else 'wiring'}")
+    build: Callable[..., Service] = wiring.build
+    return build
 
 
 def setting_fields(*more: type[Settings]) -> dict[str, Setting]:
