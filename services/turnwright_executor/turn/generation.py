@@ -123,19 +123,19 @@ class Generation:
         model: Model,
         messages: Sequence[PacketMessage],
         call_index: int,
-        draft: Draft,
+        begin: Callable[[], Draft],
         again: Callable[[], Awaitable[None]],
         images: Sequence[Image] = (),
         *,
         limits_cost: bool,
     ) -> None:
-        """Fill the draft with the reply. Raises TurnwrightError; the draft then holds what came before.
+        """Fill a draft with the reply. Raises TurnwrightError; the draft then holds what came before.
 
-        `limits_cost`: see Models. `again` is told of a call that is lost and shall be made again; what it raises ends
-        the calls.
+        `begin` gives the draft of each call, empty. `limits_cost`: see Models. `again` is told of a call that is lost
+        and shall be made again; what it raises ends the calls.
         """
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            empty(draft, turn.number)
+            draft = begin()
             draft.reader = self._reader()
             try:
                 call = self._models.generate(
@@ -199,12 +199,6 @@ def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
     if draft.text or draft.thoughts or draft.calls or error.reason in UNTOLD:
         return True
     return error.reason in AWAY and ANSWERED in error.metadata
-
-
-def empty(draft: Draft, turn: int) -> None:
-    fresh = Draft(unmade_calls=draft.unmade_calls if draft.turn == turn else 0, turn=turn)
-    for name in Draft.__struct_fields__:
-        setattr(draft, name, getattr(fresh, name))
 
 
 def _fold(draft: Draft, event: ModelEvent) -> None:

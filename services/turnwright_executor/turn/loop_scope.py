@@ -28,7 +28,7 @@ from turnwright_executor.tools.client_tools import ClientExecutedTool, client_to
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.commands import CommandSteps
-from turnwright_executor.turn.generation import Generation, empty
+from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord
@@ -178,7 +178,7 @@ class LoopScope:
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:
         """A turn has begun."""
         bind_turn(self.address, turn.number)
-        empty(self.unsaved.draft, turn.number)
+        self.unsaved.begin_reply(turn.number)
         self.unsaved.outside_results.clear()
         self.unsaved.unstarted.clear()
         self.events.begun(turn.number, first=not self.turns_ended)

@@ -43,7 +43,6 @@ from turnwright_executor.tools.contract import failed
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.beginning import begun_with, loop_beginning, model_of, turn_request, with_vendor_limits
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope
-from turnwright_executor.turn.generation import empty
 from turnwright_executor.turn.images import image_writes
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
@@ -158,7 +157,7 @@ class LoopSteps:
     async def _resume_turn(self, state: TurnState, turn: Turn) -> None:
         scope = self._scope
         if scope.unsaved.draft.turn != turn.number:
-            empty(scope.unsaved.draft, turn.number)
+            scope.unsaved.begin_reply(turn.number)
         records = state.records.values()
         note = ModelCallRecord()
         if records:

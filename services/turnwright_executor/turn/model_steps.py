@@ -6,6 +6,7 @@ Source: architecture 2, 11; rows RU128-RU131, RU142, RU199, RU224; decisions C16
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -152,7 +153,7 @@ class ModelSteps:
         state.is_over = True
 
     async def generate(self, state: TurnState) -> None:
-        scope, turn, draft = self._scope, self._scope.open.turn, self._scope.unsaved.draft
+        scope, turn = self._scope, self._scope.open.turn
         images = await self._images(self._packet)
         try:
             await scope.services.generation.run(
@@ -161,7 +162,7 @@ class ModelSteps:
                 scope.model,
                 self._packet.messages,
                 scope.turns_ended,
-                draft,
+                partial(scope.unsaved.begin_reply, turn.number),
                 self._again,
                 images,
                 limits_cost=scope.limits_cost,
@@ -170,8 +171,8 @@ class ModelSteps:
             if error.reason is not Reason.CONTEXT_EXCEEDED or not await self._shortened(state, error):
                 raise
             return
-        scope.spend_meter.charge_reply(draft)
-        scope.events.replied(turn.number, draft)
+        scope.spend_meter.charge_reply(scope.unsaved.draft)
+        scope.events.replied(turn.number, scope.unsaved.draft)
         state.is_replied = True
 
     async def _shortened(self, state: TurnState, error: TurnwrightError) -> bool:

@@ -30,6 +30,11 @@ class UnsavedState(Struct):
     ending: Ending | None = None
     """How it ends, once that is decided from outside its turns."""
 
+    def begin_reply(self, turn: int) -> Draft:
+        """An empty draft for a turn; its calls that were not made stay counted."""
+        self.draft = Draft(unmade_calls=self.draft.unmade_calls if self.draft.turn == turn else 0, turn=turn)
+        return self.draft
+
 
 def state_of(claim: Claim, unsaved: UnsavedState, losses_max: int) -> TurnState:
     """The state of a loop, from its ledger and from the unsaved state. `losses_max`: owners that a turn may lose."""

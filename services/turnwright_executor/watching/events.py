@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 from turnwright.executor.v1 import event_pb2, session_event_pb2
-from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2
 
 from turnwright_core.batching import split_by_weight
@@ -32,10 +32,10 @@ _PATH_OVERHEAD: Final = 4
 
 def turn_moved(turn: Turn) -> WatchRunResponse:
     """A turn has begun or ended."""
-    message = turn_to_pb(turn)
-    if turn.result is None:
-        return WatchRunResponse(turn_started=event_pb2.TurnStarted(turn=message))
-    return WatchRunResponse(turn_finished=event_pb2.TurnFinished(turn=message))
+    moved = WatchRunResponse()
+    told = moved.turn_started if turn.result is None else moved.turn_finished
+    told.turn.CopyFrom(turn_to_pb(turn))
+    return moved
 
 
 def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
@@ -55,9 +55,10 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
 
 
 def entry_moved(entry: entry_pb2.Entry, *, is_new: bool) -> WatchRunResponse:
-    if is_new:
-        return WatchRunResponse(message_added=event_pb2.MessageAdded(entry=entry))
-    return WatchRunResponse(message_updated=event_pb2.MessageUpdated(entry=entry))
+    moved = WatchRunResponse()
+    told = moved.message_added if is_new else moved.message_updated
+    told.entry.CopyFrom(entry)
+    return moved
 
 
 def command_recorded(ended: entry_pb2.Entry) -> WatchRunResponse:
@@ -125,13 +126,14 @@ def add_partial(parts: list[event_pb2.Snapshot], turn: int, reply: PartialReply)
 
 def in_batches(events: Sequence[WatchRunResponse]) -> Iterator[WatchRunResponse]:
     """Combine events into as few messages as possible: the cost of a message is many times that of an event."""
-    return map(_as_one, split_by_weight(events, WatchRunResponse.ByteSize))
+    return map(as_one, split_by_weight(events, WatchRunResponse.ByteSize))
 
 
-def _as_one(events: Sequence[WatchRunResponse]) -> WatchRunResponse:
+def as_one(events: Sequence[WatchRunResponse]) -> WatchRunResponse:
+    """Combine events into one message."""
     last = events[-1]
-    return (
-        last
-        if len(events) == 1
-        else WatchRunResponse(cursor=last.cursor, time=last.time, batch=EventBatch(events=events))
-    )
+    if len(events) == 1:
+        return last
+    message = WatchRunResponse(cursor=last.cursor, time=last.time)
+    message.batch.events.extend(events)
+    return message

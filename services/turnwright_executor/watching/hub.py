@@ -36,14 +36,12 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
-from turnwright_executor.watching.run_fold import BeforeCall, FreshRun, RunFold, now
+from turnwright_executor.watching.run_fold import BeforeCall, FreshRun, RunFold, set_now
+from turnwright_executor.watching.signals import GatheredSignal, Signal
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)
 """Backoff before the change feed is opened again."""
-
-GATHER_S: Final = 0.01
-"""Interval in which events are combined for watchers that take batches, in seconds."""
 
 CAUGHT_UP_TIMEOUT_S: Final = 1.0
 """Timeout of `caught_up`, in seconds: watching must not hold up a turn."""
@@ -72,24 +70,6 @@ class MovedError(Exception):
         self.after = after
 
 
-class Signal:
-    """A condition variable: wakes all tasks that wait for the next change, and costs nothing if there are none."""
-
-    def __init__(self) -> None:
-        self._next: asyncio.Event | None = None
-
-    def next(self) -> asyncio.Event:
-        self._next = self._next or asyncio.Event()
-        return self._next
-
-    def notify(self) -> bool:
-        """Wake the waiting; returns whether anybody was."""
-        given, self._next = self._next, None
-        if given:
-            given.set()
-        return given is not None
-
-
 class RunHub:
     """Events of one run within one epoch."""
 
@@ -106,7 +86,7 @@ class RunHub:
         self.epoch = epoch
         self.holders = 0
         self.starts = 0
-        """How often the feed has told that somebody may have started to work on the run."""
+        """How often the feed has told that somebody may have started to work on the run, while nobody here did."""
         self._ledger = ledger
         self._settings = settings
         self._next_hub = next_hub
@@ -117,11 +97,8 @@ class RunHub:
         """Given when the feed has brought something, and at the end."""
         self._changed = Signal()
         """Given with each event."""
-        self._gathered = Signal()
-        """The same for watchers that take batches: a message costs many times what an event does."""
-        self._gathering: asyncio.TimerHandle | None = None
-        self._has_more = False
-        """Whether there are events since the last wake-up of these."""
+        self._gathered = GatheredSignal()
+        """The same for watchers that take batches."""
         self._watchers = 0
         self._beats = 0
         """Heartbeats so far: one timer wakes all watchers, and those that have nothing else to send send one."""
@@ -174,21 +151,23 @@ class RunHub:
     def publish(self, event: WatchRunResponse) -> None:
         """Number an event, fold it into the state, append it to the tail, and wake the watchers."""
         self._known.view.apply(event)
-        self._append(event)
+        self._tell(event)
 
-    def _append(self, event: WatchRunResponse) -> None:
-        event.cursor.epoch = self.epoch
-        event.cursor.seq = self._tail.seq + 1
-        event.time.CopyFrom(now())
-        self._tail.add(event)
+    def _tell(self, event: WatchRunResponse) -> None:
+        self._append(event)
         self.wake()
 
+    def _append(self, event: WatchRunResponse) -> None:
+        event.cursor.epoch, event.cursor.seq = self.epoch, self._tail.seq + 1
+        set_now(event.time)
+        self._tail.add(event)
+
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
-        self._append(events.progress(activity, turn, detail, wait_s))
+        self._tell(events.progress(activity, turn, detail, wait_s))
 
     def stream(self, turn: int, event: StreamEvent) -> None:
         self._known.stream(turn, event)
-        self._append(events.stream_moved(turn, event))
+        self._tell(events.stream_moved(turn, event))
 
     @property
     def state(self) -> SessionState:
@@ -256,21 +235,7 @@ class RunHub:
     def wake(self) -> None:
         """Have the watchers look."""
         self._changed.notify()
-        if self._gathering is None or self._closed:
-            self._wake_gathered()
-        else:
-            self._has_more = True
-
-    def _wake_gathered(self) -> None:
-        """Wake the watchers that take batches. Events that follow within GATHER_S wait for the next time."""
-        self._has_more = False
-        if self._gathered.notify():
-            self._gathering = asyncio.get_running_loop().call_later(GATHER_S, self._end_gathering)
-
-    def _end_gathering(self) -> None:
-        self._gathering = None
-        if self._has_more:
-            self._wake_gathered()
+        self._gathered.gather()
 
     async def _follow(self, *, is_stale: bool) -> None:
         """Publish the change feed. If the state is stale, reload it first: watchers then get a snapshot."""
@@ -297,7 +262,7 @@ class RunHub:
                     return self._end()
                 is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
                 if failures == 1 and error.reason in AWAY:
-                    self._append(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=STORE_AWAY)))
+                    self._tell(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=STORE_AWAY)))
                 if error.reason not in AWAY:
                     _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
             failures += 1
@@ -315,19 +280,23 @@ class RunHub:
 
     def _end(self) -> None:
         self._closed = True
-        self._fed_signal.notify()
-        self.wake()
+        for signal in (self._fed_signal, self._changed, self._gathered):
+            signal.notify()
 
     async def _publish_changes(self, changes: RunChanges) -> None:
-        await self._change_events.publish(changes, ends_round=changes.cursor != self._cursor)
-        if (changes.run and changes.run.status in (QUEUED, RUNNING)) or any(not turn.result for turn in changes.turns):
+        try:
+            await self._change_events.publish(changes, ends_round=changes.cursor != self._cursor)
+        finally:
+            # Watchers take all events of a message at once.
+            self.wake()
+        is_started = changes.run and changes.run.status in (QUEUED, RUNNING)
+        if self._report_abort is None and (is_started or any(not turn.result for turn in changes.turns)):
             self.starts += 1
         if changes.run:
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
             self.report_abort(self._report_abort)
         self._cursor = changes.cursor
         self._fed_signal.notify()
-        self.wake()
 
     # Reading side ---------------------------------------------------------------------------------------------
 
@@ -379,7 +348,8 @@ class RunHub:
 
     def _beat(self) -> None:
         self._beats += 1
-        self._heartbeat = WatchRunResponse(cursor=self.cursor(), time=now(), heartbeat=event_pb2.Heartbeat())
+        self._heartbeat = WatchRunResponse(cursor=self.cursor(), heartbeat=event_pb2.Heartbeat())
+        set_now(self._heartbeat.time)
         self._changed.notify()
         self._gathered.notify()
         self._schedule_beat()

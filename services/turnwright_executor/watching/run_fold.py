@@ -238,9 +238,11 @@ class RunFold(Struct):
         last.queue.extend(view.queue)
         last.pause_reasons.extend(view.pause_reasons)
         last.proposals.extend(view.proposals.values())
-        return [WatchRunResponse(cursor=cursor, time=now(), snapshot=part) for part in parts]
+        messages = [WatchRunResponse(cursor=cursor, snapshot=part) for part in parts]
+        for message in messages:
+            set_now(message.time)
+        return messages
 
 
-def now() -> Timestamp:
-    seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
-    return Timestamp(seconds=seconds, nanos=nanos)
+def set_now(field: Timestamp) -> None:
+    field.seconds, field.nanos = divmod(time.time_ns(), 1_000_000_000)

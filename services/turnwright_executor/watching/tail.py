@@ -8,12 +8,13 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable
+from operator import itemgetter
 
 from msgspec import Struct
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_executor.watching.events import in_batches
+from turnwright_executor.watching.events import as_one, in_batches
 
 
 class TailBounds(Struct, frozen=True):
@@ -72,7 +73,7 @@ class Tail:
         coming = [event for _, event in newest]
         if not batched:
             return coming
-        if sum(size for size, _ in newest) > CHUNK_BYTES:
+        if sum(map(itemgetter(0), newest)) > CHUNK_BYTES:
             return in_batches(coming)
-        self._batch = (position, self.seq, [*in_batches(coming)])
+        self._batch = (position, self.seq, [as_one(coming)] if coming else [])
         return self._batch[2]

@@ -42,7 +42,7 @@ from turnwright_provider.domain.coalesce import DeltaBuffer
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
 from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart, Retry
 from turnwright_provider.domain.retry import RetryPolicy
-from turnwright_provider.ports import Vendor
+from turnwright_provider.ports import Vendor, VendorState
 
 
 class FlowControl(Struct, frozen=True):
@@ -61,8 +61,11 @@ class RetryClock(Struct, frozen=True):
     jitter: Callable[[], float]
 
 
-def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
-    """The vendor, configured. Raises PreconditionError that names what is missing. Source: RU306, RU307."""
+def find_vendor(vendors: Mapping[str, Vendor], name: str) -> tuple[Vendor, VendorState]:
+    """The vendor and its state; it is configured. Raises PreconditionError that names what is missing.
+
+    Source: RU306, RU307.
+    """
     vendor = vendors.get(name)
     if vendor is None:
         raise fault(Reason.VENDOR_NOT_CONFIGURED, unknown_vendor(name, vendors), vendor=name, setting="")
@@ -70,7 +73,7 @@ def find_vendor(vendors: Mapping[str, Vendor], name: str) -> Vendor:
     if state.problem:
         setting = ",".join(state.settings)
         raise fault(Reason.VENDOR_NOT_CONFIGURED, f"{name}: {state.problem}", vendor=name, setting=setting)
-    return vendor
+    return vendor, state
 
 
 async def _read_ahead(parts: AsyncIterator[ReplyPart], outbox: Outbox) -> None:

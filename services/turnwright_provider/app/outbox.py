@@ -79,7 +79,7 @@ class Outbox:
     async def _wait_for_flush(self) -> None:
         """Wait until the flush interval is over or something urgent comes."""
         wait_s = self._buffer.wait_s(self._clock())
-        if wait_s > 0:
+        if wait_s > 0 and not self._urgent.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._urgent.wait()

@@ -57,8 +57,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._check_caller("Generate")
         check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
-        vendor = find_vendor(self._vendors, name)
-        state = vendor.describe()
+        vendor, state = find_vendor(self._vendors, name)
         cost = await cost_of_call(self._prices, request.model.alias, name, model, state.endpoint)
         if cost is None and not state.reports_cost and "cost" in request.required:
             raise unpriced(request.model.alias, request.model.vendor_model)
@@ -74,7 +73,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         self._check_caller("CountTokens")
         check_generate(request.call)
         name, model = split_vendor_model(request.call.model.vendor_model)
-        vendor = find_vendor(self._vendors, name)
+        vendor, _ = find_vendor(self._vendors, name)
         tokens, source = await count_tokens(call_from_pb(request.call, model), vendor, request.near)
         return pb.CountTokensResponse(tokens=tokens, source=int(source))  # type: ignore[arg-type]
 
