@@ -116,13 +116,8 @@ class Authenticator:
         self._secrets = (secret, *accepted)
         self._floor = floor
 
-    def admit(self, method: str, metadata: Metadata) -> str:
-        """Authenticate the rpc being handled and set its caller; returns the principal, empty for open methods.
-
-        Raises an error for the caller.
-        """
-        if is_open(method):
-            return ""
+    def admit(self, metadata: Metadata) -> str:
+        """Authenticate an rpc and set its caller; returns the principal. Raises an error for the caller."""
         caller = self.check(metadata)
         _caller.set(caller)
         return caller.principal
@@ -132,14 +127,16 @@ class Authenticator:
         headers = dict(metadata)
         if len(headers) < len(metadata):
             _check_single(metadata)
-        authorization, wanted = str(headers.get(AUTHORIZATION, "")), str(headers.get(TIER, ""))
-        scheme, _, token = authorization.partition(" ")
+        scheme, _, token = str(headers.get(AUTHORIZATION, "")).partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise fault(Reason.UNAUTHENTICATED, _SEND_ONE)
-        caller = next(filter(None, (authenticate(token, secret) for secret in self._secrets)), None)
-        if caller is None:
+        for secret in self._secrets:
+            if caller := authenticate(token, secret):
+                break
+        else:
             raise fault(Reason.UNAUTHENTICATED, _UNKNOWN)
-        caller = _lowered(caller, wanted) if wanted else caller
+        if wanted := headers.get(TIER):
+            caller = _lowered(caller, str(wanted))
         if caller.tier < self._floor:
             raise fault(
                 Reason.TIER_FORBIDDEN,

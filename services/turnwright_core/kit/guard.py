@@ -140,12 +140,12 @@ class _Guarded(grpc.GenericRpcHandler):
         raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
     def _unary(self, inner: Any, method: str) -> Any:
-        codec = self._codecs().get(method)
+        codec, opened = self._codecs().get(method), is_open(method)
 
         async def call(request: Any, context: Context) -> Any:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
-                guarded.admitted(self._gate.admit(method, metadata), _checked(request))
+                guarded.admitted("" if opened else self._gate.admit(metadata), _checked(request))
                 if codec is None or isinstance(request, codec.request):
                     answer = await inner(request, context)
                 else:
@@ -157,12 +157,12 @@ class _Guarded(grpc.GenericRpcHandler):
         return call
 
     def _stream(self, inner: Any, serialize: Callable[[Any], bytes], method: str) -> Any:
-        codec = self._codecs().get(method)
+        codec, opened = self._codecs().get(method), is_open(method)
 
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
-                guarded.admitted(self._gate.admit(method, metadata), _checked(request))
+                guarded.admitted("" if opened else self._gate.admit(metadata), _checked(request))
                 encode = None
                 if codec and not isinstance(request, codec.request):
                     request, encode = codec.request_from_pb(request), codec.answer_to_pb

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
-from msgspec import Struct
 
-from turnwright_core.kit.in_process_context import LocalContext, error_of
+from turnwright_core.kit.in_process_context import LocalContext, error_of, late_error
+from turnwright_core.kit.message_stream import MessageStream
 from turnwright_core.kit.scope import Metadata
 
 LocalServers = Mapping[str, "LocalServer"]
@@ -120,7 +120,7 @@ class LocalChannel:
 
 def _hand_over(answer: asyncio.Future[Any], task: asyncio.Task[Any] | None) -> None:
     """Give its caller what a call has come to. None: it is late."""
-    error = _late() if task is None else _failure_of(task)
+    error = late_error() if task is None else _failure_of(task)
     if answer.done():
         return
     if error:
@@ -129,62 +129,34 @@ def _hand_over(answer: asyncio.Future[Any], task: asyncio.Task[Any] | None) -> N
         answer.set_result(task.result())
 
 
-class LocalStream:
-    """One call that returns a stream; iterate it, and cancel it at the end."""
+class LocalStream(MessageStream):
+    """One call that returns a stream."""
 
     def __init__(
         self, server: LocalServer, method: str, request: Any, timeout_s: float | None, metadata: Metadata
     ) -> None:
-        self._messages: asyncio.Queue[Any] = asyncio.Queue()
-        self._room = asyncio.Semaphore(MESSAGES_AHEAD)
-        self._has_ended = False
+        super().__init__(timeout_s)
+        self._room: asyncio.Future[None] | None = None
         self._task = server.begin(self._run(server, method, request, LocalContext(metadata, timeout_s)))
-        self._task.add_done_callback(lambda task: self._end(_failure_of(task)))
-        self._deadline: asyncio.TimerHandle | None = None
-        if timeout_s is not None:
-            self._deadline = asyncio.get_running_loop().call_later(timeout_s, self._expire)
+        self._task.add_done_callback(lambda task: self.end(_failure_of(task)))
 
     async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:
-        await context.outcome(self._take(server.find(method).unary_stream(request, context)))
+        await context.outcome(self._receive(server.find(method).unary_stream(request, context)))
 
-    def _expire(self) -> None:
-        self._end(_late())
-        self._task.cancel()
-
-    def _end(self, error: grpc.aio.AioRpcError | None) -> None:
-        """Signal the end to the reader, after all messages; the first cause of the end counts."""
-        if not self._has_ended:
-            self._has_ended = True
-            self._messages.put_nowait(_End(error))
-            if self._deadline:
-                self._deadline.cancel()
-
-    async def _take(self, messages: AsyncGenerator[Any, None]) -> None:
+    async def _receive(self, messages: AsyncGenerator[Any, None]) -> None:
         async with contextlib.aclosing(messages):
             async for message in messages:
-                await self._room.acquire()
-                self._messages.put_nowait(message)
+                self.put(message)
+                if len(self._unread) >= MESSAGES_AHEAD:
+                    self._room = asyncio.get_running_loop().create_future()
+                    await self._room
+
+    def _taken(self) -> None:
+        if self._room and not self._room.done():
+            self._room.set_result(None)
 
     def cancel(self) -> None:
         self._task.cancel()
-
-    def __aiter__(self) -> LocalStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        """The next message. Raises AioRpcError if the call failed, after the messages before it."""
-        message = await self._messages.get()
-        if isinstance(message, _End):
-            self._messages.put_nowait(message)
-            raise message.error or StopAsyncIteration
-        self._room.release()
-        return message
-
-
-class _End(Struct, frozen=True):
-    """The end of a stream, with the error if it failed."""
-
-    error: grpc.aio.AioRpcError | None
 
 
 def _failure_of(task: asyncio.Task[Any]) -> grpc.aio.AioRpcError | None:
@@ -193,7 +165,3 @@ def _failure_of(task: asyncio.Task[Any]) -> grpc.aio.AioRpcError | None:
         return error_of(grpc.StatusCode.CANCELLED, "the service stopped")
     error = task.exception()
     return error if isinstance(error, grpc.aio.AioRpcError) else None
-
-
-def _late() -> grpc.aio.AioRpcError:
-    return error_of(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Awaitable
 from typing import Any, NoReturn, TypeVar
@@ -41,9 +40,10 @@ class LocalContext:
 
     async def outcome(self, work: Awaitable[T]) -> Any:
         """What a handler returns. Raises AioRpcError if it aborted the call."""
-        answer = None
-        with contextlib.suppress(grpc.aio.AbortError):
+        try:
             answer = await work
+        except grpc.aio.AbortError:
+            answer = None
         if self._failure:
             raise self._failure
         return answer
@@ -51,3 +51,7 @@ class LocalContext:
 
 def error_of(code: grpc.StatusCode, details: str, trailing: Metadata = ()) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
+
+
+def late_error() -> grpc.aio.AioRpcError:
+    return error_of(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
 
-from turnwright_core.kit.in_process_context import error_of
+from turnwright_core.kit.in_process_context import error_of, late_error
+from turnwright_core.kit.message_stream import MessageStream
 from turnwright_core.kit.multiplexed_frames import (
     WINDOW,
     AnswerPart,
@@ -80,7 +81,7 @@ class MultiplexedStream:
             async with asyncio.timeout(call.timeout_s):
                 return await unary.answer
         except TimeoutError:
-            raise _late() from None
+            raise late_error() from None
         finally:
             self.leave(call.id)
 
@@ -106,7 +107,7 @@ class MultiplexedStream:
             data = bytes(begun + data)
         if isinstance(waiting, _UnaryCall):
             del self._waiting[frame.id]
-        waiting.take(data)
+        waiting.put(data)
 
     def lose(self, why: str) -> None:
         """The stream has ended, and so have its calls."""
@@ -125,7 +126,7 @@ class _UnaryCall:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.initial: Pairs = ()
 
-    def take(self, data: bytes) -> None:
+    def put(self, data: bytes) -> None:
         if not self.answer.done():
             self.answer.set_result(data)
 
@@ -134,8 +135,8 @@ class _UnaryCall:
             self.answer.set_exception(error or error_of(grpc.StatusCode.UNKNOWN, "the call ended without an answer"))
 
 
-class StreamingCall:
-    """A call that returns a stream; iterate it, and cancel it at the end."""
+class StreamingCall(MessageStream):
+    """A call that returns a stream."""
 
     def __init__(
         self,
@@ -145,55 +146,43 @@ class StreamingCall:
         again: Callable[[UnansweredError], Awaitable[Any]],
     ) -> None:
         """Begin the call. `again` makes it as an rpc, or raises the error."""
+        super().__init__(call.timeout_s)
         self.initial: Pairs = ()
         self.is_answered = False
         self._again = again
-        self._repeated: Any = None
+        self._rpc: Any = None
+        """The same call, made again, and its messages."""
         self._stream = stream
         self._id = call.id
         self._decode = decoder
-        self._messages: asyncio.Queue[bytes | grpc.aio.AioRpcError | None] = asyncio.Queue()
-        self._deadline = None
-        if call.timeout_s is not None:
-            self._deadline = asyncio.get_running_loop().call_later(call.timeout_s, self._expire)
+        self._taken_since = 0
+        """Messages that were read since the last window update."""
         stream.begin(call, self)
 
-    def _expire(self) -> None:
-        self.cancel()
-        self.end(_late())
-
-    def take(self, data: bytes) -> None:
+    def put(self, message: bytes) -> None:
         self.is_answered = True
-        self._messages.put_nowait(data)
-
-    def end(self, error: grpc.aio.AioRpcError | None) -> None:
-        """After all messages that have come."""
-        self._messages.put_nowait(error)
+        super().put(message)
 
     def cancel(self) -> None:
-        if self._deadline:
-            self._deadline.cancel()
+        self.end(None)
         self._stream.leave(self._id)
-        if self._repeated:
-            self._repeated.cancel()
+        if self._rpc:
+            self._rpc[0].cancel()
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        """The messages. Raises AioRpcError if the call failed, after the messages before it."""
-        taken = 0
-        while isinstance(data := await self._messages.get(), bytes):
-            taken += 1
-            if taken == WINDOW // 2:
-                self._stream.send(WindowUpdate(self._id, taken))
-                taken = 0
-            yield self._decode(data)
-        if isinstance(data, UnansweredError):
-            self._repeated = await self._again(data)
-            if self._deadline:
-                self._deadline.cancel()
-            async for message in self._repeated:
-                yield message
-        elif data is not None:
-            raise data
+    def _taken(self) -> None:
+        self._taken_since += 1
+        if self._taken_since == WINDOW // 2:
+            self._stream.send(WindowUpdate(self._id, self._taken_since))
+            self._taken_since = 0
+
+    async def __anext__(self) -> Any:
+        if not self._rpc:
+            try:
+                return self._decode(await super().__anext__())
+            except UnansweredError as error:
+                call = await self._again(error)
+            self._rpc = call, aiter(call)
+        return await anext(self._rpc[1])
 
 
 class UnansweredError(grpc.aio.AioRpcError):
@@ -213,7 +202,3 @@ def _failure(
     kind = NotBegunError if end.is_refused else kind
     code = _CODES.get(end.code, grpc.StatusCode.UNKNOWN)
     return kind(code, grpc.aio.Metadata(*call.initial), grpc.aio.Metadata(*end.metadata), end.details)
-
-
-def _late() -> grpc.aio.AioRpcError:
-    return error_of(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")

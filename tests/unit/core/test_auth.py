@@ -53,7 +53,7 @@ def test_no_text_but_the_secret_is_a_token(text) -> None:
 )
 def test_who_is_refused_is_told_what_is_wrong_with_the_token(metadata, told) -> None:
     with pytest.raises(TurnwrightError, match=told) as refused:
-        Authenticator(SECRET, Tier.CLIENT).admit("/turnwright.executor.v1.ExecutorService/Act", metadata)
+        Authenticator(SECRET, Tier.CLIENT).admit(metadata)
     assert refused.value.reason is Reason.UNAUTHENTICATED
 
 
@@ -62,7 +62,7 @@ def test_while_the_secret_is_replaced_tokens_of_both_are_accepted() -> None:
         gate = Authenticator("new", Tier.CLIENT, ["old"])
         # In a context of its own: the caller must not stay for other tests.
         sent = (("authorization", f"Bearer {token}"),)
-        return copy_context().run(gate.admit, "/turnwright.executor.v1.ExecutorService/Act", sent)
+        return copy_context().run(gate.admit, sent)
 
     assert [admit(token) for token in ("new", "old", derive_token("old", Tier.CLIENT, "ci"))] == [
         "operator", "operator", "ci",
