@@ -115,8 +115,8 @@ class ReplyStream:
             outbox = Outbox(DeltaBuffer(pace.flush_s, pace.flush_bytes, clock()), pace.outbox_bytes_max, clock)
             reading = asyncio.create_task(_read_ahead(read, outbox), name=f"generate {self._name}/{call.model}")
             try:
-                async with aclosing(outbox.parts()) as parts:
-                    async for part in parts:
+                while parts := await outbox.take():
+                    for part in parts:
                         yield part
                 await reading
             finally:

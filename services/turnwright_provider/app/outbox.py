@@ -8,7 +8,7 @@ Source: architecture 12.6, 12.10.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from turnwright_core.chat.deltas import Delta, SetUsage
@@ -56,25 +56,24 @@ class Outbox:
         self._awake.set()
         self._urgent.set()
 
-    async def parts(self) -> AsyncGenerator[ReplyPart, None]:
-        """What was added, in order, until it is closed and empty."""
-        while True:
+    async def take(self) -> Sequence[ReplyPart]:
+        """What was added, in order, once it is due; nothing once it is closed and empty."""
+        while self._buffer or self._finish or not self._closed:
             await self._awake.wait()
             await self._wait_for_flush()
-            closed = self._closed
-            self._awake.clear()
-            self._urgent.clear()
+            if not self._closed:
+                self._awake.clear()
+                self._urgent.clear()
             finish, self._finish = self._finish, None
-            deltas = self._buffer.take(self._clock()) if self._buffer else []
+            parts: list[ReplyPart] = [*self._buffer.take(self._clock())] if self._buffer else []
             self._room.set()
-            for part in deltas:
-                # The end says what was used, too.
-                if not (isinstance(part, SetUsage) and finish and finish.usage):
-                    yield part
             if finish:
-                yield finish
-            if closed:
-                return
+                # The end says what was used, too.
+                parts = [part for part in parts if not (isinstance(part, SetUsage) and finish.usage)]
+                parts.append(finish)
+            if parts:
+                return parts
+        return ()
 
     async def _wait_for_flush(self) -> None:
         """Wait until the flush interval is over or something urgent comes."""

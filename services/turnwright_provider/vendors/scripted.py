@@ -66,12 +66,11 @@ class ScriptedVendor:
         reply = await self._reply(call)
         if failure := reply.failure_of(attempt):
             raise VendorError(failure)
-        await self._sleep(reply.after_ms / 1000)
-        is_first = True
-        for delta in deltas_of(reply):
-            if not is_first:
+        if reply.after_ms:
+            await self._sleep(reply.after_ms / 1000)
+        for number, delta in enumerate(deltas_of(reply)):
+            if number and reply.delay_ms:
                 await self._sleep(reply.delay_ms / 1000)
-            is_first = False
             yield delta
         usage = _usage(call, reply)
         yield SetUsage(usage)

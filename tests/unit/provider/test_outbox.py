@@ -31,10 +31,9 @@ async def settle() -> None:
 @pytest.mark.parametrize("urge", ["full", "close"])
 async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
     box = outbox()
-    parts = box.parts()
     box.add(AppendContent("a"))
-    assert await anext(parts) == AppendContent("a")
-    following = asyncio.ensure_future(anext(parts))
+    assert await box.take() == [AppendContent("a")]
+    following = asyncio.ensure_future(box.take())
     box.add(AppendContent("b"))
     await settle()
     assert not following.done()
@@ -45,8 +44,7 @@ async def test_a_waiting_batch_goes_when_something_urgent_comes(urge):
         case "close":
             box.close()
 
-    assert await following == AppendContent("b" + "c" * 10 * (urge == "full"))
-    await parts.aclose()
+    assert await following == [AppendContent("b" + "c" * 10 * (urge == "full"))]
 
 
 @pytest.mark.asyncio
@@ -56,14 +54,15 @@ async def test_everything_comes_in_order_and_then_the_end():
     box.end(FINISH)
     box.close()
 
-    assert [part async for part in box.parts()] == [AppendContent("a"), FINISH]
+    assert await box.take() == [AppendContent("a"), FINISH]
+    assert not await box.take()
 
 
 @pytest.mark.asyncio
 async def test_an_outbox_that_is_closed_empty_ends():
     box = outbox()
     box.close()
-    assert [part async for part in box.parts()] == []
+    assert not await box.take()
 
 
 @pytest.mark.asyncio
@@ -75,10 +74,8 @@ async def test_a_caller_who_does_not_read_stops_the_producer():
     await settle()
     assert not waiting.done()
 
-    parts = box.parts()
-    assert await anext(parts) == AppendContent("x" * 25)
+    assert await box.take() == [AppendContent("x" * 25)]
     await waiting
-    await parts.aclose()
 
 
 class Talking:
