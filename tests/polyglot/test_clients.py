@@ -49,8 +49,7 @@ class Cursors(grpc.aio.ServerInterceptor):
 
         async def watch(request, context):
             self.seen.append((request.run, request.after.epoch, request.after.seq))
-            async for event in handler.unary_stream(request, context):
-                yield event
+            await handler.unary_stream(request, context)
 
         return grpc.unary_stream_rpc_method_handler(
             watch, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer

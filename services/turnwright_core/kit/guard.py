@@ -159,7 +159,7 @@ class _Guarded(grpc.GenericRpcHandler):
     def _stream(self, inner: Any, serialize: Callable[[Any], bytes], method: str) -> Any:
         codec, opened = self._codecs().get(method), is_open(method)
 
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def call(request: Any, context: Context) -> None:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
                 guarded.admitted("" if opened else self._gate.admit(metadata), _checked(request))
@@ -172,7 +172,7 @@ class _Guarded(grpc.GenericRpcHandler):
                         message = encode(answer) if encode else answer
                         if limit < MESSAGE_BYTES_MAX:
                             check_length(len(serialize(message)), limit)
-                        yield message
+                        await context.write(message)
 
         return call
 
@@ -250,16 +250,14 @@ def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
                         unit="bytes")  # fmt: skip
         return _checked(handler.request_deserializer(data))
 
-    async def call(_requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
         try:
             request = await read(context)
         except TurnwrightError as error:
             await abort(context, error)
         if handler.unary_unary:
-            yield await handler.unary_unary(request, context)
-            return
-        async with contextlib.aclosing(handler.unary_stream(request, context)) as messages:
-            async for message in messages:
-                yield message
+            await context.write(await handler.unary_unary(request, context))
+        else:
+            await handler.unary_stream(request, context)
 
     return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)

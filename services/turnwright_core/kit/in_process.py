@@ -9,8 +9,7 @@ Source: architecture 13; ADR 9.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -137,19 +136,18 @@ class LocalStream(MessageStream):
     ) -> None:
         super().__init__(timeout_s)
         self._room: asyncio.Future[None] | None = None
-        self._task = server.begin(self._run(server, method, request, LocalContext(metadata, timeout_s)))
+        context = LocalContext(metadata, timeout_s, self._write)
+        self._task = server.begin(self._run(server, method, request, context))
         self._task.add_done_callback(lambda task: self.end(_failure_of(task)))
 
     async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:
-        await context.outcome(self._receive(server.find(method).unary_stream(request, context)))
+        await context.outcome(server.find(method).unary_stream(request, context))
 
-    async def _receive(self, messages: AsyncGenerator[Any, None]) -> None:
-        async with contextlib.aclosing(messages):
-            async for message in messages:
-                self.put(message)
-                if len(self._unread) >= MESSAGES_AHEAD:
-                    self._room = asyncio.get_running_loop().create_future()
-                    await self._room
+    async def _write(self, message: Any) -> None:
+        self.put(message)
+        if len(self._unread) >= MESSAGES_AHEAD:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
 
     def _taken(self) -> None:
         if self._room and not self._room.done():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -13,10 +13,21 @@ from turnwright_core.kit.scope import Metadata
 T = TypeVar("T")
 
 
-class LocalContext:
-    """One call, as its handler sees it. `timeout_s` is the caller's deadline in seconds from now; None: no deadline."""
+async def _no_stream(_message: Any) -> None:
+    raise NotImplementedError("it has one answer, which its handler returns")
 
-    def __init__(self, metadata: Metadata, timeout_s: float | None) -> None:
+
+class LocalContext:
+    """One call, as its handler sees it."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        timeout_s: float | None,
+        write: Callable[[Any], Awaitable[None]] = _no_stream,
+    ) -> None:
+        """`timeout_s` is the caller's deadline in seconds from now; None: no deadline. `write` sends a message."""
+        self.write = write
         self._metadata = metadata
         self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._failure: grpc.aio.AioRpcError | None = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -138,7 +137,7 @@ class _MultiplexedStream:
         if self._is_leaving or len(self._calls) >= CALLS_MAX or call.id in self._calls:
             self.send(CallEnd(call.id, UNAVAILABLE, "it takes no more calls", is_refused=True))
             return
-        task = self._calls[call.id] = self._local.begin(self._carried_out(call, _Context(self, call)))
+        task = self._calls[call.id] = self._local.begin(self._carried_out(call))
         task.add_done_callback(lambda _: self._ended(call.id))
 
     def _ended(self, call: int) -> None:
@@ -146,15 +145,15 @@ class _MultiplexedStream:
         if self._is_leaving:
             self._woken.set()
 
-    async def _carried_out(self, call: Call, context: LocalContext) -> None:
+    async def _carried_out(self, call: Call) -> None:
         try:
             handler = self._local.find(call.method)
             request = self._request(call, handler)
             if handler.unary_unary:
-                answer = await context.outcome(handler.unary_unary(request, context))
-                self._answer(call, handler, answer)
+                context = _Context(self, call)
+                self._answer(call, handler, await context.outcome(handler.unary_unary(request, context)))
             elif handler.unary_stream:
-                await context.outcome(self._stream(call, handler, handler.unary_stream(request, context)))
+                await self._stream(call, handler, request)
                 self.send(CallEnd(call.id))
             else:
                 raise error_of(
@@ -173,13 +172,16 @@ class _MultiplexedStream:
         except (msgspec.MsgspecError, KeyError) as error:
             raise error_of(grpc.StatusCode.INVALID_ARGUMENT, f"The value cannot be read: {error}.") from None
 
-    async def _stream(self, call: Call, handler: Any, messages: Any) -> None:
+    async def _stream(self, call: Call, handler: Any, request: Any) -> None:
         room = self._rooms[call.id] = asyncio.Semaphore(WINDOW)
+
+        async def write(message: Any) -> None:
+            await room.acquire()
+            self._answer(call, handler, message)
+
+        context = _Context(self, call, write)
         try:
-            async with contextlib.aclosing(messages):
-                async for message in messages:
-                    await room.acquire()
-                    self._answer(call, handler, message)
+            await context.outcome(handler.unary_stream(request, context))
         finally:
             del self._rooms[call.id]
 
@@ -203,8 +205,8 @@ def _decoded(data: bytes) -> list[Frame]:
 class _Context(LocalContext):
     """A call of a multiplexed stream, as its handler sees it."""
 
-    def __init__(self, stream: _MultiplexedStream, call: Call) -> None:
-        super().__init__(call.metadata, call.timeout_s)
+    def __init__(self, stream: _MultiplexedStream, call: Call, *write: Callable[[Any], Awaitable[None]]) -> None:
+        super().__init__(call.metadata, call.timeout_s, *write)
         self._stream = stream
         self._call = call.id
 

@@ -43,8 +43,7 @@ class Seen(grpc.aio.ServerInterceptor):
         async def watch(request, context):
             self.watches_open += 1
             try:
-                async for event in handler.unary_stream(request, context):
-                    yield event
+                await handler.unary_stream(request, context)
             finally:
                 self.watches_open -= 1
 

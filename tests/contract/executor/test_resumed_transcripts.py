@@ -33,8 +33,7 @@ class ReadsOfMessages(grpc.aio.ServerInterceptor):
                 self.seen.append("packet")
             elif request.filter == read_pb2.VIEW_FILTER_MESSAGES:
                 self.seen.append("changes" if request.HasField("after") else "all")
-            async for part in handler.unary_stream(request, context):
-                yield part
+            await handler.unary_stream(request, context)
 
         return grpc.unary_stream_rpc_method_handler(watched, handler.request_deserializer, handler.response_serializer)
 
