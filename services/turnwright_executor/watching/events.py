@@ -33,8 +33,8 @@ _PATH_OVERHEAD: Final = 4
 def turn_moved(turn: Turn) -> WatchRunResponse:
     """A turn has begun or ended."""
     moved = WatchRunResponse()
-    told = moved.turn_started if turn.result is None else moved.turn_finished
-    told.turn.CopyFrom(turn_to_pb(turn))
+    part = moved.turn_started if turn.result is None else moved.turn_finished
+    part.turn.CopyFrom(turn_to_pb(turn))
     return moved
 
 
@@ -56,8 +56,8 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
 
 def entry_moved(entry: entry_pb2.Entry, *, is_new: bool) -> WatchRunResponse:
     moved = WatchRunResponse()
-    told = moved.message_added if is_new else moved.message_updated
-    told.entry.CopyFrom(entry)
+    part = moved.message_added if is_new else moved.message_updated
+    part.entry.CopyFrom(entry)
     return moved
 
 

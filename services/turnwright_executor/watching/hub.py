@@ -151,9 +151,9 @@ class RunHub:
     def publish(self, event: WatchRunResponse) -> None:
         """Number an event, fold it into the state, append it to the tail, and wake the watchers."""
         self._known.view.apply(event)
-        self._tell(event)
+        self._send(event)
 
-    def _tell(self, event: WatchRunResponse) -> None:
+    def _send(self, event: WatchRunResponse) -> None:
         self._append(event)
         self.wake()
 
@@ -163,11 +163,11 @@ class RunHub:
         self._tail.add(event)
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
-        self._tell(events.progress(activity, turn, detail, wait_s))
+        self._send(events.progress(activity, turn, detail, wait_s))
 
     def stream(self, turn: int, event: StreamEvent) -> None:
         self._known.stream(turn, event)
-        self._tell(events.stream_moved(turn, event))
+        self._send(events.stream_moved(turn, event))
 
     @property
     def state(self) -> SessionState:
@@ -262,7 +262,7 @@ class RunHub:
                     return self._end()
                 is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
                 if failures == 1 and error.reason in AWAY:
-                    self._tell(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=STORE_AWAY)))
+                    self._send(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=STORE_AWAY)))
                 if error.reason not in AWAY:
                     _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
             failures += 1
