@@ -13,7 +13,6 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Cursor, Entry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_executor.edge.packets import turn_packet
@@ -46,8 +45,7 @@ class Packets:
     def record(self, turn: int) -> write_pb2.PacketRecord:
         """The packet of a turn, by what differs from the one before."""
         made = compose(self._rows.ordered(), self._rows.system, 1, CEILING, DIVISOR)
-        digest = packet_digest(made.messages)
-        told = self._rows.as_delta(made.messages, digest, self._digest)
+        told, digest = self._rows.as_delta(made.messages, self._digest)
         messages = tuple(PacketMessage(role, tuple(decode(parts, self._pieces)), parts) for role, parts in told)
         self._digest, self._pieces = digest, tuple(chain.from_iterable(message.pieces for message in messages))
         packet = Packet(

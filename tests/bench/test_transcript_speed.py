@@ -104,7 +104,9 @@ class Stored:
     def __init__(self, messages: int) -> None:
         rows = TranscriptRows()
         rows.apply(ViewPart(tuple(history(messages)), (), Cursor("i", 1, 0, 0)))
-        self._checkpoint = checkpoint_in(json.dumps({"checkpoint": rows.checkpoint("v", rows.digest())}), "v")
+        self._checkpoint = checkpoint_in(
+            json.dumps({"checkpoint": rows.checkpoint("v", packet_digest(rows.messages()))}), "v"
+        )
         self._sent = {role: tuple(pieces) for role, pieces in rows.messages()}
 
     def next(self, entries: Sequence[Entry]) -> None:

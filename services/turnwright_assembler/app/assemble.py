@@ -39,7 +39,6 @@ from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.owner_calls import AssembleCall, PacketReport
-from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import tokens_of
 
 _log = get_logger("transcripts")
@@ -208,9 +207,9 @@ class Assembler:
             message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
 
-    def fit_transcript(self, ask: AssembleCall, rows: TranscriptRows) -> Transcript:
-        """The transcript of these rows, after eviction if it would not fit."""
-        return fitting_transcript(rows, ask, self.rules.token_divisor, self.budget(ask))
+    def fit_transcript(self, ask: AssembleCall, rows: TranscriptRows, *, is_draft: bool = False) -> Transcript:
+        """The transcript of these rows, after eviction if it would not fit. A draft has its segments."""
+        return fitting_transcript(rows, ask, self.rules.token_divisor, self.budget(ask), is_draft=is_draft)
 
     async def check(self, ask: AssembleCall) -> Checked:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
@@ -269,7 +268,8 @@ class Assembler:
         folded, prompt, climbed, ceiling = self.fit(ask, rows)
         plans = rows.plan_costs()
         packet = climbed.packet
-        messages, digest, added = self.sent(ask, packet)
+        sent, added = self.sent(ask, packet)
+        messages, digest = rows.as_delta(sent, ask.base_digest)
         effects = effects_of(
             climbed,
             prompt,
@@ -297,11 +297,10 @@ class Assembler:
             edits=ask.edits,
             edit_tokens=edit_tokens,
         )
-        return Assembled(rows.as_delta(messages, digest, ask.base_digest), rows.shows(), report)
+        return Assembled(messages, rows.shows(), report)
 
-    def sent(self, ask: AssembleCall, packet: ComposedPacket) -> tuple[PacketMessages, str, int]:
-        """A packet as it is sent, with its edits: roles with their pieces, digest, and the code points of the edits."""
-        messages, added = packet.messages, 0
-        if ask.edits:
-            messages, added = edited_packet(packet, ask.edits, prefill=ask.prefill)
-        return messages, packet_digest(messages), added
+    def sent(self, ask: AssembleCall, packet: ComposedPacket) -> tuple[PacketMessages, int]:
+        """A packet as it is sent, with its edits: roles with their pieces, and the code points of the edits."""
+        if not ask.edits:
+            return packet.messages, 0
+        return edited_packet(packet, ask.edits, prefill=ask.prefill)

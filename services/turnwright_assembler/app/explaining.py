@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_assembler.app.assemble import Assembler
+from turnwright_assembler.app.packet import PacketMessages
 from turnwright_assembler.app.packet_pieces import Reduction, packet_pieces, problems_in, reductions
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript_pieces import explained_transcript
@@ -24,13 +25,12 @@ from turnwright_assembler.domain.explanation import (
     Explanation,
     FittingStep,
     MessageOfPieces,
-    Messages,
-    PrefixBreak,
     all_aligned,
     first_difference,
     in_cached_order,
     place,
     prefix_break,
+    texts_of,
     with_edits,
 )
 from turnwright_assembler.domain.ladder import STEPS, Rung
@@ -111,24 +111,24 @@ class Explainer:
         """What a packet consists of, and why. Raises TURN_NOT_FOUND if nothing is known about it, TurnwrightError."""
         packet = ask.packet
         async with self._turn():
-            sent = await self._sent(packet, packet.turn) if ask.is_sent else None
+            sent = await self._sent(packet, packet.turn) if ask.is_sent else ()
             gaps: list[str] = []
             again = await self._again(ask, gaps)
-            if sent is None and again is None:
+            if not sent and again is None:
                 message = f"Turn {packet.turn} of {packet.run} has no packet any more, and its moment is not recorded."
                 raise fault(Reason.TURN_NOT_FOUND, message, run=packet.run, turn=packet.turn)
-            if ask.is_sent and sent is None:
+            if ask.is_sent and not sent:
                 gaps.append("The packet is not stored: it was never sent. This is what is assembled from its moment.")
-            before = None
+            before: PacketMessages = ()
             if ask.before_turn:
                 before = await self._sent(packet, ask.before_turn)
-                if before is None:
+                if not before:
                     gaps.append(f"The packet of turn {ask.before_turn} is not stored, so prefixes are not compared.")
             return await self._off_loop(self._explained, ask, sent, again, before, gaps)
 
-    async def _sent(self, packet: AssembleCall, turn: int) -> Messages | None:
+    async def _sent(self, packet: AssembleCall, turn: int) -> PacketMessages:
         stored = await self._reader.read_packet(packet.project, packet.run, turn)
-        return [(role, "".join(pieces)) for role, pieces in stored.messages] if stored else None
+        return stored.messages if stored else ()
 
     async def _off_loop(self, work: Callable[..., T], *given: object) -> T:
         """Work in a thread: a packet that is not cached is assembled from scratch, and must not block turns.
@@ -190,12 +190,14 @@ class Explainer:
             steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
         composed = climbed.packet
         pieces = packet_pieces(composed, blocks, self._assembler.packet_plugins, read.instructions, reduced)
-        edited, digest, added = self._assembler.sent(packet, composed)
+        edited, added = self._assembler.sent(packet, composed)
         tokens = composed.tokens
         if packet.edits:
-            pieces = with_edits([(role, "".join(texts)) for role, texts in edited], pieces, packet.edits)
+            pieces = with_edits(texts_of(edited), pieces, packet.edits)
             tokens += tokens_of(added, self._assembler.rules.token_divisor)
-        return Reassembled(pieces, digest, tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions))
+        return Reassembled(
+            pieces, packet_digest(edited), tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions)
+        )
 
     async def _transcript(self, ask: ExplainRequest) -> Reassembled:
         rows = TranscriptRows()
@@ -207,14 +209,12 @@ class Explainer:
 
     def _fitted_transcript(self, packet: AssembleCall, rows: TranscriptRows) -> Reassembled:
         fitted = self._assembler.fit_transcript(packet, rows)
+        segments = self._assembler.fit_transcript(packet, rows, is_draft=True).segments
         pieces, steps = explained_transcript(
-            packet.turn, fitted, rows, self._assembler.packet_plugins, self._assembler.rules.token_divisor
+            packet.turn, fitted, segments, rows, self._assembler.packet_plugins, self._assembler.rules.token_divisor
         )
         if packet.edits:
-            texts = [
-                (role, "".join(part for part in parts if isinstance(part, str))) for role, parts in fitted.messages
-            ]
-            pieces = with_edits(texts, pieces, packet.edits)
+            pieces = with_edits(texts_of(fitted.messages), pieces, packet.edits)
         ceiling = self._assembler.ceiling(packet)
         return Reassembled(
             pieces,
@@ -229,21 +229,21 @@ class Explainer:
     def _explained(
         self,
         ask: ExplainRequest,
-        sent: Messages | None,
+        sent: PacketMessages,
         again: Reassembled | None,
-        before: Messages | None,
+        before: PacketMessages,
         gaps: list[str],
     ) -> Explanation:
         divisor = self._assembler.rules.token_divisor
         messages = again.messages if again else ()
-        stored_digest = packet_digest((role, [text]) for role, text in sent) if sent else ""
+        stored_digest = packet_digest(sent) if sent else ""
         if sent and (again is None or again.digest != stored_digest):
             if again:
-                where = first_difference(sent, messages)
+                where = first_difference(texts_of(sent), messages)
                 gaps.append(f"Assembled again it is another packet than the one that was sent, first at {where}.")
-            messages = all_aligned(sent, messages)
+            messages = all_aligned(texts_of(sent), messages)
         placed = place(in_cached_order(messages), divisor)
-        prefix: PrefixBreak | None = prefix_break(ask.before_turn, before, placed, divisor) if before else None
+        prefix = prefix_break(ask.before_turn, texts_of(before), placed, divisor) if before else None
         return Explanation(
             tokens=again.tokens if again and not sent else sum(one.tokens for one in placed),
             ceiling=again.ceiling if again else self._assembler.ceiling(ask.packet),

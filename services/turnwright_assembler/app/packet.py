@@ -7,11 +7,11 @@ the token, and the same input gives the same bytes. Source: RU180, RU183, RU208;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, chain
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_assembler.domain.blocks import Block, Figures
@@ -23,9 +23,10 @@ from turnwright_assembler.sections.plugin_sections import (
     PluginPacketFilter,
     RunPacketPlugins,
 )
-from turnwright_core.delta_encoding import Copied, DeltaEncoder
+from turnwright_core.delta_encoding import Copied, DeltaEncoder, common_run_length
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.packet_digest import MessageDigest, joined_digest, piece_digest
 from turnwright_core.text import count_tokens, tokens_of
 
 ROUNDS_MAX: Final = 16
@@ -43,19 +44,58 @@ MessagesDelta = tuple[tuple[str, tuple[Copied | str, ...]], ...]
 """Roles, each with the pieces of its message; copied pieces are those of another packet."""
 
 
+class _SentMessage(Struct):
+    """A message that was sent: its pieces with their digests. Mutable."""
+
+    pieces: list[str] = field(default_factory=list)
+    _digests: list[bytes] = field(default_factory=list)
+    _digest: MessageDigest = field(default_factory=MessageDigest)
+
+    def replace(self, pieces: Sequence[str], begin: int) -> tuple[Iterable[Copied | str], str]:
+        """Send these pieces: as a delta of those before, whose first one has this index, with their digest."""
+        same = common_run_length(pieces, self.pieces)
+        new, known = pieces[same:], self._digests[same:]
+        parts = DeltaEncoder(self.pieces[same:]).encode(new)
+        del self.pieces[same:], self._digests[same:]
+        self.pieces += new
+        delta: list[Copied | str] = [Copied(begin, same)] if same else []
+        for part in parts:
+            if isinstance(part, str):
+                self._digests.append(piece_digest(part))
+                delta.append(part)
+            else:
+                self._digests += known[part.first : part.first + part.count]
+                delta.append(Copied(begin + same + part.first, part.count))
+        return delta, self._digest.digest(self._digests, same)
+
+
 class SentPacket:
     """The packet that was sent last for a run. Mutable."""
 
-    def __init__(self, digest: str = "", messages: PacketMessages = ()) -> None:
-        self._digest = digest
-        self.pieces = tuple(chain.from_iterable(pieces for _, pieces in messages))
+    def __init__(self) -> None:
+        self.digest = ""
+        self._messages: dict[tuple[str, int], _SentMessage] = {}
+        """By role, and the number of earlier ones of that role."""
 
-    def replace(self, messages: PacketMessages, digest: str, base_digest: str) -> MessagesDelta:
+    @property
+    def pieces(self) -> list[str]:
+        return list(chain.from_iterable(message.pieces for message in self._messages.values()))
+
+    def replace(self, messages: PacketMessages, base_digest: str) -> MessagesDelta:
         """Send these messages: as a delta of those before if that is the named base, else whole."""
-        encoder = DeltaEncoder(self.pieces if base_digest and base_digest == self._digest else ())
-        delta = tuple([(role, tuple(encoder.encode(pieces))) for role, pieces in messages])
-        self._digest, self.pieces = digest, tuple(chain.from_iterable(pieces for _, pieces in messages))
-        return delta
+        is_delta = base_digest and base_digest == self.digest
+        before, self._messages = self._messages, {}
+        begins = dict(zip(before, accumulate((len(one.pieces) for one in before.values()), initial=0), strict=False))
+        delta: list[tuple[str, tuple[Copied | str, ...]]] = []
+        digests: list[tuple[str, str]] = []
+        for role, pieces in messages:
+            key = role, sum(other == role for other, _ in delta)
+            message = self._messages[key] = before.get(key) or _SentMessage()
+            parts, digest = message.replace(pieces, begins.get(key, 0))
+            delta.append((role, tuple(parts if is_delta else pieces)))
+            digests.append((role, digest))
+        self.digest = joined_digest(digests)
+        return tuple(delta)
 
 
 class ComposedPacket(Struct, frozen=True):

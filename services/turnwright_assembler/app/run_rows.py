@@ -20,8 +20,8 @@ from turnwright_core.entries import Cursor, Entry
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.schemes import BUILT_IN
 
-_ROW_BYTES: Final = 700
-"""Memory of a row besides its two texts, in bytes: objects, path, table slots, its place in the last packet."""
+_ROW_BYTES: Final = 800
+"""Memory of a row besides its two texts, in bytes: objects, path, table slots, place and digest in the last packet."""
 
 _SMALL_CHARS: Final = 4096
 """Pieces shorter than this are not compared with rows: a packet has few of them besides its rows."""
@@ -117,16 +117,17 @@ class RunRows:
         self.fixed()
         return self._plan_costs
 
-    def as_delta(self, messages: PacketMessages, digest: str, base_digest: str) -> MessagesDelta:
-        """The messages of a packet, delta-encoded against the last one if that is the named base; else whole."""
-        delta = self._sent.replace(messages, digest, base_digest)
+    def as_delta(self, messages: PacketMessages, base_digest: str) -> tuple[MessagesDelta, str]:
+        """A packet, delta-encoded against the last one if that is the named base, else whole; and its digest."""
+        delta = self._sent.replace(messages, base_digest)
         # Nearly all pieces are texts of rows and kept as references; the others count.
-        large = compress(self._sent.pieces, map(_SMALL_CHARS.__lt__, map(len, self._sent.pieces)))
+        pieces = self._sent.pieces
+        large = compress(pieces, map(_SMALL_CHARS.__lt__, map(len, pieces)))
         own = (self.system, self.tools, self.project)
         sent_bytes = sum([getsizeof(piece) for piece in large if id(piece) not in self._large and piece not in own])
         self.size_bytes += sent_bytes - self._sent_bytes
         self._sent_bytes = sent_bytes
-        return delta
+        return delta, self._sent.digest
 
     def shows(self) -> dict[str, str]:
         """The new texts in the last packet that show the body of an entry, each with its path."""

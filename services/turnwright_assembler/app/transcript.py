@@ -64,8 +64,9 @@ class Transcript(Struct, frozen=True):
     digest: str
     tokens: int
     chars: int
-    segments: tuple[Segment, ...]
     strength: CompressionStrength
+    segments: tuple[Segment, ...] = ()
+    """Of a draft: what it consists of."""
     effects: tuple[EntryWrite, ...] = ()
     evicted: Evicted | None = None
     """What was evicted in this turn, if anything was."""
@@ -84,8 +85,8 @@ def fitting_transcript(
 ) -> Transcript:
     """The transcript of a run, after eviction if it would not fit, with the writes that make that last.
 
-    Edits are applied to what is left; `budget` is the room beside them. A draft is not sent: its segments are all that
-    is wanted. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED, TextOnlyError.
+    Edits are applied to what is left; `budget` is the room beside them. A draft has its segments and is not
+    sent. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED, TextOnlyError.
     """
     make = partial(_made, rows, ask, divisor, is_draft=is_draft)
     before = rows.condensed_by_packets()
@@ -189,24 +190,22 @@ def _after_eviction(rows: TranscriptRows, evicted: Evicted, make: Callable[[], T
 
 
 def _made(rows: TranscriptRows, ask: AssembleCall, divisor: int, *, is_draft: bool) -> Transcript:
-    is_text = rows.conversation.begins_as_text and not is_draft
-    segments = () if is_text else tuple(rows.conversation.segments())
+    rows.conversation.compose()
     tokens = tokens_of(rows.chars, divisor)
     if is_draft:
-        return Transcript((), "", tokens, rows.chars, segments, rows.strength)
+        return Transcript((), "", tokens, rows.chars, rows.strength, tuple(rows.conversation.segments()))
     if ask.edits:
-        return _edited(rows, ask, Transcript((), "", tokens, rows.chars, segments, rows.strength), divisor)
-    digest = rows.digest()
-    return Transcript(rows.as_delta(digest, ask.base_digest), digest, tokens, rows.chars, segments, rows.strength)
+        return _edited(rows, ask, Transcript((), "", tokens, rows.chars, rows.strength), divisor)
+    return Transcript(*rows.as_delta(ask.base_digest), tokens, rows.chars, rows.strength)
 
 
 def _edited(rows: TranscriptRows, ask: AssembleCall, made: Transcript, divisor: int) -> Transcript:
     pieces = edited_pieces(rows.conversation, rows.speaker, ask.edits, prefill=ask.prefill)
-    digest = rows.edited_digest(pieces)
+    messages, digest = rows.as_delta(ask.base_digest, pieces)
     chars = made.chars - rows.conversation.chars + sum(map(len, pieces))
     return replace(
         made,
-        messages=rows.as_delta(digest, ask.base_digest, pieces),
+        messages=messages,
         digest=digest,
         chars=chars,
         edit_tokens=max(0, tokens_of(chars, divisor) - made.tokens),

@@ -73,7 +73,12 @@ class _Shown(Struct, frozen=True):
 
 
 def explained_transcript(
-    turn: int, made: Transcript, rows: TranscriptRows, packet_plugins: PacketPlugins, divisor: int
+    turn: int,
+    made: Transcript,
+    segments: Sequence[Segment],
+    rows: TranscriptRows,
+    packet_plugins: PacketPlugins,
+    divisor: int,
 ) -> tuple[list[MessageOfPieces], tuple[FittingStep, ...]]:
     """The pieces by message, and the steps by which it was made to fit. It is sent whole."""
     system = rows.entries.get(SYSTEM_PATH)
@@ -91,7 +96,7 @@ def explained_transcript(
                 healed[path] = f"{healed[path]} {sentence}" if path in healed else sentence
             now = dict.fromkeys(made.restored, Visibility.VISIBLE) | (made.evicted.shown if made.evicted else {})
             shown = _Shown(now, _reductions(made, rows, turn), healed, divisor, bool(made.edit_tokens))
-            messages.append((role, list(_conversation(made.segments, rows, shown))))
+            messages.append((role, list(_conversation(segments, rows, shown))))
     return messages, _steps(made)
 
 

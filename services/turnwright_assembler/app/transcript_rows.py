@@ -28,15 +28,14 @@ from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
 from turnwright_core.chat.transcript import Conversation, PlacedMessage, TextOnlyError, to_json_lines
-from turnwright_core.delta_encoding import common_run_length
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
-from turnwright_core.packet_digest import CONVERSATION, IncrementalDigest
+from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import CompressionStrength
 from turnwright_core.wire.command_records import recorded_call
 
-_ROW_BYTES: Final = 1_500
-"""Memory of a message besides its body and its line, in bytes: objects, path, table slots."""
+_ROW_BYTES: Final = 1_600
+"""Memory of a message besides its body and its line, in bytes: objects, path, table slots, digest."""
 
 # Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
 _VISIBLE: Final = Visibility.VISIBLE
@@ -46,9 +45,6 @@ _RESULT: Final = MessageKind.RESULT
 _REPORTING: Final = (MessageKind.EVENT, MessageKind.SYNTHETIC)
 _WRITTEN_BY_USERS: Final = (MessageKind.PROMPT, MessageKind.STEERING)
 _WITHOUT_PARTS: Final = (_RESULT, *_WRITTEN_BY_USERS)
-
-_END_PIECES: Final = 16
-"""Pieces at the end of an edited conversation with which the next one may not begin."""
 
 _STRENGTHS: Final = {
     MessageKind.RESULT: CompressionStrength.LOW,
@@ -99,9 +95,6 @@ class TranscriptRows:
         """The end of the system message: the instructions of the project."""
         self._system: Sequence[str] = short_pieces((self._rules,))
         self._tools: Sequence[str] = ()
-        self._digest = IncrementalDigest()
-        self._edited: list[str] = []
-        self._edited_digest = IncrementalDigest()
         self._sent = SentPacket()
 
     @classmethod
@@ -121,9 +114,8 @@ class TranscriptRows:
             rows.conversation.begin_with(sent.get(CONVERSATION, ()), checkpoint.position)
         except DecodeError:
             return None
-        if rows.digest() != checkpoint.digest:
+        if rows.as_delta("")[1] != checkpoint.digest:
             return None
-        rows._sent = SentPacket(checkpoint.digest, rows.messages())
         rows.size_bytes = sum(map(getsizeof, rows.conversation.pieces))
         return rows
 
@@ -282,7 +274,7 @@ class TranscriptRows:
         """
         if self._began and self._missing - self.entries.keys():
             raise TextOnlyError
-        self._digest.truncate(self.conversation.compose())
+        self.conversation.compose()
         tools = [("tools", self._tools)] if self._tools else []
         return (("system", self._system), (CONVERSATION, self.conversation.pieces), *tools)
 
@@ -300,27 +292,15 @@ class TranscriptRows:
         """Those of both."""
         return sum(self.system_chars)
 
-    def digest(self) -> str:
-        """SHA-256 over roles and texts, in hexadecimal."""
-        _, (_, pieces), *after = self.messages()
-        return self._digest.digest(self._system, pieces, after, stable=self.conversation.stable)
-
-    def as_delta(self, digest: str, base_digest: str, pieces: Sequence[str] | None = None) -> MessagesDelta:
-        """The messages, delta-encoded against those told last if they are the named base; else whole.
+    def as_delta(self, base_digest: str, pieces: Sequence[str] | None = None) -> tuple[MessagesDelta, str]:
+        """The transcript, delta-encoded against the last one if that is the named base, else whole; and its digest.
 
         `pieces` are another conversation in the place of the own one: what edits have made of it.
         """
         messages = self.messages()
         if pieces is not None:
             messages = tuple((role, pieces if role == CONVERSATION else texts) for role, texts in messages)
-        return self._sent.replace(messages, digest, base_digest)
-
-    def edited_digest(self, pieces: list[str]) -> str:
-        """The digest with another conversation in the place of the own one."""
-        self._edited_digest.truncate(common_run_length(pieces, self._edited))
-        self._edited = pieces
-        after = self.messages()[2:]
-        return self._edited_digest.digest(self._system, pieces, after, stable=max(0, len(pieces) - _END_PIECES))
+        return self._sent.replace(messages, base_digest), self._sent.digest
 
 
 def _weight(entry: Entry) -> int:

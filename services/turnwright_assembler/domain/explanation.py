@@ -136,6 +136,11 @@ MessageOfPieces = tuple[str, Sequence[Piece]]
 C = TypeVar("C")
 
 
+def texts_of(messages: Iterable[tuple[str, Sequence[object]]]) -> Messages:
+    """The texts of messages in pieces; what is copied from other packets is left out."""
+    return [(role, "".join([piece for piece in pieces if isinstance(piece, str)])) for role, pieces in messages]
+
+
 def in_cached_order(messages: Iterable[tuple[str, C]]) -> list[tuple[str, C]]:
     """The messages in the order in which vendors cache them: tools, system, the others."""
     return sorted(messages, key=lambda message: _ORDER.get(message[0], len(_ORDER)))

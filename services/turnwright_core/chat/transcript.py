@@ -142,13 +142,10 @@ class Conversation:
         if self._fresh_from is None or at < self._fresh_from:
             self._fresh_from = at
 
-    def compose(self) -> int:
-        """Update the pieces; returns how many at the beginning are unchanged.
-
-        Raises TextOnlyError.
-        """
+    def compose(self) -> None:
+        """Update the pieces. Raises TextOnlyError."""
         if self._fresh_from is None:
-            return len(self.pieces)
+            return
         before: dict[int, Segment] = {}
         segments, kept = self._segments, 0
         while self._fresh_from is not None:
@@ -164,13 +161,6 @@ class Conversation:
             segment.is_introduced = segment.is_reply and (last is None or (last.is_reply and not last.ids))
             self._encode(segment, before.get(id(segment.parts[0])))
             last = segment
-        return same
-
-    @property
-    def stable(self) -> int:
-        """The number of pieces that stay the same when the run goes on: all but the latest messages of users."""
-        last = self._segments[-1] if self._segments else None
-        return len(self.pieces) if last is None or last.is_reply else last.pieces_begin
 
     def segments(self) -> Iterator[Segment]:
         """What the conversation consists of, in order. Raises TextOnlyError."""

@@ -46,7 +46,7 @@ async def test_a_packet_is_two_messages_and_a_report(store, client):
     report = answer.report
     assert (report.ceiling, report.overflow, cursor_from_pb(report.cursor)) == (90_000, False, at(7))
     assert report.tokens == -(-len(answer.system) // 2) + -(-len(answer.user) // 2)
-    assert report.digest == digest_of(answer.system, answer.user)
+    assert report.digest == digest_of(answer.pieces(0), answer.pieces(1))
 
 
 # RU181, C31
@@ -280,9 +280,12 @@ async def test_with_no_cache_every_packet_is_made_from_a_snapshot(tmp_path, stor
 
 
 def digest_of(system, user):
-    """The digest of a packet, made from nothing but its texts."""
-    texts = ((role, text.encode()) for role, text in (("system", system), ("user", user)))
-    return sha256(b"".join(f"{r}:{len(t)}\n".encode() + t for r, t in texts)).hexdigest()
+    """The digest of a packet, made from nothing but its pieces."""
+    lines = [
+        f"{role} {sha256(b''.join(sha256(piece.encode()).digest() for piece in pieces)).hexdigest()}\n"
+        for role, pieces in (("system", system), ("user", user))
+    ]
+    return sha256("".join(lines).encode()).hexdigest()
 
 
 def pieces_of(answer):
@@ -299,9 +302,9 @@ async def test_a_packet_is_told_by_what_differs_from_the_one_that_the_caller_has
     pieces = pieces_of(second)
     new = [piece for piece in pieces if isinstance(piece, str)]
     assert [name for name in ("a.py", "b.py") if any(name in piece for piece in new)] == ["b.py"]
-    text = "".join(decode(pieces, pieces_of(first)))
-    assert second.report.digest == digest_of(text[: len(first.system)], text[len(first.system) :])
-    assert '"b.py"' in text
+    whole = decode(pieces, pieces_of(first))
+    assert second.report.digest == digest_of(whole[:1], whole[1:])
+    assert '"b.py"' in "".join(whole)
 
 
 @pytest.mark.asyncio

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import hashlib
 import json
+from itertools import accumulate, pairwise
 
 import pytest
 from turnwright.executor.v1 import event_pb2
-from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 
 from services import SECRET, running
@@ -362,10 +363,20 @@ async def test_what_the_model_was_sent_is_kept_byte_for_byte(services) -> None:
     services.script(f"{NOTE}{GO_ON}", f"<think>é</think>{GO_ON}", DONE)
     await services.until(await services.act())
     turns = (await services.client.get_run(services.project, "r", turns_max=3)).turns
+    peer = Peer("store", services.addresses["store"], SECRET, 5.0)
+    store = store_service_pb2_grpc.StoreServiceStub(peer.channel)
     for turn in turns:
-        digest = hashlib.sha256()
-        for role in ("system", "user"):
-            text = (await services.entry(f"{role}://{turn.number}")).body.encode()
-            digest.update(f"{role}:{len(text)}\n".encode() + text)
-        assert digest.hexdigest() == turn.result.packet_digest
+        read = read_pb2.ReadPacketRequest(project=services.project, run="r", turn=turn.number)
+        async with peer.stream(store.ReadPacket, read, 5.0) as answer:
+            parts = [part async for part in answer]
+        packet = hashlib.sha256()
+        for index, role in enumerate(("system", "user")):
+            text = "".join(part.text for part in parts if part.index == index)
+            assert text == (await services.entry(f"{role}://{turn.number}")).body
+            ends = [*accumulate(chars for part in parts if part.index == index for chars in part.piece_chars)]
+            pieces = (text[begin:end] for begin, end in pairwise([0, *ends]))
+            digest = hashlib.sha256(b"".join(hashlib.sha256(piece.encode()).digest() for piece in pieces))
+            packet.update(f"{role} {digest.hexdigest()}\n".encode())
+        assert packet.hexdigest() == turn.result.packet_digest
+    await peer.close()
     assert len(turns) == 3

@@ -138,10 +138,10 @@ def test_an_entry_that_stops_standing_in_packets_is_dropped():
     assert (rows.ordered(), rows.size_bytes) == ((), RunRows(DIVISOR).size_bytes)
 
 
-def told(rows, digest):
+def told(rows):
     """The rows' packet is told; what they take by that."""
     before = rows.size_bytes
-    rows.as_delta(compose(rows.ordered(), rows.system, 1, 5_000, DIVISOR).messages, digest, "")
+    rows.as_delta(compose(rows.ordered(), rows.system, 1, 5_000, DIVISOR).messages, "")
     return rows.size_bytes - before
 
 
@@ -150,9 +150,9 @@ def test_what_is_kept_of_a_packet_beside_the_texts_of_its_rows_counts():
     short.apply(ViewPart((entry("a.py", "x" * (PIECE_CHARS_MAX // 2)),), (), cursor(1)))
     long.apply(ViewPart((entry("a.py", "x" * (2 * PIECE_CHARS_MAX)),), (), cursor(1)))
     whole = getsizeof("x" * PIECE_CHARS_MAX)
-    assert told(short, "one") < whole // 5
-    assert 2 * whole <= told(long, "one") < 2.2 * whole
+    assert told(short) < whole // 5
+    assert 2 * whole <= told(long) < 2.2 * whole
     # The next one takes the place of the last one.
-    assert told(long, "two") == 0
+    assert told(long) == 0
     long.apply(ViewPart((), ("a.py",), cursor(2)))
-    assert told(long, "three") < -1.8 * whole
+    assert told(long) < -1.8 * whole

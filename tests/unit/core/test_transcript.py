@@ -273,13 +273,11 @@ def changes(draw: st.DrawFn) -> list[tuple[int, PlacedMessage | None]]:
 def test_what_is_kept_up_to_date_is_what_is_made_anew(made_of, step):
     warm, now = Conversation(), {}
     for number, (place, one) in enumerate(made_of):
-        before = list(warm.pieces)
         warm.put(f"p{place}", one)
         now[place] = one
         if number % step:
             continue
-        same = warm.compose()
-        assert warm.pieces[:same] == before[:same]
+        warm.compose()
         cold = Conversation()
         for at, each in sorted(now.items()):
             cold.put(f"p{at}", each)

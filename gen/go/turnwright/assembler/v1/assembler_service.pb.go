@@ -448,7 +448,13 @@ type PacketReport struct {
 	Effects []*v11.EntryWrite `protobuf:"bytes,1,rep,name=effects,proto3" json:"effects,omitempty"`
 	// True if the packet does not fit even after all demotions: the turn must end with 413.
 	Overflow bool `protobuf:"varint,2,opt,name=overflow,proto3" json:"overflow,omitempty"`
-	// SHA-256 over roles and texts, lower-case hexadecimal; independent of how the texts are split into pieces.
+	// Digest of the packet, lower-case hexadecimal. Each step is a SHA-256:
+	//
+	//   - of a piece: over its text in UTF-8. A message consists of the pieces of all its parts, in order, copied ones
+	//     included. Of a stored packet ReadPacketResponse.piece_chars says where they end;
+	//   - of a message: over the digests of its pieces, 32 bytes each, in order, with nothing between them;
+	//   - of the packet: over a line for each message, in order: role, space, digest of the message in lower-case
+	//     hexadecimal, newline (0x0A). The roles are those of PacketMessage.role: `system`, `user`, `tools`, `conversation`.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Estimated size of the packet in tokens.
 	Tokens uint32 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`

@@ -1395,7 +1395,8 @@ type ReadPacketResponse struct {
 	// True in the last part. An answer without a last part is incomplete: call again.
 	Last bool `protobuf:"varint,5,opt,name=last,proto3" json:"last,omitempty"`
 	// Lengths in code points of the pieces that the text of the message was stored in. All parts of a message together have
-	// all of its pieces, in order; a piece may end in a later part.
+	// all of its pieces, in order; a piece may end in a later part. The digest of the packet is over these pieces, see
+	// turnwright.assembler.v1.PacketReport.digest.
 	PieceChars []uint32 `protobuf:"varint,6,rep,packed,name=piece_chars,json=pieceChars,proto3" json:"piece_chars,omitempty"`
 }
 

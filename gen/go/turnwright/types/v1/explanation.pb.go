@@ -637,9 +637,10 @@ type PacketExplanation struct {
 	Calibration float64 `protobuf:"fixed64,8,opt,name=calibration,proto3" json:"calibration,omitempty"`
 	// Length of the packet in bytes of UTF-8.
 	Bytes uint64 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// SHA-256 of the packet as it is assembled again from the same moment, lower-case hexadecimal. Empty: it cannot be.
+	// Digest of the packet as it is assembled again from the same moment, see PacketReport.digest. Lower-case
+	// hexadecimal. Empty: it cannot be.
 	Digest string `protobuf:"bytes,10,opt,name=digest,proto3" json:"digest,omitempty"`
-	// SHA-256 of the packet that the model was sent. Empty: none is stored.
+	// Digest of the packet that the model was sent, of its stored pieces. Empty: none is stored.
 	StoredDigest string `protobuf:"bytes,11,opt,name=stored_digest,json=storedDigest,proto3" json:"stored_digest,omitempty"`
 	// What assembles packets now, see PacketReport.render_version.
 	RenderVersion string `protobuf:"bytes,12,opt,name=render_version,json=renderVersion,proto3" json:"render_version,omitempty"`

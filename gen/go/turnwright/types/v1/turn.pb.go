@@ -448,7 +448,7 @@ type TurnResult struct {
 	Strikes uint32 `protobuf:"varint,6,opt,name=strikes,proto3" json:"strikes,omitempty"`
 	// Digest of the turn's commands, used to detect cycles. Lower-case hexadecimal.
 	Fingerprint string `protobuf:"bytes,7,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
-	// SHA-256 of the packet that the model was sent, lower-case hexadecimal.
+	// Digest of the packet that the model was sent, see PacketReport.digest. Lower-case hexadecimal.
 	PacketDigest string `protobuf:"bytes,8,opt,name=packet_digest,json=packetDigest,proto3" json:"packet_digest,omitempty"`
 	// Estimated size of the packet, in tokens, before calibration.
 	PacketTokens uint32 `protobuf:"varint,9,opt,name=packet_tokens,json=packetTokens,proto3" json:"packet_tokens,omitempty"`

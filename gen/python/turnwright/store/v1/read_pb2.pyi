@@ -758,7 +758,8 @@ class ReadPacketResponse(_message.Message):
     @_builtins.property
     def piece_chars(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Lengths in code points of the pieces that the text of the message was stored in. All parts of a message together have
-        all of its pieces, in order; a piece may end in a later part.
+        all of its pieces, in order; a piece may end in a later part. The digest of the packet is over these pieces, see
+        turnwright.assembler.v1.PacketReport.digest.
         """
 
     def __init__(

@@ -393,9 +393,11 @@ class PacketExplanation(_message.Message):
     bytes: _builtins.int
     """Length of the packet in bytes of UTF-8."""
     digest: _builtins.str
-    """SHA-256 of the packet as it is assembled again from the same moment, lower-case hexadecimal. Empty: it cannot be."""
+    """Digest of the packet as it is assembled again from the same moment, see PacketReport.digest. Lower-case
+    hexadecimal. Empty: it cannot be.
+    """
     stored_digest: _builtins.str
-    """SHA-256 of the packet that the model was sent. Empty: none is stored."""
+    """Digest of the packet that the model was sent, of its stored pieces. Empty: none is stored."""
     render_version: _builtins.str
     """What assembles packets now, see PacketReport.render_version."""
     stored_render_version: _builtins.str

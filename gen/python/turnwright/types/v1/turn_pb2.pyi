@@ -281,7 +281,7 @@ class TurnResult(_message.Message):
     fingerprint: _builtins.str
     """Digest of the turn's commands, used to detect cycles. Lower-case hexadecimal."""
     packet_digest: _builtins.str
-    """SHA-256 of the packet that the model was sent, lower-case hexadecimal."""
+    """Digest of the packet that the model was sent, see PacketReport.digest. Lower-case hexadecimal."""
     packet_tokens: _builtins.int
     """Estimated size of the packet, in tokens, before calibration."""
     first_delta_ms: _builtins.int

@@ -282,7 +282,13 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
   overflow: boolean;
 
   /**
-   * SHA-256 over roles and texts, lower-case hexadecimal; independent of how the texts are split into pieces.
+   * Digest of the packet, lower-case hexadecimal. Each step is a SHA-256:
+   *
+   * * of a piece: over its text in UTF-8. A message consists of the pieces of all its parts, in order, copied ones
+   *   included. Of a stored packet ReadPacketResponse.piece_chars says where they end;
+   * * of a message: over the digests of its pieces, 32 bytes each, in order, with nothing between them;
+   * * of the packet: over a line for each message, in order: role, space, digest of the message in lower-case
+   *   hexadecimal, newline (0x0A). The roles are those of PacketMessage.role: `system`, `user`, `tools`, `conversation`.
    *
    * @generated from field: string digest = 3;
    */

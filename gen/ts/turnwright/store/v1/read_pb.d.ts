@@ -777,7 +777,8 @@ export declare type ReadPacketResponse = Message<"turnwright.store.v1.ReadPacket
 
   /**
    * Lengths in code points of the pieces that the text of the message was stored in. All parts of a message together have
-   * all of its pieces, in order; a piece may end in a later part.
+   * all of its pieces, in order; a piece may end in a later part. The digest of the packet is over these pieces, see
+   * turnwright.assembler.v1.PacketReport.digest.
    *
    * @generated from field: repeated uint32 piece_chars = 6;
    */

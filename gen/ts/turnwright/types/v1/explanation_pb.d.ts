@@ -325,14 +325,15 @@ export declare type PacketExplanation = Message<"turnwright.types.v1.PacketExpla
   bytes: bigint;
 
   /**
-   * SHA-256 of the packet as it is assembled again from the same moment, lower-case hexadecimal. Empty: it cannot be.
+   * Digest of the packet as it is assembled again from the same moment, see PacketReport.digest. Lower-case
+   * hexadecimal. Empty: it cannot be.
    *
    * @generated from field: string digest = 10;
    */
   digest: string;
 
   /**
-   * SHA-256 of the packet that the model was sent. Empty: none is stored.
+   * Digest of the packet that the model was sent, of its stored pieces. Empty: none is stored.
    *
    * @generated from field: string stored_digest = 11;
    */

@@ -220,7 +220,7 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
   fingerprint: string;
 
   /**
-   * SHA-256 of the packet that the model was sent, lower-case hexadecimal.
+   * Digest of the packet that the model was sent, see PacketReport.digest. Lower-case hexadecimal.
    *
    * @generated from field: string packet_digest = 8;
    */
