@@ -20,8 +20,11 @@ from unit.assembler.test_transcript_rows import prompt, record, reply, rows_of
 
 
 def pieces(rows: TranscriptRows, ceiling: int = 10**9, turn: int = 99, **more: object) -> Sequence[Piece]:
-    made = fitting_transcript(rows, ask(turn, **more), DIVISOR, TokenBudget(ceiling))
-    messages, _ = explained_transcript(turn, made, rows, NOTHING, DIVISOR)
+    made, draft = (
+        fitting_transcript(rows, ask(turn, **more), DIVISOR, TokenBudget(ceiling), is_draft=is_draft)
+        for is_draft in (False, True)
+    )
+    messages, _ = explained_transcript(turn, made, draft.segments, rows, NOTHING, DIVISOR)
     said = list(dict(messages)["conversation"])
     text = "".join(part for part in dict(made.messages)["conversation"] if isinstance(part, str))
     assert "".join(piece.text for piece in said) == text
