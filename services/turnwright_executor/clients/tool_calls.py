@@ -42,13 +42,12 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Done, Tool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.accepting import Proposals
-from turnwright_executor.turn.commands import CommandSteps, DispatchScope
+from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.recording import RecordingGate, new_record
 from turnwright_executor.turn.records import beat_write, new_record_write, record_write, settled
-from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
@@ -195,8 +194,7 @@ class ToolCalls:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.require_revision(record.path, revision)
-                plans = RunPlans(self._ledger, call.address, None, buffer)
-                steps = CallSteps(state, self._scope(host, hub, run, events, plans))
+                steps = CallSteps(state, self._scope(host, hub, run, events, buffer))
                 try:
                     await self._driven(call, Driver(state, steps), buffer, state)
                 except ConflictError as error:
@@ -245,18 +243,13 @@ class ToolCalls:
                 for stored in await self._ledger.get_entries(call.address, [record.path]):
                     await buffer.write_now(record_write(_released(record_from_entry(stored))))
 
-    def _scope(self, host: ToolHost, hub: RunHub, run: Run, events: HookEvents, plans: RunPlans) -> DispatchScope:
+    def _scope(self, host: ToolHost, hub: RunHub, run: Run, events: HookEvents, buffer: WriteBuffer) -> DispatchScope:
         return DispatchScope(
-            turn=run.turn,
-            loop=_loop_of(run),
+            context=tool_context(_loop_of(run), run.turn, buffer, host.workspace, host.shell, hub),
             publisher=hub,
-            buffer=plans.buffer,
-            plans=plans,
-            workspace=host.workspace,
-            shell=host.shell,
+            buffer=buffer,
             tools=self._tools,
             proposals=Proposals(self._hooks, events.at(run.turn), yolo=False),
-            epoch=0,
             confirm=_confirmed,
             asks_indeterminate=False,
             is_call=True,

@@ -107,18 +107,18 @@ async def never_repeats(_paths: Sequence[str]) -> None:
 
 
 class Context(Struct, frozen=True):
-    """What a tool knows about the turn it works in."""
+    """What a tool knows about the turn it works in: made once a turn, except for the fields of the command."""
 
     turn: int
     loop: int
     mode: Mode
     yolo: bool
-    record_path: str
-    """Path of the command's own record, `log://turn_N/{tool}/{slug}`."""
     entries: Entries
     workspace: Workspace
     shell: Shell
     plans: Plans
+    record_path: str = ""
+    """Path of the command's own record, `log://turn_N/{tool}/{slug}`."""
     key: str = ""
     """Idempotency key, the same at every attempt of an idempotent command; else empty."""
     ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never_repeats

@@ -104,11 +104,6 @@ class Proposals(Struct):
             decided = ProposalDecided(proposal, record.outcome, comment_of(record))
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
 
-    @property
-    def has_vetoes(self) -> bool:
-        """Whether there are vetoes to announce once their records are stored."""
-        return bool(self._vetoed)
-
     def announce_vetoes(self) -> None:
         """The records of all vetoes are stored."""
         for decided in self._vetoed:

@@ -29,11 +29,12 @@ from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, Tool, failed, result_of
-from turnwright_executor.tools.ports import Plans, Shell, Workspace
+from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, comment_of, record_too_large
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, TurnState
 from turnwright_executor.turn.records import error_write
+from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.settlement import channels_of, closed_channels
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
 
@@ -50,16 +51,12 @@ ABORTED: Final = Done(
 class DispatchScope(Struct, frozen=True):
     """The environment in which commands are carried out: those of a turn, or a client's."""
 
-    turn: int
-    loop: Loop
+    context: Context
+    """What every tool of the turn gets."""
     publisher: Publisher
     buffer: WriteBuffer
-    plans: Plans
-    workspace: Workspace
-    shell: Shell
     tools: Mapping[str, Tool]
     proposals: Proposals
-    epoch: int
     confirm: Callable[[], Awaitable[None]]
     """Makes sure that this executor still holds the run; raises LEASE_LOST."""
     asks_indeterminate: bool
@@ -76,7 +73,35 @@ class DispatchScope(Struct, frozen=True):
     @property
     def asks_nobody(self) -> bool:
         """Whether effects happen without somebody else's decision."""
-        return self.is_call or self.loop.settings.yolo
+        return self.is_call or self.context.yolo
+
+
+def tool_context(
+    loop: Loop,
+    turn: int,
+    buffer: WriteBuffer,
+    workspace: Workspace,
+    shell: Shell,
+    publisher: Publisher,
+    window: int = 0,
+) -> Context:
+    """What the tools of a turn get. `window` is the token limit of the loop's packets; 0: unknown."""
+    settings = loop.settings
+    return Context(
+        turn=turn,
+        loop=loop.sequence,
+        mode=settings.mode,
+        yolo=settings.yolo,
+        entries=buffer,
+        workspace=workspace,
+        shell=shell,
+        plans=RunPlans(buffer, window),
+        ended=publisher.ended,
+        epoch=buffer.epoch or 0,
+        no_web=settings.no_web,
+        response_format=settings.response_format,
+        is_transcript=settings.assembly is Assembly.TRANSCRIPT,
+    )
 
 
 class CommandSteps:
@@ -84,6 +109,7 @@ class CommandSteps:
 
     def __init__(self, scope: DispatchScope, state: TurnState) -> None:
         """Perform steps for the records of this state."""
+        self.buffer = scope.buffer
         self._scope = scope
         self._state = state
         self._accepted: set[str] = set()
@@ -106,21 +132,30 @@ class CommandSteps:
         """Perform a step of one command. Raises TurnwrightError if the store does."""
         await self._steps[action](self._state.records[path])
 
-    async def _settle(self, record: CommandRecord, done: Done) -> None:
+    def _settle(self, record: CommandRecord, done: Done) -> None:
         self._scope.buffer.settle(record, done)
         self._state.local_stages.pop(record.path, None)
-        if self._scope.proposals.has_vetoes:
-            # They are announced once their records are stored; they are rare.
-            await self._scope.buffer.flush(full=True)
-            self._scope.proposals.announce_vetoes()
 
     async def _prepare(self, record: CommandRecord) -> None:
-        prepared = await self._prepared(record)
+        prepared: Done | Proposed
+        try:
+            if tool := self._scope.tools.get(record.tool):
+                prepared = await tool.prepare(record.command, self._context(record))
+            else:
+                prepared = _uninstalled(record)
+        except RefusedError as refused:
+            prepared = refused.done
+        except Exception as error:  # noqa: BLE001 - a tool that crashes fails its command, not the loop
+            prepared = self._failure(record, error)
         if isinstance(prepared, Done):
-            return await self._settle(record, prepared)
+            self._settle(record, prepared)
+        else:
+            self._proposed(record, prepared)
+
+    def _proposed(self, record: CommandRecord, prepared: Proposed) -> None:
         if prepared.needs_decision and record.tool in self._scope.rules.rejected:
             text = f"Nobody was asked: effects of {record.tool} are rejected in this run. Do without it."
-            return await self._settle(record, failed(REJECTED_OUTCOME, text))
+            return self._settle(record, failed(REJECTED_OUTCOME, text))
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
         self._state.records[record.path] = record
         # What a client executes, nobody can allow in its place.
@@ -129,17 +164,6 @@ class CommandSteps:
         local_stage = LocalStage.GRANTED if is_granted else LocalStage.UNDECIDED
         self._state.local_stages[record.path] = local_stage if prepared.needs_decision else LocalStage.CLEARED
         return None
-
-    async def _prepared(self, record: CommandRecord) -> Done | Proposed:
-        tool = self._scope.tools.get(record.tool)
-        if tool is None:
-            return _uninstalled(record)
-        try:
-            return await self._scope.buffer.await_or_flush(tool.prepare(record.command, self._context(record)))
-        except RefusedError as refused:
-            return refused.done
-        except Exception as error:  # noqa: BLE001 - a tool that crashes fails its command, not the loop
-            return self._failure(record, error)
 
     async def _propose(self, record: CommandRecord) -> None:
         self._state.local_stages.pop(record.path, None)
@@ -150,12 +174,16 @@ class CommandSteps:
         self._scope.proposals.pending(record)
 
     async def _accept(self, record: CommandRecord) -> None:
-        accepted = await self._scope.proposals.accept(record)
+        proposals = self._scope.proposals
+        accepted = await proposals.accept(record)
         if isinstance(accepted, Done):
-            return await self._settle(record, accepted)
+            # A veto is announced once it is stored; vetoes are rare.
+            self._settle(record, accepted)
+            await self._scope.buffer.flush(full=True)
+            return proposals.announce_vetoes()
         record = amended(record, accepted)
         if too_large := record_too_large(record):
-            return await self._settle(record, too_large)
+            return self._settle(record, too_large)
         self._state.records[record.path] = record
         self._state.local_stages[record.path] = LocalStage.CLEARED
         self._accepted.add(record.path)
@@ -193,11 +221,11 @@ class CommandSteps:
         scope.unstarted.discard(record.key)
         if not scope.is_call:
             # A client's command is no progress of the run's loop.
-            scope.publisher.progress(Activity.PROCESSING, scope.turn, f"{record.tool} {record.target}".strip())
+            scope.publisher.progress(Activity.PROCESSING, scope.context.turn, f"{record.tool} {record.target}".strip())
         done = await self._performed(record)
         if record.effect_class is EffectClass.OUTSIDE:
             scope.outside_results[record.path] = done
-        await self._settle(record, done)
+        self._settle(record, done)
 
     async def _performed(self, record: CommandRecord) -> Done:
         tool, effect = self._scope.tools.get(record.tool), record.effect
@@ -227,7 +255,7 @@ class CommandSteps:
             raise
 
     async def _settle_known(self, record: CommandRecord) -> None:
-        await self._settle(record, self._scope.outside_results[record.path])
+        self._settle(record, self._scope.outside_results[record.path])
 
     async def _indeterminate(self, record: CommandRecord) -> None:
         """It is unknown whether an outside effect happened: tell the model, or ask a person."""
@@ -236,8 +264,8 @@ class CommandSteps:
         if record.effect is None or scope.asks_nobody or not scope.asks_indeterminate:
             unknown = indeterminate.UNKNOWN
             event = command_lost(record.path, record.tool, unknown.outcome, self._left_after(record))
-            writes = (*closing, event_write(scope.turn, event))
-            return await self._settle(record, replace(unknown, writes=writes))
+            writes = (*closing, event_write(scope.context.turn, event))
+            return self._settle(record, replace(unknown, writes=writes))
         return scope.buffer.move(record.asked(indeterminate.ASKED), *closing)
 
     def _left_after(self, record: CommandRecord) -> list[str]:
@@ -249,7 +277,7 @@ class CommandSteps:
 
     async def _answer(self, record: CommandRecord) -> None:
         if done := indeterminate.apply_answer(record):
-            return await self._settle(record, done)
+            return self._settle(record, done)
         self._state.records[record.path] = record.retried()
         self._state.local_stages[record.path] = LocalStage.CLEARED
         return None
@@ -258,31 +286,16 @@ class CommandSteps:
         self._scope.proposals.rejected(record)
         self._state.announced.add(record.path)
         if record.interrupted:
-            await self._settle(record, indeterminate.given_up(record))
+            self._settle(record, indeterminate.given_up(record))
 
     async def _cancel(self, record: CommandRecord) -> None:
-        await self._settle(record, ABORTED)
+        self._settle(record, ABORTED)
 
     def _context(self, record: CommandRecord) -> Context:
-        scope = self._scope
-        return Context(
-            turn=scope.turn,
-            loop=scope.loop.sequence,
-            mode=scope.loop.settings.mode,
-            yolo=scope.loop.settings.yolo,
-            record_path=record.path,
-            entries=scope.buffer,
-            workspace=scope.workspace,
-            shell=scope.shell,
-            plans=scope.plans,
-            ended=scope.publisher.ended,
-            key=record.key if record.effect_class is EffectClass.IDEMPOTENT else "",
-            not_started=partial(self._scope.unstarted.add, record.key),
-            epoch=scope.epoch,
-            no_web=scope.loop.settings.no_web,
-            response_format=scope.loop.settings.response_format,
-            is_transcript=scope.loop.settings.assembly is Assembly.TRANSCRIPT,
-        )
+        """What a tool gets for one command."""
+        key = record.key if record.effect_class is EffectClass.IDEMPOTENT else ""
+        not_started = partial(self._scope.unstarted.add, record.key)
+        return replace(self._scope.context, record_path=record.path, key=key, not_started=not_started)
 
     def _failure(self, record: CommandRecord, error: Exception) -> Done:
         """The result for a crashed tool.

@@ -49,32 +49,38 @@ class Driver:
         self._task = asyncio.current_task()
         try:
             while True:
-                self._take_ending()
+                if self._ending:
+                    self._take_ending(self._ending)
                 step = self._step = next_step(self._state)
-                await self._performed(step)
+                try:
+                    if self._is_leaving:
+                        await self._leave_before(step)
+                    await self._steps.perform(self._state, step)
+                except (Exception, asyncio.CancelledError) as error:
+                    await self._steps.save_on_stop(error)
+                    if not self._ends_with(step, error):
+                        raise
                 if step.action in TERMINAL:
                     return step.action
         finally:
             self._task = self._step = None
 
-    async def _performed(self, step: Step) -> None:
-        try:
-            if self._is_leaving and step.action not in _EFFECT and self._task:
-                self._task.cancel()
-                # It is cancelled here: a step may end without waiting for anything, and the next one may be a mark.
-                await asyncio.sleep(0)
-            await self._steps.perform(self._state, step)
-        except asyncio.CancelledError as error:
-            await self._steps.save_on_stop(error)
-            if not self._was_interrupted():
-                raise
-        except Exception as error:
-            await self._steps.save_on_stop(error)
-            # If the end itself fails there is no other: the next owner tries again.
-            ending = None if step.action is Action.END else self._steps.ending_of(error)
-            if ending is None:
-                raise
-            self._state.ending = ending
+    async def _leave_before(self, step: Step) -> None:
+        """Cancel the task, unless the step belongs to an effect in progress."""
+        if step.action not in _EFFECT and self._task:
+            self._task.cancel()
+            # It is cancelled here: a step may end without waiting for anything, and the next one may be a mark.
+            await asyncio.sleep(0)
+
+    def _ends_with(self, step: Step, error: BaseException) -> bool:
+        """Whether the loop ends because of this exception; else it is left as it is."""
+        if isinstance(error, asyncio.CancelledError):
+            return self._was_interrupted()
+        # If the end itself fails there is no other: the next owner tries again.
+        if step.action is not Action.END and isinstance(error, Exception):
+            self._state.ending = self._steps.ending_of(error)
+            return self._state.ending is not None
+        return False
 
     def interrupt(self, ending: Ending) -> None:
         """Stop the step in progress, and end the loop. No effect once the loop is being ended."""
@@ -96,9 +102,9 @@ class Driver:
         self._state.ending = self._ending
         return self._task.uncancel() == 0
 
-    def _take_ending(self) -> None:
+    def _take_ending(self, ending: Ending) -> None:
         """Use an ending that stopped nothing: it came before the first step, or the step ran to its end."""
-        if self._ending and not self._state.ending and not self._state.is_over:
-            self._state.ending = self._ending
+        if not self._state.ending and not self._state.is_over:
+            self._state.ending = ending
             if self._task and self._task.cancelling():
                 self._task.uncancel()

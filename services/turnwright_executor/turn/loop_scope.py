@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -15,8 +15,10 @@ from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import Assembly, Loop, LoopSettings, Turn, TurnResult
+from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.tokens import TokenRate, rate_after, rate_from
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
@@ -27,7 +29,8 @@ from turnwright_executor.ports.publishing import Publisher
 from turnwright_executor.tools.client_tools import ClientExecutedTool, client_tools
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.ports import Shell, Workspace
-from turnwright_executor.turn.commands import CommandSteps
+from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import TurnState
@@ -102,14 +105,10 @@ class OpenTurn(Struct):
     note: ModelCallRecord = field(default_factory=ModelCallRecord)
     reading: ParsedReply = field(default_factory=ParsedReply)
     packet: Packet | None = None
-    unwritten: list[EntryWrite] = field(default_factory=list)
-    """The reply if all of its commands are pure: it is written with their results."""
     is_left: bool = False
     """Whether an earlier owner carried out commands, so that their additions are unknown here."""
     is_demoted: bool = False
     """Whether its results did not fit and were summarized."""
-    commands: CommandSteps | None = None
-    buffer: WriteBuffer | None = None
 
 
 class LoopScope:
@@ -141,16 +140,12 @@ class LoopScope:
         self.turns_ended = loop.turns
         self.events = HookEvents(services.hooks, address, loop)
         self.spend_meter = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
-        self.open_turn: OpenTurn | None = None
+        self.open: OpenTurn
+        """The turn that is open; between two turns the one before."""
+        self.commands: CommandSteps | None = None
+        """Those of the open turn, once its reply is recorded."""
         is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT
         self.view_changes = ViewChanges(ReturnView.MESSAGES if is_transcript else ReturnView.PACKET)
-
-    @property
-    def open(self) -> OpenTurn:
-        """The turn that is open."""
-        if self.open_turn is None:
-            raise AssertionError("a turn is open in every step between its begin and its end")
-        return self.open_turn
 
     @property
     def limits_cost(self) -> bool:
@@ -158,22 +153,38 @@ class LoopScope:
         budgets = (self.loop.settings.budget, self.claim.run.settings.budget)
         return any(budget is not None and budget.cost_usd_max > 0 for budget in budgets)
 
-    def buffer(self, state: TurnState) -> WriteBuffer:
-        """The write buffer of the open turn."""
-        open_turn = self.open
-        if open_turn.buffer is None:
-            open_turn.buffer = WriteBuffer(
-                self.services.ledger,
-                self.address,
-                self.claim.epoch,
-                open_turn.turn.number,
-                self.loop.sequence,
-                state.records,
-                self.view_changes,
-                self.services.settings.record_after_s,
-            )
-            open_turn.buffer.buffer_reply(open_turn.unwritten)
-        return open_turn.buffer
+    def recorded(self, state: TurnState, records: Mapping[str, CommandRecord], unwritten: Sequence[EntryWrite]) -> None:
+        """The reply of the open turn is recorded, with these records; `unwritten` is left to the write buffer."""
+        services, loop, place = self.services, self.loop, self.placement
+        turn, packet = self.open.turn, self.open.packet
+        state.records, state.is_recorded = dict(records), True
+        buffer = WriteBuffer(
+            services.ledger,
+            self.address,
+            self.claim.epoch,
+            turn.number,
+            loop.sequence,
+            state.records,
+            self.view_changes,
+            services.settings.record_after_s,
+        )
+        buffer.buffer_reply(unwritten)
+        # The assembler says with a packet what it may take; of a turn that was taken up there is only the window.
+        window = (packet.ceiling if packet else 0) or turn.request.context_length
+        publisher = self.publisher
+        dispatch = DispatchScope(
+            context=tool_context(loop, turn.number, buffer, place.workspace, place.shell, publisher, window),
+            rules=self.claim.run.settings.tool_rules or ToolRules(),
+            publisher=publisher,
+            buffer=buffer,
+            tools=services.tools,
+            proposals=Proposals(services.hooks, self.events.at(turn.number), loop.settings.yolo),
+            confirm=self.lease.confirm,
+            asks_indeterminate=services.settings.indeterminate == "ask",
+            outside_results=self.unsaved.outside_results,
+            unstarted=self.unsaved.unstarted,
+        )
+        self.commands = CommandSteps(dispatch, state)
 
     def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:
         """A turn has begun."""
@@ -182,7 +193,7 @@ class LoopScope:
         self.unsaved.outside_results.clear()
         self.unsaved.unstarted.clear()
         self.events.begun(turn.number, first=not self.turns_ended)
-        self.open_turn = OpenTurn(turn, cursor)
+        self.open = OpenTurn(turn, cursor)
         state.begin(turn.number)
 
     def token_rate(self) -> TokenRate:
@@ -196,7 +207,7 @@ class LoopScope:
         self.recent.append(result)
         self.spend_meter.end_turn(result)
         self.turns_ended += 1
-        self.open_turn = None
+        self.commands = None
 
 
 def in_turn(write: EntryWrite, turn: Turn) -> EntryWrite:

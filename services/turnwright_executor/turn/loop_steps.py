@@ -32,7 +32,6 @@ from turnwright_core.runs import (
     Turn,
     TurnResult,
 )
-from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
@@ -40,9 +39,7 @@ from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.client_tools import check_names
 from turnwright_executor.tools.contract import failed
-from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.beginning import begun_with, loop_beginning, model_of, turn_request, with_vendor_limits
-from turnwright_executor.turn.commands import CommandSteps, DispatchScope
 from turnwright_executor.turn.images import image_writes
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
@@ -52,7 +49,6 @@ from turnwright_executor.turn.model_steps import ModelSteps
 from turnwright_executor.turn.opener import TurnOpener
 from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.turn.records import record_write, settled
-from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.settlement import settle
 from turnwright_executor.turn.spend_meter import BudgetError
 from turnwright_executor.turn.turn_budget import checked_budget, may_exceed
@@ -90,19 +86,17 @@ class LoopSteps:
         """Carry out one step. Raises TurnwrightError if a service fails, OSError, and BudgetError."""
         if step.action is Action.STOP:
             return
+        commands = self._scope.commands
         with span(step.action):
-            if step.action in self._steps:
-                await self._steps[step.action](state)
+            if step.path and commands:
+                await commands.perform(step.action, step.path)
             else:
-                await self._commands(state).perform(step.action, step.path)
+                await self._steps[step.action](state)
 
     async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped: keep how commands had ended by then."""
-        open_turn = self._scope.open_turn
-        if open_turn and open_turn.commands:
-            await open_turn.commands.save_on_stop(error)
-        elif open_turn and open_turn.buffer and isinstance(error, asyncio.CancelledError | TurnwrightError):
-            await open_turn.buffer.flush_on_stop(error)
+        if self._scope.commands:
+            await self._scope.commands.save_on_stop(error)
 
     def ending_of(self, error: Exception) -> Ending | None:
         """How an error ends the loop; None if it is not the loop's fault, so another owner may continue."""
@@ -170,7 +164,9 @@ class LoopSteps:
         # A transcript also shows the reply and each result, whatever the tool.
         counted = () if turn.request.assembly is Assembly.TRANSCRIPT else QUIET_TOOLS
         is_left = any(record.state.is_settled and record.tool not in counted for record in records)
-        scope.open_turn = OpenTurn(turn, None, note, is_left=is_left)
+        scope.open = OpenTurn(turn, None, note, is_left=is_left)
+        if records:
+            scope.recorded(state, state.records, ())
         bind_turn(scope.address, turn.number)
 
     def _limit_context(self, context_length: int) -> None:
@@ -186,39 +182,14 @@ class LoopSteps:
         scope.view_changes.add(ack.cursor, ack.view_change)
         scope.begun(state, turn, ack.cursor)
 
-    # Commands and verdict -----------------------------------------------------------------------------------------
-
-    def _commands(self, state: TurnState) -> CommandSteps:
-        scope, open_turn = self._scope, self._scope.open
-        if open_turn.commands is None:
-            number, services, loop = open_turn.turn.number, scope.services, scope.loop
-            buffer, packet = scope.buffer(state), open_turn.packet
-            # The assembler says with a packet what it may take; of a turn that was taken up there is only the window.
-            window = (packet.ceiling if packet else 0) or open_turn.turn.request.context_length
-            dispatch_scope = DispatchScope(
-                turn=number,
-                loop=loop,
-                rules=scope.claim.run.settings.tool_rules or ToolRules(),
-                publisher=scope.publisher,
-                buffer=buffer,
-                plans=RunPlans(services.ledger, scope.address, scope.claim.epoch, buffer, window),
-                workspace=scope.placement.workspace,
-                shell=scope.placement.shell,
-                tools=services.tools,
-                proposals=Proposals(services.hooks, scope.events.at(number), loop.settings.yolo),
-                epoch=scope.claim.epoch,
-                confirm=scope.lease.confirm,
-                asks_indeterminate=services.settings.indeterminate == "ask",
-                outside_results=scope.unsaved.outside_results,
-                unstarted=scope.unsaved.unstarted,
-            )
-            open_turn.commands = CommandSteps(dispatch_scope, state)
-        return open_turn.commands
+    # Verdict ------------------------------------------------------------------------------------------------------
 
     async def _judge(self, state: TurnState) -> None:
         """Run the voters and end the turn. The next one is opened in the same call, or later by BEGIN."""
         scope, open_turn = self._scope, self._scope.open
-        number, buffer = open_turn.turn.number, scope.buffer(state)
+        assert scope.commands
+        number, buffer = open_turn.turn.number, scope.commands.buffer
+        await buffer.quiesce()
         scope.events.dispatched(number, state.records.values())
         await self._check_budget(state, buffer)
         summary = open_turn.packet.after_reply if open_turn.packet and open_turn.reading.narration.strip() else ()
@@ -353,9 +324,9 @@ class LoopSteps:
         if ending is not ABORT:
             scope.unsaved.ending = ending
         self._keep_time()
-        if scope.open_turn and scope.open_turn.buffer and scope.open_turn.buffer.holds_reply:
+        if scope.commands and scope.commands.buffer.holds_reply:
             # The ledger has to know the commands that are to be settled.
-            await scope.open_turn.buffer.flush_on_stop()
+            await scope.commands.buffer.flush_on_stop()
         is_known = self._is_fresh and (scope.claim.abort_requested or ending is not ABORT)
         claim = scope.claim if is_known else await scope.lease.reclaim()
         is_same = claim.loop is not None and claim.loop.sequence == scope.loop.sequence

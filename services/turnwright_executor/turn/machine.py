@@ -16,7 +16,7 @@ Source: architecture 2, 3, 11; rows RU005, RU007, RU127-RU142, RU149-RU157, RU19
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from itertools import product
 from typing import Final
@@ -104,18 +104,6 @@ class Phase(StrEnum):
     DISPATCHED = "dispatched"
     """It is recorded: the commands decide what follows, and once all are settled the verdict."""
 
-
-_PHASES: Final[Sequence[tuple[Phase, Callable[[TurnState], object]]]] = (
-    (Phase.OVER, lambda state: state.is_over),
-    (Phase.ENDING, lambda state: state.ending),
-    (Phase.UNPLACED, lambda state: not state.is_placed and not state.is_call),
-    (Phase.DISPATCHED, lambda state: state.is_recorded),
-    (Phase.CLOSED, lambda state: not state.turn),
-    (Phase.OPEN, lambda state: not state.is_assembled),
-    (Phase.ASSEMBLED, lambda state: not state.is_replied),
-    (Phase.REPLIED, lambda _: True),
-)
-"""In order; the first whose condition holds."""
 
 LOOP: Final[Mapping[Phase, Action]] = {
     Phase.ENDING: Action.END,
@@ -213,10 +201,17 @@ def next_step(state: TurnState) -> Step:
 
 def phase_of(state: TurnState) -> Phase:
     """The phase of the turn, apart from its commands if these are recorded."""
-    for phase, holds in _PHASES:
-        if holds(state):
-            return phase
-    raise AssertionError("the last phase holds for every state")
+    if state.is_over or state.ending:
+        return Phase.OVER if state.is_over else Phase.ENDING
+    if not state.is_placed and not state.is_call:
+        return Phase.UNPLACED
+    if state.is_recorded:
+        return Phase.DISPATCHED
+    if not state.turn:
+        return Phase.CLOSED
+    if state.is_assembled:
+        return Phase.REPLIED if state.is_replied else Phase.ASSEMBLED
+    return Phase.OPEN
 
 
 def _of_commands(state: TurnState) -> Step | None:

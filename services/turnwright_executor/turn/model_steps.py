@@ -237,15 +237,11 @@ class ModelSteps:
         records = await new_records(gate, reading)
         replaced = _archived(packet.after_reply) if reading.narration.strip() else ()
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]
-        if all(record.effect_class is EffectClass.PURE for record in records):
-            open_turn.unwritten = writes
-        else:
-            writes = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
-            records = await self._written(records, writes)
+        if any(record.effect_class is not EffectClass.PURE for record in records):
+            written = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
+            records, writes = await self._written(records, written), []
         scope.events.recorded(turn.number, records)
-        state.records = {record.path: record for record in records}
-        state.is_recorded = True
-        scope.buffer(state)
+        scope.recorded(state, {record.path: record for record in records}, writes)
 
     async def _read(self, draft: Draft) -> ParsedReply:
         """The commands of the reply, and the text around them."""

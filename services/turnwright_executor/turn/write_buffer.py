@@ -11,9 +11,9 @@ Source: architecture 2 ("few, fat RPCs"), 12.1; rows RU157, RP04.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -45,8 +45,6 @@ REFUSALS = frozenset(
 
 KEEP_TIMEOUT_S: Final = 2.0
 """Timeout for storing the results of a turn that is being stopped, in seconds."""
-
-T = TypeVar("T")
 
 
 class _Group(Struct, frozen=True):
@@ -92,11 +90,13 @@ class WriteBuffer:
         writes have changed in the view. After `record_after_s` a buffered reply is made durable.
         """
         self._record_after_s = record_after_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._recording: asyncio.Task[None] | None = None
         self._view_changes = view_changes or ViewChanges()
         self._records: dict[str, CommandRecord] = {} if records is None else records
-        self._ledger = ledger
-        self._address = address
-        self._epoch = epoch
+        self.ledger = ledger
+        self.address = address
+        self.epoch = epoch
         self._turn = turn
         self._loop = loop
         self._groups: list[_Group] = []
@@ -123,35 +123,30 @@ class WriteBuffer:
     def buffer_reply(self, writes: Sequence[EntryWrite]) -> None:
         """Buffer the reply as the turn's first writes, and after it the records of its commands.
 
-        They are not durable until the first flush.
+        They are not durable until the first flush. If the commands take long, that is in the background: a model that
+        was paid must not be asked again because of a slow page.
         """
         if writes:
             self._new = dict(self._records)
             self.add(*writes)
             self._reply = writes[0].path
+            self._timer = asyncio.get_running_loop().call_later(self._record_after_s, self._record)
 
     @property
     def holds_reply(self) -> bool:
         """Whether the reply is in the buffer, and with it all of its results."""
         return bool(self._reply)
 
-    async def await_or_flush(self, work: Awaitable[T]) -> T:
-        """Await a command's work. If it takes long, a buffered reply is made durable meanwhile.
+    def _record(self) -> None:
+        if self._reply:
+            self._recording = asyncio.create_task(self._try_flush(), name="record a reply")
 
-        A model that was paid must not be asked again because of a slow page.
-        """
-        if not self.holds_reply:
-            return await work
-        writing: list[asyncio.Task[None]] = []
-        later = asyncio.get_running_loop().call_later(
-            self._record_after_s, lambda: writing.append(asyncio.ensure_future(self._try_flush()))
-        )
-        try:
-            return await work
-        finally:
-            later.cancel()
-            for task in writing:
-                await task
+    async def quiesce(self) -> None:
+        """Write nothing in the background from now on."""
+        if self._timer:
+            self._timer.cancel()
+        if self._recording:
+            await self._recording
 
     async def _try_flush(self) -> None:
         try:
@@ -176,8 +171,8 @@ class WriteBuffer:
         if path:
             writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]
         changes = self._view_changes
-        ack = await self._ledger.write(
-            self._address, self._epoch, writes, full=full, run_status=run_status, return_view_change=changes.wanted
+        ack = await self.ledger.write(
+            self.address, self.epoch, writes, full=full, run_status=run_status, return_view_change=changes.wanted
         )
         changes.add(ack.cursor, ack.view_change)
         if path:
@@ -279,6 +274,7 @@ class WriteBuffer:
 
     async def _flush_or_save_outcomes(self, error: BaseException | None) -> None:
         """Write the buffer; if the store rejects that permanently, at least the outcomes of commands."""
+        await self.quiesce()
         try:
             if not isinstance(error, TurnwrightError):
                 await self.flush(full=True)
@@ -301,7 +297,7 @@ class WriteBuffer:
         if error.reason not in REFUSALS or path is None:
             return False
         if self._reply and error.reason is Reason.REVISION_CONFLICT:
-            if await self._ledger.get_entries(self._address, [self._reply]):
+            if await self.ledger.get_entries(self.address, [self._reply]):
                 # Taken by ourselves: a write that was cancelled before its answer came. It had all that is here.
                 self._reply, self._new, self._groups = "", {}, []
                 return True
@@ -337,7 +333,7 @@ class WriteBuffer:
         """The entries that exist among these paths, including buffered writes."""
         if not self._unwritten_paths().isdisjoint(paths):
             await self.flush()
-        found = await self._ledger.get_entries(self._address, paths)
+        found = await self.ledger.get_entries(self.address, paths)
         self.footprint.read(found)
         return found
 
@@ -347,14 +343,14 @@ class WriteBuffer:
         """The matching entries, including buffered writes."""
         if self._unwritten_paths():
             await self.flush()
-        found = await self._ledger.find_entries(
-            self._address, pattern, body_pattern, limit, bodies=bodies, files_only=files_only
+        found = await self.ledger.find_entries(
+            self.address, pattern, body_pattern, limit, bodies=bodies, files_only=files_only
         )
         self.footprint.read(found)
         return found
 
     def scheme(self, name: str) -> Scheme:
-        return self._ledger.scheme(name)
+        return self.ledger.scheme(name)
 
     async def write(self, writes: Sequence[EntryWrite]) -> None:
         """Write at once: for output that grows while a command runs. Refused writes are dropped."""

@@ -135,7 +135,7 @@ class Bench:
             entries=self.entries,
             workspace=DiskWorkspace(self.root, 100_000, self.constraints),
             shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),
-            plans=RunPlans(buffer._ledger, buffer._address, buffer._epoch, buffer),
+            plans=RunPlans(buffer),
         )
 
     async def prepare(self, text: str) -> Done | Proposed:

@@ -35,7 +35,7 @@ def kept(hubs: Hubs) -> int:
 
 async def idle_run(bench, store: Peer, name: str) -> tuple[store_service_pb2_grpc.StoreServiceStub, RunAddress]:
     """A new run without work, and who can remove it."""
-    address = RunAddress(bench.entries._address.project, name)
+    address = RunAddress(bench.entries.address.project, name)
     stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
     settings = settings_pb2.RunSettings(model="m")
     wanted = registry_pb2.CreateRunRequest(project=address.project, run=address.run, settings=settings)
@@ -49,17 +49,17 @@ async def watched(hubs: Hubs, address: RunAddress) -> None:
 
 
 async def test_nothing_is_kept_of_runs_that_nobody_knows(bench) -> None:
-    hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
+    hubs = Hubs("o", bench.entries.ledger, ExecutorSettings())
     for number in range(3):
         with pytest.raises(TurnwrightError) as refused:
-            await watched(hubs, RunAddress(bench.entries._address.project, f"nobody-{number}"))
+            await watched(hubs, RunAddress(bench.entries.address.project, f"nobody-{number}"))
         assert refused.value.reason is Reason.RUN_NOT_FOUND
     assert kept(hubs) == 0
 
 
 async def test_nothing_is_kept_of_a_run_that_was_removed_while_somebody_watched(bench, store) -> None:
     stub, address = await idle_run(bench, store, "idle")
-    hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
+    hubs = Hubs("o", bench.entries.ledger, ExecutorSettings())
     async with hubs.hold(address) as hub, asyncio.timeout(60):
         events = hub.watch(None)
         first = (await anext(events)).WhichOneof("event")
@@ -74,11 +74,11 @@ async def test_nothing_is_kept_of_a_run_that_was_removed_while_somebody_watched(
 
 
 async def test_all_who_come_at_once_get_one_hub(bench) -> None:
-    hubs = Hubs("o", bench.entries._ledger, ExecutorSettings(linger_s=0))
+    hubs = Hubs("o", bench.entries.ledger, ExecutorSettings(linger_s=0))
     found = []
 
     async def look() -> None:
-        async with hubs.hold(bench.entries._address) as hub:
+        async with hubs.hold(bench.entries.address) as hub:
             found.append(hub)
             await asyncio.sleep(0.05)
 
@@ -231,7 +231,7 @@ async def test_in_another_history_of_the_store_watchers_get_a_snapshot_of_it_in_
 
 async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
     stub, address = await idle_run(bench, store, "waited")
-    hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
+    hubs = Hubs("o", bench.entries.ledger, ExecutorSettings())
     async with hubs.hold(address) as hub, asyncio.timeout(60):
         waiting = asyncio.create_task(hub.ended(["sh://turn_1/x_1"]))
         await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
@@ -242,14 +242,14 @@ async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
 
 
 async def test_who_waits_hears_of_the_end_of_all_hubs_and_no_other_is_opened(bench) -> None:
-    hubs = Hubs("o", bench.entries._ledger, ExecutorSettings())
-    async with hubs.hold(bench.entries._address) as hub, asyncio.timeout(60):
+    hubs = Hubs("o", bench.entries.ledger, ExecutorSettings())
+    async with hubs.hold(bench.entries.address) as hub, asyncio.timeout(60):
         waits = [asyncio.create_task(wait) for wait in (hub.ended(["a"]), hub.expired(0))]
         await asyncio.sleep(0.05)
         await hubs.close()
         heard = await asyncio.gather(*waits, return_exceptions=True)
     with pytest.raises(TurnwrightError) as refused:
-        await watched(hubs, bench.entries._address)
+        await watched(hubs, bench.entries.address)
     assert [error.reason for error in (*heard, refused.value)] == [Reason.DRAINING] * 3
 
 

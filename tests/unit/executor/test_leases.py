@@ -74,12 +74,12 @@ async def store(tmp_path):
 async def held(store, tmp_path):
     """Leases with one run that was claimed just now, and who works under them."""
     entries = await run_entries(store, tmp_path)
-    await entries._ledger.release(entries._address, 1)
+    await entries.ledger.release(entries.address, 1)
     ledger = FaultyLedger(store, "me", "here:1", round(TERM_S * 1000))
     leases, worker = Leases(ledger, time.monotonic, (), registers=False), Worker()
     leases.start(worker)
-    await leases.claim(entries._address)
-    yield leases, worker, entries._address
+    await leases.claim(entries.address)
+    yield leases, worker, entries.address
     await leases.stop()
 
 
@@ -173,12 +173,12 @@ class Clock:
 async def paused(store, tmp_path):
     """Leases of a minute with one run, by a clock that the test sets: as if the process had been stopped meanwhile."""
     entries = await run_entries(store, tmp_path)
-    await entries._ledger.release(entries._address, 1)
+    await entries.ledger.release(entries.address, 1)
     ledger, clock, worker = FaultyLedger(store, "me", "here:1", 60_000), Clock(), Worker()
     leases = Leases(ledger, clock, (), registers=False)
     leases.start(worker)
-    await leases.claim(entries._address)
-    yield leases, ledger, clock, worker, entries._address
+    await leases.claim(entries.address)
+    yield leases, ledger, clock, worker, entries.address
     await leases.stop()
 
 
@@ -227,14 +227,14 @@ async def test_renewals_that_crash_again_and_again_are_few(store) -> None:
 @pytest.mark.parametrize("claims", [lambda leases, run: leases.claim(run), lambda leases, _: leases.claim_work(10)])
 async def test_a_claim_that_is_granted_to_nobody_is_given_back(store, tmp_path, claims) -> None:
     entries = await run_entries(store, tmp_path)
-    await entries._ledger.release(entries._address, 1)
+    await entries.ledger.release(entries.address, 1)
     ledger = FaultyLedger(store, "me", "here:1", 60_000)
     ledger.answers_after_s = 0.3
     leases = Leases(ledger, time.monotonic, (), registers=False)
     leases.start(Worker())
-    claiming = asyncio.create_task(claims(leases, entries._address))
+    claiming = asyncio.create_task(claims(leases, entries.address))
     await asyncio.sleep(0.15)
     claiming.cancel()
     await leases.stop()
-    claim = await StoreLedger(store, "other", "there:1").claim(entries._address)
+    claim = await StoreLedger(store, "other", "there:1").claim(entries.address)
     assert (claiming.cancelled(), claim.epoch, claim.turn_losses) == (True, 3, 0)

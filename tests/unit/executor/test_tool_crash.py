@@ -14,7 +14,7 @@ from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.accepting import Proposals
-from turnwright_executor.turn.commands import DispatchScope
+from turnwright_executor.turn.commands import DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.machine import Action, TurnState
 from turnwright_executor.turn.recording import ParsedReply, RecordingGate, new_records
@@ -61,19 +61,15 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
     await bench.entries.write([new_record_write(record) for record in records])
     state = TurnState(is_call=True, is_recorded=True, records={record.path: record for record in records})
     written = bench.entries
-    buffer = WriteBuffer(written._ledger, written._address, written._epoch, TURN, 1, state.records)
-    context = bench.context(commands[0])
+    buffer = WriteBuffer(written.ledger, written.address, written.epoch, TURN, 1, state.records)
+    loop, place = Loop(1, LoopSettings(Mode.ACT), "go", RUNNING), bench.context(commands[0])
+    hub = RunHub(RunAddress("p", "bench"), "e", bench.entries.ledger, ExecutorSettings(), nowhere)
     scope = DispatchScope(
-        turn=TURN,
-        loop=Loop(1, LoopSettings(Mode.ACT), "go", RUNNING),
-        publisher=RunHub(RunAddress("p", "bench"), "e", bench.entries._ledger, ExecutorSettings(), nowhere),
+        context=tool_context(loop, TURN, buffer, place.workspace, place.shell, hub),
+        publisher=hub,
         buffer=buffer,
-        plans=context.plans,
-        workspace=context.workspace,
-        shell=context.shell,
         tools=tools,
         proposals=Proposals(hooks, at, yolo=False),
-        epoch=1,
         confirm=confirmed,
         asks_indeterminate=False,
     )
@@ -92,7 +88,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
 
 async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_error_entry(bench) -> None:
     # RU127, RU134
-    address, ledger = bench.entries._address, bench.entries._ledger
+    address, ledger = bench.entries.address, bench.entries.ledger
     context = bench.context(Command("think"))
 
     async def found(_project) -> ToolHost:

@@ -28,7 +28,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.tools.contract import Done, Proposed, failed
 from turnwright_executor.turn.accepting import Proposals
-from turnwright_executor.turn.commands import CommandSteps, DispatchScope
+from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.machine import COMMAND, Action, LocalStage, Step, TurnState, next_step
 from turnwright_executor.turn.records import new_record_write
@@ -336,17 +336,14 @@ class World:
         async def confirm() -> None:
             pass
 
+        loop, publisher = Loop(1, LoopSettings(Mode.ACT, yolo=yolo), "go", RUNNING), Nobody()
+        buffer = WriteBuffer(ledger, address, claim.epoch, 1, 1, state.records)
         return DispatchScope(
-            turn=1,
-            loop=Loop(1, LoopSettings(Mode.ACT, yolo=yolo), "go", RUNNING),
-            publisher=Nobody(),
-            buffer=WriteBuffer(ledger, address, claim.epoch, 1, 1, state.records),
-            plans=None,
-            workspace=None,
-            shell=None,
+            context=tool_context(loop, 1, buffer, None, None, publisher),
+            publisher=publisher,
+            buffer=buffer,
             tools=tools,
             proposals=Proposals(Hooks(new_registry()), TurnAddress(*address_of(address), 1, 1), yolo=yolo),
-            epoch=claim.epoch,
             confirm=confirm,
             asks_indeterminate=False,
             outside_results=known.outside_results,
