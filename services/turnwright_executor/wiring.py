@@ -27,9 +27,9 @@ from turnwright_core.kit.settings import SettingsError
 from turnwright_core.kit.telemetry import count, observe
 from turnwright_core.kit.telemetry_names import LEASES, LEASES_LOST, LOOPS, SANDBOX
 from turnwright_core.wire.owner_calls import OWNER_CALLS
-from turnwright_executor.clients.outside_entries import OutsideEntries
 from turnwright_executor.clients.tool_calls import ToolCalls, ToolHost
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
 from turnwright_executor.edge.client_roots import ClientRoots
@@ -65,6 +65,7 @@ from turnwright_executor.tools.undo import Undo
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.loop_scope import Services
 from turnwright_executor.turn.recording import reply_reader
+from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plan_cache import PlanCache
 from turnwright_executor.watching.tail import TailBounds
@@ -139,7 +140,7 @@ class _Wired:
         offered = plugins.offered(PluginCalls(settings.tool_deadline_s))
         services = self._services(with_plugin_tools(_tools(settings), offered))
         await _register_schemes(self._store, offered)
-        plugins.opened(lambda at: OutsideEntries(self._ledger, at))
+        plugins.opened(lambda at: WriteBuffer(self._ledger, RunAddress(at.project, at.run), None, at.turn, at.loop))
         self._hubs = Hubs(self._owner, self._ledger, settings)
         leases = Leases(self._ledger, _boot_s, await _workspaces(settings.workspaces), registers=settings.recover)
         places = Placements(self._ledger, settings, sandbox, leases.ends_s)

@@ -37,6 +37,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import AWAY, Ending
+from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Done, Tool
@@ -296,10 +297,12 @@ class ToolCalls:
 
         Raises REVISION_CONFLICT if a concurrent call with the same request id was faster.
         """
-        gate = RecordingGate(self._hooks, self._tools, events.at(turn), Mode.ACT, tuple(self._tools), call.principal)
+        targets = {one.name: one.target for one in self._hooks.tool_descriptors}
+        at, offered = events.at(turn), tuple(self._tools)
+        gate = RecordingGate(self._hooks, self._tools, at, Mode.ACT, offered, targets, call.principal)
         recording = await gate.filtered(call.command, 0)
         command = recording.command
-        target = gate.target_of(command)
+        target = target_of(command, targets)
         path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
         record = new_record(gate, recording, path, target, call=ClientCall(call.principal, call.digest(), self._owner))
         revision = await self._put(call, new_record_write(record), 0)

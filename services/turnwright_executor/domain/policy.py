@@ -1,7 +1,7 @@
 """The gate before RECORD: refuses unknown tools, bad targets, and changes in ask mode.
 
-Each rule looks at one command and returns a refusal or None; the first refusal counts. The rules are filters of the
-chain `entry.recording` (`hooks.plugins`), like those of plugins. Source: rows RU008, RU129, RU130, RU159, RU160;
+Each rule looks at one command that is about to be recorded and may refuse it; the first refusal counts. The rules are
+filters of the chain `entry.recording`, like those of plugins. Source: rows RU008, RU129, RU130, RU159, RU160;
 decisions C2, C26.
 """
 
@@ -11,45 +11,86 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
+from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.records import target_attribute
-from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
+from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_grammar.reply import Command
 
-
-class Refusal(Struct, frozen=True):
-    """Why a command is refused: `outcome` is `word:code`, `body` tells the model what to do instead."""
-
-    outcome: str
-    body: str
+OUTCOME_CHARS_MAX: Final = 64
+"""Longest outcome that a filter may give, in characters."""
 
 
-class PolicyInput(Struct, frozen=True):
-    """A command, with the mode and tools of its loop."""
+def check_refusal(outcome: str, body: str) -> None:
+    """Raises ValueError for an invalid refusal: it needs an outcome `word:code` and a sentence for the model."""
+    word, _, code = outcome.rpartition(":")
+    is_code = len(code) == 3 and code.isascii() and code.isdecimal() and code[0] in "45"
+    if not word or len(outcome) > OUTCOME_CHARS_MAX or not is_code:
+        raise ValueError(f"an outcome must be `word:code`, such as permission:403; it is {outcome!r}")
+    if not (are_storable(body) and body.strip()):
+        raise ValueError("a refusal says in its body, in text that UTF-8 can hold, what to do instead")
+
+
+def are_storable(*texts: str) -> bool:
+    try:
+        "".join(texts).encode()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True
+
+
+class Recording(Struct, frozen=True):
+    """The value of `entry.recording`: a command that is about to be recorded.
+
+    A filter may replace the command (`with_command`) or refuse it (`refused`). A refused command is recorded as failed
+    and never dispatched; no later filter sees it. `outcome` is empty unless it was refused.
+    """
 
     command: Command
-    mode: Mode
-    tools: Collection[str]
-    plugin_tools: Mapping[str, ToolDescriptor] = field(default_factory=dict)
-    """By name, whether the loop offers them or not."""
+    outcome: str = ""
+    body: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a command that no record can hold."""
+        if self.outcome:
+            check_refusal(self.outcome, self.body)
+        command = self.command
+        if not command.name or not are_storable(
+            command.name, command.body, *command.attributes.keys(), *command.attributes.values()
+        ):
+            raise ValueError("a command has a name, and its attributes and body are text that UTF-8 can hold")
 
     @property
-    def target(self) -> str:
-        """The attribute with the command's target; empty if its tool has none."""
-        name = self.command.name
-        return self.plugin_tools[name].target if name in self.plugin_tools else target_attribute(name)
+    def is_refused(self) -> bool:
+        return bool(self.outcome)
+
+    def refused(self, outcome: str, body: str) -> Recording:
+        """The command, refused: `outcome` is `word:code`, `body` tells the model what to do instead."""
+        return replace(self, outcome=outcome, body=body)
+
+    def with_command(self, command: Command) -> Recording:
+        """Replace the command. The new one must pass the runtime's own gate like any other."""
+        return replace(self, command=command)
 
 
-def refusal(
-    command: Command, mode: Mode, tools: Collection[str], plugin_tools: Mapping[str, ToolDescriptor] | None = None
-) -> Refusal | None:
-    """Check a command in a loop with this mode and these tools; None: it is allowed."""
-    case = PolicyInput(command, mode, tools, plugin_tools or {})
-    return next((found for _, rule in GATE if (found := rule(case))), None)
+class RecordingContext(Struct, frozen=True):
+    """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0).
+
+    `principal` is the client that called the command with CallTool; empty for a command of the model.
+    """
+
+    at: TurnAddress
+    mode: Mode
+    tools: tuple[str, ...]
+    ordinal: int
+    principal: str = ""
+    targets: Mapping[str, str] = {}
+    """The attribute with the target of a command, by tool of a plugin or client; empty: it has none."""
 
 
 _OFF: Final = frozenset({"false", "0", "no", "off"})
@@ -61,19 +102,20 @@ def is_flagged(command: Command, *names: str) -> bool:
     return not _OFF.issuperset(flags)
 
 
-def _unknown_tool(case: PolicyInput) -> Refusal | None:
-    if case.command.name in TOOL_ORDER or case.command.name in case.plugin_tools or case.command.name in case.tools:
-        return None
-    return Refusal("not_found:404", f"There is no tool <{case.command.name}>. The tools are {_listed(case.tools)}.")
+def _unknown_tool(value: Recording, context: RecordingContext) -> Recording:
+    name = value.command.name
+    if name in TOOL_ORDER or name in context.targets or name in context.tools:
+        return value
+    return value.refused("not_found:404", f"There is no tool <{name}>. The tools are {_listed(context.tools)}.")
 
 
-def _unavailable_tool(case: PolicyInput) -> Refusal | None:
-    if case.command.name in case.tools:
-        return None
-    place = "in ask mode" if case.mode is Mode.ASK else "in this loop"
-    return Refusal(
-        "permission:403", f"<{case.command.name}> is not available {place}. The tools are {_listed(case.tools)}."
-    )
+def _unavailable_tool(value: Recording, context: RecordingContext) -> Recording:
+    name = value.command.name
+    if name in context.tools:
+        return value
+    place = "in ask mode" if context.mode is Mode.ASK else "in this loop"
+    body = f"<{name}> is not available {place}. The tools are {_listed(context.tools)}."
+    return value.refused("permission:403", body)
 
 
 _NEEDS: Final = {
@@ -88,17 +130,17 @@ _CONTROLS_IN_SCRIPT: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Without line breaks and tabs."""
 
 
-def _bad_target(case: PolicyInput) -> Refusal | None:
-    name, what = case.command.name, case.target
+def _bad_target(value: Recording, context: RecordingContext) -> Recording:
+    name, attributes = value.command.name, value.command.attributes
+    what = target_attribute(name, context.targets)
     if not what:
-        return None
+        return value
     for attribute in (what, "to"):
-        value = case.command.attributes.get(attribute, "")
-        if fault := _fault_of(value, lines_allowed=attribute == "command"):
-            return Refusal("invalid:400", f"The {attribute} of <{name}> {fault}")
-    if not case.command.attributes.get(what, "").strip():
-        return Refusal("invalid:400", _NEEDS.get(name, f'<{name}> needs a {what}: <{name} {what}="..."/>.'))
-    return None
+        if fault := _fault_of(attributes.get(attribute, ""), lines_allowed=attribute == "command"):
+            return value.refused("invalid:400", f"The {attribute} of <{name}> {fault}")
+    if not attributes.get(what, "").strip():
+        return value.refused("invalid:400", _NEEDS.get(name, f'<{name}> needs a {what}: <{name} {what}="..."/>.'))
+    return value
 
 
 def _fault_of(value: str, *, lines_allowed: bool) -> str:
@@ -111,15 +153,13 @@ def _fault_of(value: str, *, lines_allowed: bool) -> str:
     return ""
 
 
-def _changes_in_ask_mode(case: PolicyInput) -> Refusal | None:
-    if case.mode is not Mode.ASK:
-        return None
-    changed = next((path for path in _FILES_CHANGED_BY.get(case.command.name, _nothing)(case.command)), None)
-    if changed is None:
-        return None
-    return Refusal(
+def _changes_in_ask_mode(value: Recording, context: RecordingContext) -> Recording:
+    name = value.command.name
+    if context.mode is not Mode.ASK or not (changed := _FILES_CHANGED_BY.get(name, _nothing)(value.command)):
+        return value
+    return value.refused(
         "permission:403",
-        f"Ask mode is read-only: <{case.command.name}> may not change the file {changed}. "
+        f"Ask mode is read-only: <{name}> may not change the file {changed[0]}. "
         "Answer in <update>, or keep the text in an entry such as known://...",
     )
 
@@ -162,7 +202,7 @@ def _listed(tools: Collection[str]) -> str:
     return ", ".join(f"<{name}>" for name in tools)
 
 
-Rule = Callable[[PolicyInput], Refusal | None]
+Rule = Callable[[Recording, RecordingContext], Recording]
 
 GATE: Final[tuple[tuple[int, Rule], ...]] = (
     (10, _unknown_tool),

@@ -5,7 +5,7 @@ Source: rows RU081, RU128, RU129, RU153; architecture 3 (slugs get a suffix, nev
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final
 
 from turnwright_core.text import free_path, slugify
@@ -21,14 +21,14 @@ _TARGET_ATTRIBUTE: Final[dict[str, str]] = {
 _LOG: Final = "log://"
 
 
-def target_attribute(tool: str) -> str:
-    """The attribute with the target; empty for a tool without one."""
-    return _TARGET_ATTRIBUTE.get(tool, "path")
+def target_attribute(tool: str, others: Mapping[str, str]) -> str:
+    """The attribute with the target; empty for a tool without one. `others`: of tools that are not the runtime's."""
+    return others[tool] if tool in others else _TARGET_ATTRIBUTE.get(tool, "path")
 
 
-def target_of(command: Command) -> str:
-    """The target of a command of the runtime's tools: path, command or question; empty if there is none (RU129)."""
-    return command.attributes.get(target_attribute(command.name), "")
+def target_of(command: Command, others: Mapping[str, str]) -> str:
+    """The target of a command: path, command, question or the like; empty if there is none (RU129)."""
+    return command.attributes.get(target_attribute(command.name, others), "")
 
 
 def record_path(turn: int, tool: str, target: str, ordinal: int, taken: Container[str]) -> str:

@@ -4,6 +4,7 @@ from turnwright_core.entries import State
 from turnwright_core.runs import Mode, TurnResult, Usage
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import CommandEffect, Effect, FileEdit, FileEffect
+from turnwright_executor.domain.policy import Recording, RecordingContext
 from turnwright_executor.domain.verdict import GO_ON, RecordFacts, Rejection, ReplyFacts, TurnFacts, Vote
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import (
@@ -15,8 +16,6 @@ from turnwright_executor.hooks.payloads import (
     Proposal,
     ProposalDecided,
     ProposedFile,
-    Recording,
-    RecordingContext,
     TurnCompleted,
     TurnDispatched,
     TurnResponse,

@@ -67,7 +67,7 @@ class Hooks:
 
     @property
     def tool_descriptors(self) -> tuple[ToolDescriptor, ...]:
-        return tuple(self._registry.tool_descriptors.values())
+        return self._registry.tool_descriptors
 
     async def apply(self, hook: FilterHook[V, C], value: V, context: C) -> V:
         """The value after the hook's chain of filters. Never raises for an error of a filter."""

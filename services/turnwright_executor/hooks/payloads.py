@@ -8,7 +8,6 @@ Source: rows RU041, RU042, RU131, RU148, RU155, RU252-RU254.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,79 +16,8 @@ from turnwright_core.entries import State
 from turnwright_core.runs import Mode, Usage
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import Effect
+from turnwright_executor.domain.policy import are_storable, check_refusal
 from turnwright_grammar.reply import Command
-
-OUTCOME_CHARS_MAX: Final = 64
-"""Longest outcome that a filter may give, in characters."""
-
-
-def check_refusal(outcome: str, body: str) -> None:
-    """Raises ValueError for an invalid refusal: it needs an outcome `word:code` and a sentence for the model."""
-    word, _, code = outcome.rpartition(":")
-    is_code = len(code) == 3 and code.isascii() and code.isdecimal() and code[0] in "45"
-    if not word or len(outcome) > OUTCOME_CHARS_MAX or not is_code:
-        raise ValueError(f"an outcome must be `word:code`, such as permission:403; it is {outcome!r}")
-    if not (_are_storable(body) and body.strip()):
-        raise ValueError("a refusal says in its body, in text that UTF-8 can hold, what to do instead")
-
-
-def _are_storable(*texts: str) -> bool:
-    try:
-        "".join(texts).encode()
-    except (TypeError, UnicodeEncodeError):
-        return False
-    return True
-
-
-# RECORD ----------------------------------------------------------------------------------------------------------
-
-
-class Recording(Struct, frozen=True):
-    """The value of `entry.recording`: a command that is about to be recorded.
-
-    A filter may replace the command (`with_command`) or refuse it (`refused`). A refused command is recorded as failed
-    and never dispatched; no later filter sees it. `outcome` is empty unless it was refused.
-    """
-
-    command: Command
-    outcome: str = ""
-    body: str = ""
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a command that no record can hold."""
-        if self.outcome:
-            check_refusal(self.outcome, self.body)
-        command = self.command
-        if not command.name or not _are_storable(
-            command.name, command.body, *command.attributes.keys(), *command.attributes.values()
-        ):
-            raise ValueError("a command has a name, and its attributes and body are text that UTF-8 can hold")
-
-    @property
-    def is_refused(self) -> bool:
-        return bool(self.outcome)
-
-    def refused(self, outcome: str, body: str) -> Recording:
-        """The command, refused: `outcome` is `word:code`, `body` tells the model what to do instead."""
-        return replace(self, outcome=outcome, body=body)
-
-    def with_command(self, command: Command) -> Recording:
-        """Replace the command. The new one must pass the runtime's own gate like any other."""
-        return replace(self, command=command)
-
-
-class RecordingContext(Struct, frozen=True):
-    """The context of `entry.recording`: the turn, its mode and tools, the command's place in the reply (from 0).
-
-    `principal` is the client that called the command with CallTool; empty for a command of the model.
-    """
-
-    at: TurnAddress
-    mode: Mode
-    tools: tuple[str, ...]
-    ordinal: int
-    principal: str = ""
-
 
 # Proposals -------------------------------------------------------------------------------------------------------
 
@@ -137,7 +65,7 @@ class Content(Struct, frozen=True):
         """Raises ValueError for an invalid refusal, or for content that no file can hold."""
         if self.outcome:
             check_refusal(self.outcome, self.body)
-        if self.text is not None and not _are_storable(self.text):
+        if self.text is not None and not are_storable(self.text):
             raise ValueError("the content of a file is text that UTF-8 can hold, or None")
 
     @property

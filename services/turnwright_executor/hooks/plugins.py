@@ -6,32 +6,18 @@ Source: rows RU010, RU129, RU130, RU140, RU145, RU148, RU155, RU159, RU308; arch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from turnwright_core.kit.plugins import HOOKS, TOOLS, load_all
-from turnwright_executor.domain.policy import GATE, PolicyInput, Refusal
-from turnwright_executor.domain.toolset import ToolDescriptor
+from turnwright_executor.domain.policy import GATE
 from turnwright_executor.domain.verdict import RULES
-from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING, TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
 
 
 def register_rules(registry: Registry) -> None:
     for priority, rule in GATE:
-        registry.filter(ENTRY_RECORDING, _recording(rule, registry.tool_descriptors), priority)
+        registry.filter(ENTRY_RECORDING, rule, priority)
     for priority, vote in RULES:
         registry.filter(TURN_VERDICT, vote, priority)
-
-
-def _recording(
-    rule: Callable[[PolicyInput], Refusal | None], plugin_tools: Mapping[str, ToolDescriptor]
-) -> Callable[[Recording, RecordingContext], Recording]:
-    def check(value: Recording, context: RecordingContext) -> Recording:
-        refused = rule(PolicyInput(value.command, context.mode, context.tools, plugin_tools))
-        return value.refused(refused.outcome, refused.body) if refused else value
-
-    return check
 
 
 def new_registry() -> Registry:

@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from turnwright_executor.domain.policy import Recording, RecordingContext
 from turnwright_executor.domain.verdict import TurnFacts, Vote
 from turnwright_executor.hooks.payloads import (
     Acceptance,
@@ -23,8 +24,6 @@ from turnwright_executor.hooks.payloads import (
     Proposal,
     ProposalDecided,
     ProposedFile,
-    Recording,
-    RecordingContext,
     TurnCompleted,
     TurnDispatched,
     TurnResponse,

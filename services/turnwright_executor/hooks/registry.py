@@ -6,7 +6,7 @@ Source: rows RU041, RU042, RU145; architecture 6.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
@@ -48,7 +48,7 @@ class _Shared(Struct):
 
     subscriptions: list[HookSubscription] = field(default_factory=list)
     tools: dict[str, tuple[str, PluginTool]] = field(default_factory=dict)
-    descriptors: dict[str, ToolDescriptor] = field(default_factory=dict)
+    descriptors: list[ToolDescriptor] = field(default_factory=list)
     open_entries: Callable[[TurnAddress], Entries] | None = None
 
 
@@ -64,7 +64,7 @@ class Registry(PluginRegistry[_Shared]):
         if other or tool.name in TAKEN:
             raise ValueError(f"the name <{tool.name}> is taken, by {other[0] if other else 'the runtime'}")
         self._shared.tools[tool.name] = (self.plugin, tool)
-        self._shared.descriptors[tool.name] = ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target)
+        self._shared.descriptors.append(ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target))
 
     def entries(self, at: TurnAddress) -> Entries:
         """The entries of a run, for an observer or a filter: reads see what the run sees, writes have plugin tier.
@@ -85,9 +85,9 @@ class Registry(PluginRegistry[_Shared]):
         return tuple(PluginToolAdapter(tool, plugin, own[plugin]) for plugin, tool in self._shared.tools.values())
 
     @property
-    def tool_descriptors(self) -> Mapping[str, ToolDescriptor]:
-        """By tool name, as plugins add them: what must be known before one of its commands is dispatched."""
-        return self._shared.descriptors
+    def tool_descriptors(self) -> tuple[ToolDescriptor, ...]:
+        """What must be known of plugins' tools before one of their commands is dispatched."""
+        return tuple(self._shared.descriptors)
 
     def on(self, hook: EventHook[P] | str, observer: Callable[[P], object], priority: int = PRIORITY_DEFAULT) -> None:
         """Register an observer, sync or async. Raises ValueError if the hook is not an event."""

@@ -56,6 +56,8 @@ class Services(Struct, frozen=True):
     """Tool documentation for models with a small window."""
     settings: ExecutorSettings
     hooks: Hooks
+    targets: Mapping[str, str] = {}
+    """As in RecordingContext."""
 
     def with_tools(self, declared: Mapping[str, ClientExecutedTool]) -> Services:
         """The same with the tools that a client executes in one loop."""
@@ -75,6 +77,7 @@ def with_tools_of(services: Services, settings: LoopSettings) -> tuple[Services,
     declared = client_tools(settings.client_tools, services.tools)
     descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in declared.values()))
     offered = resolve_tools(settings, descriptors, services.settings.unconfigured_tools)
+    services = replace(services, targets={one.name: one.target for one in descriptors})
     return services.with_tools(declared) if declared else services, offered
 
 

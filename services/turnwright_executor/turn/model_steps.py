@@ -233,7 +233,8 @@ class ModelSteps:
             packet, draft, reading, scope.spend_meter.lost, room, turn.request.vendor_model
         )
         mode = scope.loop.settings.mode
-        gate = RecordingGate(services.hooks, services.tools, scope.events.at(turn.number), mode, scope.tools)
+        at = scope.events.at(turn.number)
+        gate = RecordingGate(services.hooks, services.tools, at, mode, scope.tools, services.targets)
         records = await new_records(gate, reading)
         replaced = _archived(packet.after_reply) if reading.narration.strip() else ()
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]

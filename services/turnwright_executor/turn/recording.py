@@ -24,16 +24,13 @@ from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord
 from turnwright_executor.domain.effects import EffectClass
-from turnwright_executor.domain.policy import refusal
+from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.hooks.payloads import Recording, RecordingContext
 from turnwright_executor.hooks.points import ENTRY_RECORDING
-from turnwright_executor.tools.client_tools import ClientExecutedTool
 from turnwright_executor.tools.contract import Tool, failed
-from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.records import error_write, record_bytes, settled
 from turnwright_grammar.reply import Command, ReadWarning
@@ -264,10 +261,6 @@ def kept_vendor_id(call: ToolCall) -> str:
     return call.id if len(call.id) <= VENDOR_ID_CHARS_MAX else ""
 
 
-DESCRIBED: Final = (PluginToolAdapter, ClientExecutedTool)
-"""Tools that say themselves how they are offered."""
-
-
 class RecordingGate(Struct, frozen=True):
     """The gate for commands: the chain, in a loop with this mode and these tools."""
 
@@ -276,23 +269,20 @@ class RecordingGate(Struct, frozen=True):
     at: TurnAddress
     mode: Mode
     offered: tuple[str, ...]
+    targets: Mapping[str, str]
+    """As in RecordingContext."""
     principal: str = ""
     """The client that called the command; empty: the model wrote it."""
 
     async def filtered(self, command: Command, ordinal: int) -> Recording:
         """The command after the chain. If a filter replaced it, it must pass the runtime's own rules again."""
-        context = RecordingContext(self.at, self.mode, self.offered, ordinal, self.principal)
+        context = RecordingContext(self.at, self.mode, self.offered, ordinal, self.principal, self.targets)
         recording = await self.hooks.apply(ENTRY_RECORDING, Recording(command), context)
-        if recording.command is command or recording.is_refused:
-            return recording
-        described = {name: tool.descriptor for name, tool in self.tools.items() if isinstance(tool, DESCRIBED)}
-        refused = refusal(recording.command, self.mode, self.offered, described)
-        return recording.refused(refused.outcome, refused.body) if refused else recording
-
-    def target_of(self, command: Command) -> str:
-        """The target of a command of any tool; empty if there is none."""
-        tool = self.tools.get(command.name)
-        return command.attributes.get(tool.descriptor.target, "") if isinstance(tool, DESCRIBED) else target_of(command)
+        for _, rule in GATE if recording.command is not command else ():
+            if recording.is_refused:
+                break
+            recording = rule(recording, context)
+        return recording
 
 
 async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[CommandRecord]:
@@ -302,7 +292,7 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
     for ordinal, written in enumerate(reading.commands):
         call = reading.calls[ordinal] if reading.calls else None
         recording = await gate.filtered(written, ordinal)
-        target = gate.target_of(recording.command)
+        target = target_of(recording.command, gate.targets)
         path = record_path(gate.at.turn, recording.command.name, target, ordinal, taken)
         taken.add(path)
         record = new_record(gate, recording, path, target, ordinal=ordinal)

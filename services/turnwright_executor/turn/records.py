@@ -26,10 +26,25 @@ def record_bytes(record: CommandRecord) -> int:
     return command_record_to_pb(record).ByteSize()
 
 
-def _write(record: CommandRecord, state: State, visibility: Visibility) -> EntryWrite:
+def record_write(record: CommandRecord) -> EntryWrite:
+    """The write that updates a stored record."""
+    # For the store, setting RECORDED creates a new record, which never replaces another one.
+    state = State.UNSPECIFIED if record.state is State.RECORDED else record.state
+    return EntryWrite(record.path, _change(record, state, Visibility.UNSPECIFIED), Tier.SYSTEM)
+
+
+def new_record_write(
+    record: CommandRecord, turn: int | None = None, loop: int | None = None, expected_revision: int | None = None
+) -> EntryWrite:
+    """The write that makes a new record durable."""
+    change = _change(record, record.state, Visibility.VISIBLE)
+    return EntryWrite(record.path, change, Tier.SYSTEM, expected_revision, turn, loop)
+
+
+def _change(record: CommandRecord, state: State, visibility: Visibility) -> SetEntry:
     # What a tag shows of a command are attributes like those of any other log entry.
     attributes = {"tool": record.tool, "target": record.target, **record.attributes}
-    change = SetEntry(
+    return SetEntry(
         body=record.body,
         attributes_json=to_attributes_json(attributes),
         visibility=visibility,
@@ -37,19 +52,6 @@ def _write(record: CommandRecord, state: State, visibility: Visibility) -> Entry
         outcome=record.outcome,
         record=command_record_to_pb(record).SerializeToString(),
     )
-    return EntryWrite(record.path, change, Tier.SYSTEM)
-
-
-def record_write(record: CommandRecord) -> EntryWrite:
-    """The write that updates a stored record."""
-    # For the store, setting RECORDED creates a new record, which never replaces another one.
-    state = State.UNSPECIFIED if record.state is State.RECORDED else record.state
-    return _write(record, state, Visibility.UNSPECIFIED)
-
-
-def new_record_write(record: CommandRecord) -> EntryWrite:
-    """The write that makes a new record durable."""
-    return _write(record, record.state, Visibility.VISIBLE)
 
 
 def moved_calls(write: EntryWrite, renamed: Mapping[str, str]) -> EntryWrite:

@@ -195,7 +195,7 @@ class WriteBuffer:
         return None
 
     def _creation(self, record: CommandRecord) -> EntryWrite:
-        return replace(new_record_write(record), turn=self._turn, loop=self._loop, expected_revision=0)
+        return new_record_write(record, self._turn, self._loop, expected_revision=0)
 
     def move(self, record: CommandRecord, *writes: EntryWrite) -> None:
         """Buffer the new state of an unsettled record, and what is written with it."""

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.asyncio
 TOOL = settings_pb2.ClientTool(
     name="open_file",
     description="Opens a file in the editor.",
-    parameters=json.dumps({"type": "object", "properties": {"path": {"type": "string"}}}),
+    parameters=json.dumps({"type": "object", "properties": {"file": {"type": "string"}}}),
 )
-ASKED = '<open_file path="a.txt"/>'
+ASKED = '<open_file file="a.txt"/>'
 CALL = "log://turn_1/open_file/a.txt"
 
 
@@ -51,7 +51,7 @@ async def test_a_call_waits_for_its_client_whatever_restarts_and_its_result_is_r
     await waiting(services, yolo=True)
     assert await listed(services.client, services.project) == []
     [proposal] = services.view().proposals.values()
-    assert json.loads(proposal.client_tool.arguments_json) == {"path": "a.txt"}
+    assert json.loads(proposal.client_tool.arguments_json) == {"file": "a.txt"}
     await services.restart("executor")
     await services.restart("store")
     assert await state_of(services) == {"waiting_ide"}

@@ -59,7 +59,7 @@ class Left:
         command = Command(tool, attributes or {}, body)
         path = f"log://turn_1/{tool}/{target or ordinal + 1}"
         record = CommandRecord(
-            path, tool, target_of(command), command, ordinal, state=state, attributes=said or {}, **more
+            path, tool, target_of(command, {}), command, ordinal, state=state, attributes=said or {}, **more
         )
         await self.run.write(write_to_pb(replace(new_record_write(record), turn=1, loop=1)))
         return path

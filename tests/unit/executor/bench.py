@@ -131,7 +131,7 @@ class Bench:
             loop=1,
             mode=self.mode,
             yolo=self.yolo,
-            record_path=record_path(TURN, sent.name, target_of(sent), 0, ()),
+            record_path=record_path(TURN, sent.name, target_of(sent, {}), 0, ()),
             entries=self.entries,
             workspace=DiskWorkspace(self.root, 100_000, self.constraints),
             shell=LocalShell(self.root, ShellLimits(term_grace_s=0.2, close_grace_s=0.2)),

@@ -62,7 +62,7 @@ def renaming(word):
 async def recorded(registry: Registry, *commands: Command, mode: Mode = Mode.ACT):
     """The records of commands, as RECORD makes them."""
     tools = TOOL_ORDER if mode is Mode.ACT else tuple(name for name in TOOL_ORDER if name != "sh")
-    return await new_records(RecordingGate(Hooks(registry, 0.2), TOOLS, AT, mode, tools), ParsedReply(commands))
+    return await new_records(RecordingGate(Hooks(registry, 0.2), TOOLS, AT, mode, tools, {}), ParsedReply(commands))
 
 
 # ---- Filters

@@ -1,10 +1,13 @@
 """What is refused before dispatch. Rows RU129, RU130, RU159, RU160; decision C2."""
 
+from types import MappingProxyType
+
 import pytest
 
 from cases import load_cases
 from turnwright_core.runs import LoopSettings, Mode
-from turnwright_executor.domain.policy import refusal
+from turnwright_executor.domain.addresses import TurnAddress
+from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import target_attribute, target_of
 from turnwright_executor.domain.toolset import TOOL_ORDER, resolve_tools
 
@@ -12,6 +15,13 @@ from .commands import built, command
 
 ASK = resolve_tools(LoopSettings(Mode.ASK))
 MODES = load_cases("rummy/mode_policy.jsonl")
+
+
+def refusal(sent, mode, tools, targets=MappingProxyType({})) -> Recording | None:
+    """The first rule that refuses a command; None: none does."""
+    context = RecordingContext(TurnAddress(), mode, tools, 0, targets=targets)
+    checked = (rule(Recording(sent), context) for _, rule in GATE)
+    return next((one for one in checked if one.is_refused), None)
 
 
 def outcome(text: str, mode: Mode = Mode.ACT, tools=TOOL_ORDER) -> str:
@@ -99,17 +109,25 @@ def test_tools_without_a_target_need_none():
     assert outcome("<think/>") == outcome("<update/>") == ""
 
 
+@pytest.mark.parametrize(("target", "given", "expected"), [
+    ("", {"city": "Ulm"}, ""), ("city", {"city": "Ulm"}, ""), ("city", {"path": "a"}, "invalid:400"),
+])  # fmt: skip
+def test_a_tool_of_a_plugin_or_client_has_the_target_that_it_says(target, given, expected):
+    found = refusal(built("weather", given), Mode.ACT, (*TOOL_ORDER, "weather"), {"weather": target})
+    assert (found.outcome if found else "") == expected
+
+
 def test_an_unknown_tool_is_not_found():
     for name in ("known", "unknown"):
         assert refusal(built(name, {"path": "a"}), Mode.ACT, TOOL_ORDER).outcome == "not_found:404"
     assert refusal(built("frobnicate", {"path": "a"}), Mode.ACT, TOOL_ORDER).outcome == "not_found:404"
 
 
-@pytest.mark.parametrize("tool", [name for name in TOOL_ORDER if target_attribute(name)])
+@pytest.mark.parametrize("tool", [name for name in TOOL_ORDER if target_attribute(name, {})])
 def test_a_command_without_its_target_is_recorded_with_an_empty_one_and_refused(tool):
     # RU129
     bare = built(tool, {})
-    assert target_of(bare) == ""
+    assert target_of(bare, {}) == ""
     assert refusal(bare, Mode.ACT, TOOL_ORDER).outcome == "invalid:400"
     assert f"<{tool}> needs " in refusal(bare, Mode.ACT, TOOL_ORDER).body
 
@@ -118,5 +136,5 @@ def test_a_command_without_its_target_is_recorded_with_an_empty_one_and_refused(
 def test_a_command_has_one_target_at_most(tool):
     # RU129
     given = {"path": "a path", "command": "a command", "question": "a question"}
-    assert target_of(built(tool, given)) in {*given.values(), ""}
-    assert target_attribute(tool) in {*given, ""}
+    assert target_of(built(tool, given), {}) in {*given.values(), ""}
+    assert target_attribute(tool, {}) in {*given, ""}

@@ -41,7 +41,7 @@ from .commands import command
     ],
 )
 def test_a_record_is_named_by_turn_tool_and_target(text, target, path):
-    assert target_of(command(text)) == target
+    assert target_of(command(text), {}) == target
     assert record_path(3, command(text).name, target, 4, ()) == path
 
 

@@ -57,7 +57,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         Command("get", {"path": "a.txt"}),
         Command("update", {"status": "102"}, "On."),
     )
-    records = await new_records(RecordingGate(hooks, tools, at, Mode.ACT, TOOL_ORDER), ParsedReply(commands))
+    records = await new_records(RecordingGate(hooks, tools, at, Mode.ACT, TOOL_ORDER, {}), ParsedReply(commands))
     await bench.entries.write([new_record_write(record) for record in records])
     state = TurnState(is_call=True, is_recorded=True, records={record.path: record for record in records})
     written = bench.entries
