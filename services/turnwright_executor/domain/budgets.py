@@ -52,21 +52,14 @@ def exhaustion_in(reason: str) -> Exhaustion | None:
     return Exhaustion(BudgetKind(name), detail.startswith("the run "), detail)
 
 
-class CallEstimate(Struct, frozen=True):
-    """Estimated tokens and cost in US dollars of the next model call."""
-
-    tokens: int = 0
-    cost_usd: float = 0.0
-
-
 def price_of(tokens: int, spent: Spend) -> float:
     """Estimated cost of this many tokens in US dollars, from what the run has paid so far; 0 if unknown."""
     return tokens * spent.cost_usd / spent.tokens if spent.tokens else 0.0
 
 
-def before_turn(budget: Budget | None, spent: Spend, *, of_run: bool) -> Exhaustion | None:
+def before_turn(budget: Budget, spent: Spend, *, of_run: bool) -> Exhaustion | None:
     """Check whether another turn may begin; None: it may."""
-    return next(_reached(budget, spent, of_run), None) if budget else None
+    return next(_reached(budget, spent, of_run), None)
 
 
 def _reached(budget: Budget, spent: Spend, of_run: bool) -> Iterator[Exhaustion]:
@@ -89,17 +82,15 @@ def over_time(budget: Budget, *, of_run: bool) -> Exhaustion:
     return Exhaustion(BudgetKind.WALL, of_run, detail)
 
 
-def before_call(budget: Budget | None, spent: Spend, need: CallEstimate, *, of_run: bool) -> Exhaustion | None:
-    """Check whether the estimated call fits what is left; None: it does."""
-    if budget is None:
-        return None
+def before_call(budget: Budget, spent: Spend, tokens: int, cost_usd: float, *, of_run: bool) -> Exhaustion | None:
+    """Check whether a call with this estimate fits what is left; None: it does."""
     who = f"{_who(of_run=of_run)} has spent"
-    if budget.tokens_max and spent.tokens + need.tokens > budget.tokens_max:
-        detail = f"{who} {spent.tokens} of {budget.tokens_max} tokens, and the next call may take {need.tokens}"
+    if budget.tokens_max and spent.tokens + tokens > budget.tokens_max:
+        detail = f"{who} {spent.tokens} of {budget.tokens_max} tokens, and the next call may take {tokens}"
         return Exhaustion(BudgetKind.TOKENS, of_run, detail)
-    if budget.cost_usd_max and spent.cost_usd + need.cost_usd > budget.cost_usd_max:
+    if budget.cost_usd_max and spent.cost_usd + cost_usd > budget.cost_usd_max:
         paid = f"${spent.cost_usd:.4f} of ${budget.cost_usd_max:g}"
-        return Exhaustion(BudgetKind.COST, of_run, f"{who} {paid}, and the next call may cost ${need.cost_usd:.4f}")
+        return Exhaustion(BudgetKind.COST, of_run, f"{who} {paid}, and the next call may cost ${cost_usd:.4f}")
     return None
 
 

@@ -150,12 +150,6 @@ class LoopScope:
         is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT
         self.view_changes = ViewChanges(ReturnView.MESSAGES if is_transcript else ReturnView.PACKET)
 
-    @property
-    def limits_cost(self) -> bool:
-        """Whether the loop or its run has a limit on cost."""
-        budgets = (self.loop.settings.budget, self.claim.run.settings.budget)
-        return any(budget is not None and budget.cost_usd_max > 0 for budget in budgets)
-
     def recorded(self, state: TurnState, records: Mapping[str, CommandRecord], unwritten: Sequence[EntryWrite]) -> None:
         """The reply of the open turn is recorded, with these records; `unwritten` is left to the write buffer."""
         services, loop, place = self.services, self.loop, self.placement

@@ -165,7 +165,7 @@ class ModelSteps:
                 partial(scope.unsaved.begin_reply, turn.number),
                 self._again,
                 images,
-                limits_cost=scope.limits_cost,
+                limits_cost=scope.spend_meter.limits_cost,
             )
         except TurnwrightError as error:
             if error.reason is not Reason.CONTEXT_EXCEEDED or not await self._shortened(state, error):

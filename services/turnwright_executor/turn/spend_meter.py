@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
-from turnwright_core.runs import Loop, Run, Spend, TurnResult
+from turnwright_core.runs import Budget, Loop, Run, Spend, TurnResult
 from turnwright_core.text import count_tokens
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
-    CallEstimate,
     Exhaustion,
     after_turn,
     before_call,
@@ -38,6 +38,14 @@ class BudgetError(Exception):
         self.exhaustion = exhaustion
 
 
+class _Account(Struct):
+    """What a run or a loop has spent of its budget. Mutable: grows with each turn."""
+
+    budget: Budget
+    of_run: bool
+    spent: Spend = Spend()
+
+
 class SpendMeter:
     """Spend and limits of one loop, while one executor works on it."""
 
@@ -47,8 +55,9 @@ class SpendMeter:
         self._address = address
         self._loop = loop
         self._clock_s = clock_s
-        self._of_run, self._of_loop = run.settings.budget, loop.settings.budget
-        self._run_spent, self._loop_spent = Spend(), Spend()
+        self._run = _Account(run.settings.budget or Budget(), of_run=True)
+        accounts = (self._run, _Account(loop.settings.budget or Budget(), of_run=False))
+        self._limited = [one for one in accounts if one.budget != Budget()]
         self._turn_began_s = clock_s()
         self._call_tokens = 0
         self._lost_tokens = 0
@@ -59,24 +68,27 @@ class SpendMeter:
 
         Raises TurnwrightError.
         """
-        if self._of_run or self._of_loop:
-            self._run_spent, self._loop_spent = await self._ledger.spend(self._address, self._loop.sequence)
-        return min(self._times_left(), key=lambda each: each[0], default=None)
+        if self._limited:
+            self._run.spent, of_loop = await self._ledger.spend(self._address, self._loop.sequence)
+            for one in self._limited:
+                one.spent = self._run.spent if one.of_run else of_loop
+        times_left = (
+            (max(0.0, one.budget.wall_s_max - one.spent.wall_s), over_time(one.budget, of_run=one.of_run))
+            for one in self._limited
+            if one.budget.wall_s_max
+        )
+        return min(times_left, key=lambda each: each[0], default=None)
 
-    def _times_left(self) -> list[tuple[float, Exhaustion]]:
-        pairs = ((self._of_run, self._run_spent, True), (self._of_loop, self._loop_spent, False))
-        return [
-            (max(0.0, budget.wall_s_max - spent.wall_s), over_time(budget, of_run=of_run))
-            for budget, spent, of_run in pairs
-            if budget and budget.wall_s_max
-        ]
+    @property
+    def limits_cost(self) -> bool:
+        """Whether the loop or its run has a limit on cost."""
+        return any(one.budget.cost_usd_max > 0 for one in self._limited)
 
     def begin_turn(self) -> None:
         """Another turn is about to begin. Raises BudgetError."""
-        _refuse(before_turn(self._of_run, self._run_spent, of_run=True))
-        _refuse(before_turn(self._of_loop, self._loop_spent, of_run=False))
-        self._run_spent = replace(self._run_spent, turns=self._run_spent.turns + 1)
-        self._loop_spent = replace(self._loop_spent, turns=self._loop_spent.turns + 1)
+        for one in self._limited:
+            _refuse(before_turn(one.budget, one.spent, of_run=one.of_run))
+            one.spent = replace(one.spent, turns=one.spent.turns + 1)
         self._open(0)
 
     def resume_turn(self, known: TurnResult) -> None:
@@ -111,13 +123,13 @@ class SpendMeter:
             self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + tokens)
 
     def _lose(self, tokens: int) -> None:
-        self._lost_tokens, self._lost_cost_usd = tokens, price_of(tokens, self._run_spent)
+        self._lost_tokens, self._lost_cost_usd = tokens, price_of(tokens, self._run.spent)
 
     def _afford_call(self) -> None:
-        tokens = self._call_tokens
-        need = CallEstimate(tokens + self._lost_tokens, price_of(tokens, self._run_spent) + self._lost_cost_usd)
-        _refuse(before_call(self._of_run, self._run_spent, need, of_run=True))
-        _refuse(before_call(self._of_loop, self._loop_spent, need, of_run=False))
+        for one in self._limited:
+            tokens = self._call_tokens + self._lost_tokens
+            cost_usd = price_of(self._call_tokens, self._run.spent) + self._lost_cost_usd
+            _refuse(before_call(one.budget, one.spent, tokens, cost_usd, of_run=one.of_run))
 
     def with_spend(self, result: TurnResult) -> TurnResult:
         """The result of the open turn, including its working time and its lost calls."""
@@ -130,15 +142,18 @@ class SpendMeter:
 
     def exhausted_by(self, result: TurnResult) -> str:
         """Why no turn may follow the open one if it ends like this; empty if one may. For the verdict."""
-        charged = self.with_spend(result)
-        exhaustion = before_turn(self._of_run, after_turn(self._run_spent, charged), of_run=True)
-        exhaustion = exhaustion or before_turn(self._of_loop, after_turn(self._loop_spent, charged), of_run=False)
-        return exhaustion.reason if exhaustion else ""
+        for one in self._limited:
+            spent = after_turn(one.spent, self.with_spend(result))
+            if exhaustion := before_turn(one.budget, spent, of_run=one.of_run):
+                return exhaustion.reason
+        return ""
 
     def end_turn(self, result: TurnResult) -> None:
         """The open turn has ended with this result."""
-        self._run_spent = after_turn(self._run_spent, result)
-        self._loop_spent = after_turn(self._loop_spent, result)
+        self._run.spent = after_turn(self._run.spent, result)
+        for one in self._limited:
+            if one is not self._run:
+                one.spent = after_turn(one.spent, result)
 
 
 def _refuse(exhaustion: Exhaustion | None) -> None:

@@ -9,7 +9,6 @@ from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSetti
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     BudgetKind,
-    CallEstimate,
     Exhaustion,
     after_turn,
     before_call,
@@ -26,7 +25,6 @@ SPENT = Spend(turns=3, tokens=900, cost_usd=0.5, wall_s=60.0)
 @pytest.mark.parametrize(
     ("budget", "kind"),
     [
-        (None, None),
         (Budget(), None),
         (Budget(turns_max=4, tokens_max=901, cost_usd_max=0.51, wall_s_max=60.5), None),
         (Budget(turns_max=3), BudgetKind.TURNS),
@@ -55,15 +53,15 @@ def test_a_limit_in_money_cannot_be_kept_where_no_price_is_reported():
 @pytest.mark.parametrize(
     ("need", "kind"),
     [
-        (CallEstimate(100, 0.1), None),
-        (CallEstimate(101, 0.1), BudgetKind.TOKENS),
-        (CallEstimate(100, 0.11), BudgetKind.COST),
+        ((100, 0.1), None),
+        ((101, 0.1), BudgetKind.TOKENS),
+        ((100, 0.11), BudgetKind.COST),
     ],
 )
 def test_a_call_is_made_when_what_it_may_take_fits_what_is_left(need, kind):
-    found = before_call(Budget(tokens_max=1000, cost_usd_max=0.6), SPENT, need, of_run=True)
+    found = before_call(Budget(tokens_max=1000, cost_usd_max=0.6), SPENT, *need, of_run=True)
     assert (found and found.kind) == kind
-    assert before_call(None, SPENT, CallEstimate(10**9, 10**9), of_run=True) is None
+    assert before_call(Budget(), SPENT, 10**9, 10**9, of_run=True) is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +69,7 @@ def test_a_call_is_made_when_what_it_may_take_fits_what_is_left(need, kind):
     [
         before_turn(Budget(turns_max=3), SPENT, of_run=True),
         before_turn(Budget(tokens_max=3), SPENT, of_run=False),
-        before_call(Budget(cost_usd_max=0.5), SPENT, CallEstimate(1, 0.1), of_run=True),
+        before_call(Budget(cost_usd_max=0.5), SPENT, 1, 0.1, of_run=True),
         over_time(Budget(wall_s_max=1.5), of_run=False),
     ],
 )
