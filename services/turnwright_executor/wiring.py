@@ -27,7 +27,7 @@ from turnwright_core.kit.settings import SettingsError
 from turnwright_core.kit.telemetry import count, observe
 from turnwright_core.kit.telemetry_names import LEASES, LEASES_LOST, LOOPS, SANDBOX
 from turnwright_core.wire.owner_calls import OWNER_CALLS
-from turnwright_executor.clients.tool_calls import ToolCalls, ToolHost
+from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
@@ -63,7 +63,7 @@ from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import build_tools, texts_of, with_plugin_tools
 from turnwright_executor.tools.undo import Undo
 from turnwright_executor.turn.generation import Generation
-from turnwright_executor.turn.loop_scope import Services
+from turnwright_executor.turn.loop_scope import Placement, Services
 from turnwright_executor.turn.recording import reply_reader
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hubs import Hubs
@@ -184,7 +184,7 @@ class _Wired:
         explained = PacketExplanations(store, self._assembler, services, projects.root, places.current_files)
         self._watches = OpenWatches()
 
-        async def tool_host(project: str) -> ToolHost:
+        async def tool_host(project: str) -> Placement:
             return await places.tool_host(project, await projects.root(project))
 
         limit, opened = settings.tool_calls_max, settings.opened_tools

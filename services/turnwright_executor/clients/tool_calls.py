@@ -41,11 +41,11 @@ from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Done, Tool
-from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.hook_events import HookEvents
+from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.recording import RecordingGate, new_record
 from turnwright_executor.turn.records import beat_write, new_record_write, record_write, settled
@@ -76,13 +76,6 @@ RECORDS_MAX: Final = 64
 GONE: Final = Done("Not completed: its caller disconnected.", State.CANCELLED, "aborted:499")
 
 
-class ToolHost(Struct, frozen=True):
-    """The placement of a client's commands on this host."""
-
-    workspace: Workspace
-    shell: Shell
-
-
 class ClientCommand(Struct, frozen=True):
     """A command of a client for a run."""
 
@@ -111,7 +104,7 @@ class ToolCalls:
         self,
         ledger: Ledger,
         tools: Mapping[str, Tool],
-        tool_host: Callable[[str], Awaitable[ToolHost]],
+        tool_host: Callable[[str], Awaitable[Placement]],
         hooks: Hooks,
         hubs: Hubs,
         calls_max: int,
@@ -244,7 +237,7 @@ class ToolCalls:
                 for stored in await self._ledger.get_entries(call.address, [record.path]):
                     await buffer.write_now(record_write(_released(record_from_entry(stored))))
 
-    def _scope(self, host: ToolHost, hub: RunHub, run: Run, events: HookEvents, buffer: WriteBuffer) -> DispatchScope:
+    def _scope(self, host: Placement, hub: RunHub, run: Run, events: HookEvents, buffer: WriteBuffer) -> DispatchScope:
         return DispatchScope(
             context=tool_context(_loop_of(run), run.turn, buffer, host.workspace, host.shell, hub),
             publisher=hub,

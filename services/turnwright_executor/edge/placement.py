@@ -18,7 +18,6 @@ from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import Loop
-from turnwright_executor.clients.tool_calls import ToolHost
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.environment import allowed_environment
@@ -81,10 +80,10 @@ class Placements:
             files=None if loop.settings.no_repo else await self._sync(address, claim, constraints),
         )
 
-    async def tool_host(self, project: str, root: str) -> ToolHost:
+    async def tool_host(self, project: str, root: str) -> Placement:
         """The placement for clients' commands. Raises WORKSPACE_UNAVAILABLE."""
         _, workspace, shell = await self._on_this_host(project, root)
-        return ToolHost(workspace, shell)
+        return Placement(workspace, shell)
 
     async def current_files(self, project: str, root: str) -> tuple[DiskWorkspace, FileSync]:
         """The files of a project for a run that has none yet; nothing is kept. Raises WORKSPACE_UNAVAILABLE."""

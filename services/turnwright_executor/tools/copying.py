@@ -12,26 +12,27 @@ from msgspec.structs import replace
 
 from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
-from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect
+from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, refusal
-from turnwright_executor.tools.files import carry_out, change_edit, conflict_result, file_proposal, removal_edit
-from turnwright_executor.tools.gates import check_size
-from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.listing import listed
+from turnwright_executor.tools.files import (
+    FileTool,
+    carry_out,
+    change_edit,
+    conflict_result,
+    file_proposal,
+    removal_edit,
+)
+from turnwright_executor.tools.listing import LISTED_MAX, listed
 from turnwright_executor.tools.parameters import SUMMARY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
     check_text,
     check_writable,
     find_item,
-    find_items,
-    get_item,
     is_file,
-    is_pattern,
     normalized,
-    not_found,
     removal_write,
 )
 from turnwright_grammar.reply import Command
@@ -44,7 +45,7 @@ class Pair(Struct, frozen=True):
     to: str
 
 
-class Copying:
+class Copying(FileTool):
     """The implementation of cp, and of mv with `moves`."""
 
     name = ""
@@ -55,17 +56,13 @@ class Copying:
         VISIBILITY,
         SUMMARY,
     )
-    effect_class = EffectClass.IDEMPOTENT
     moves = False
-
-    def __init__(self, limits: ToolLimits) -> None:
-        self._limits = limits
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Change the files, and the entries at the other end."""
         if isinstance(effect, FileEffect) and self.moves:
             return await self._moved(effect, command, context)
-        return await carry_out(effect, command, context)
+        return await super().perform(effect, command, context)
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         visibility_of(command)
@@ -75,13 +72,13 @@ class Copying:
         writes, edits = await self._changes(pairs, command, context)
         if edits:
             return file_proposal(edits, command)
-        return Done(listed(_lines(pairs), self._limits.listed_max), writes=tuple(writes))
+        return Done(listed(_lines(pairs), LISTED_MAX), writes=tuple(writes))
 
     async def _pairs(self, command: Command, context: Context) -> list[Pair]:
         path, to = (command.attributes.get(name, "").strip() for name in ("path", "to"))
         if not to:
             raise refusal("invalid:400", f'<{self.name}> needs a destination: <{self.name} path="..." to="..."/>.')
-        sources = await self._sources(path, context)
+        sources = await self._items(path, context)
         if len({source.is_file for source in sources}) > 1:
             raise refusal("invalid:400", f"{path} matches files and entries. Use one command for each.")
         pairs = [
@@ -94,14 +91,6 @@ class Copying:
         if len({pair.to for pair in pairs}) < len(pairs):
             raise refusal("invalid:400", f"Several sources would go to one path below {to}.")
         return pairs
-
-    async def _sources(self, path: str, context: Context) -> list[PathItem]:
-        if not is_pattern(path):
-            return [await get_item(path, context)]
-        found = await find_items(path, context, self._limits.matches_max)
-        if not found:
-            raise RefusedError(await not_found(path, context))
-        return found
 
     async def _changes(
         self, pairs: list[Pair], command: Command, context: Context
@@ -133,7 +122,7 @@ class Copying:
         check_writable(to, context)
         target = await find_item(to, context)
         text = check_text(source)
-        check_size(to, text, self._limits)
+        self._check_size(to, text)
         summary = summary_of(command) or (source.entry.attributes.get("summary") if source.entry else None)
         attributes = dict(target.entry.attributes) if target and target.entry else {}
         change = SetEntry(
@@ -164,17 +153,14 @@ class Copying:
         if is_file(path) or done.outcome:
             return done
         made = {edit.path for edit in effect.edits}
-        sources = await self._left(path, context)
+        try:
+            # The sources that still exist.
+            sources = await self._items(path, context)
+        except RefusedError:
+            sources = []
         gone = [source for source in sources if await normalized(destination(path, source.path, to), context) in made]
         writes = (*done.writes, *(removal_write(source.path) for source in gone))
         return replace(done, writes=writes)
-
-    async def _left(self, path: str, context: Context) -> list[PathItem]:
-        """The sources that still exist."""
-        if is_pattern(path):
-            return await find_items(path, context, self._limits.matches_max)
-        source = await find_item(path, context)
-        return [source] if source else []
 
 
 class Cp(Copying):

@@ -15,15 +15,20 @@ from msgspec.structs import replace
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATCH_BYTES_MAX, RECORD_BYTES_MAX
 from turnwright_core.patterns.patch import unified_patch
-from turnwright_core.text import cut_bytes
-from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect, WrittenFile
+from turnwright_core.text import count_tokens, cut_bytes, scheme_of
+from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect, WrittenFile
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, failed, refusal
+from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
 from turnwright_executor.tools.paths import (
     BATCH_PATHS_MAX,
     PathItem,
     file_attributes,
+    find_items,
+    get_item,
+    is_pattern,
+    not_found,
     read_file,
     removal_write,
 )
@@ -42,6 +47,37 @@ CONFLICT_CHARS_MAX: Final = 8000
 _CUT: Final = "... "
 _CUT_BYTES: Final = 128
 """Room for the line that says how much of a diff is not shown."""
+
+
+class FileTool:
+    """A tool that changes entries at once, and files after acceptance."""
+
+    effect_class = EffectClass.IDEMPOTENT
+
+    def __init__(self, limits: ToolLimits) -> None:
+        self._limits = limits
+
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
+        return await carry_out(effect, command, context)
+
+    async def _items(self, path: str, context: Context) -> list[PathItem]:
+        """What a path or a pattern names. Raises RefusedError if that is nothing."""
+        if not is_pattern(path):
+            return [await get_item(path, context)]
+        if found := await find_items(path, context, self._limits.matches_max):
+            return found
+        raise RefusedError(await not_found(path, context))
+
+    def _check_size(self, path: str, text: str) -> None:
+        """Raises RefusedError for a text that is too long for `known://`: one fact per entry (RU069, RU221, C17)."""
+        tokens, most = count_tokens(text, self._limits.token_divisor), self._limits.known_tokens_max
+        if scheme_of(path) == "known" and tokens > most:
+            raise refusal(
+                "too_large:413",
+                f"{path} would hold {tokens} tokens; an entry of known:// holds at most {most}. "
+                "Write one fact per entry, split the rest over several paths such as known://topic/part, and leave out "
+                "what <get> can bring back from its source.",
+            )
 
 
 def change_edit(item: PathItem | None, path: str, content: str, like: str = "") -> FileEdit:

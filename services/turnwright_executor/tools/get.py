@@ -22,7 +22,7 @@ from turnwright_executor.tools.attributes import integer_of, visibility_of
 from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.listing import LISTED_MAX, described, listed
 from turnwright_executor.tools.pages import checked_address, kept_page, page_item
 from turnwright_executor.tools.parameters import BODY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
@@ -122,7 +122,7 @@ class Get(ImmediateTool):
             shown = (_shown(EntryWrite(path, SetEntry(), Tier.PLUGIN), visibility) for path in plain)
             writes = (*await caught_up(readable, context), *shown)
         lines = [_line(item, self._limits.token_divisor) for item in items]
-        listing = listed(lines, self._limits.listed_max)
+        listing = listed(lines, LISTED_MAX)
         return Done(_with_texts(listing, readable) if context.is_transcript else listing, writes=writes)
 
     async def _matching(self, path: str, text: str, context: Context) -> list[PathItem]:

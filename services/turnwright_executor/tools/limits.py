@@ -14,8 +14,6 @@ class ToolLimits(Struct, frozen=True):
     """Characters per token, as the assembler counts them."""
     matches_max: int = 1000
     """Most entries that one pattern acts upon."""
-    listed_max: int = 200
-    """Most lines that the record of a command lists; a preview lists all matches."""
     command_timeout_s: float = 300.0
     """Longest run of a shell command, in seconds."""
     beat_s: float = 5.0

@@ -9,7 +9,7 @@ from typing import Final
 from turnwright_core.text import count_tokens
 
 LISTED_MAX: Final = 200
-"""Maximum number of files that the record of a change lists: it stays in the log."""
+"""Most lines that the record of a command lists: it stays in the log. A preview lists all matches."""
 
 
 def line_count(text: str) -> int:

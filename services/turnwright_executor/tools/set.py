@@ -9,13 +9,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
-from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
 from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
-from turnwright_executor.tools.files import carry_out, change_edit, file_proposal
-from turnwright_executor.tools.gates import check_size
-from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.listing import described, listed
+from turnwright_executor.tools.files import FileTool, change_edit, file_proposal
+from turnwright_executor.tools.listing import LISTED_MAX, described, listed
 from turnwright_executor.tools.parameters import BODY, SUMMARY, VISIBILITY, ToolParameter
 from turnwright_executor.tools.paths import (
     PathItem,
@@ -23,8 +20,6 @@ from turnwright_executor.tools.paths import (
     check_text,
     check_writable,
     find_item,
-    find_items,
-    get_item,
     is_file,
     is_pattern,
     literal_match,
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
     from turnwright_grammar.edits.apply import EditResult
 
 
-class Set:
+class Set(FileTool):
     """With a body edits one path; without one sets visibility and summary of all matches."""
 
     name = "set"
@@ -46,10 +41,6 @@ class Set:
         VISIBILITY,
         SUMMARY,
     )
-    effect_class = EffectClass.IDEMPOTENT
-
-    def __init__(self, limits: ToolLimits) -> None:
-        self._limits = limits
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         """Settle the command, or propose the change of a file."""
@@ -59,20 +50,12 @@ class Set:
             return await self._show(path, command, context)
         return await self._edit(path, command, context)
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
-        return await carry_out(effect, command, context)
-
     async def _show(self, path: str, command: Command, context: Context) -> Done:
         """Visibility and summary, bodies untouched."""
-        if is_pattern(path):
-            items = await find_items(path, context, self._limits.matches_max)
-        else:
-            items = [await get_item(path, context)]
-        if not items:
-            raise refusal("not_found:404", f"Nothing matches {path}.")
+        items = await self._items(path, context)
         shown = [_shown(item, command, context) for item in items]
         writes = (*await caught_up(items, context), *shown)
-        return Done(listed([item.path for item in items], self._limits.listed_max), writes=writes)
+        return Done(listed([item.path for item in items], LISTED_MAX), writes=writes)
 
     async def _edit(self, path: str, command: Command, context: Context) -> Done | Proposed:
         # A bracket is common in the name of a new file; a star or a regex is a pattern.
@@ -99,7 +82,7 @@ class Set:
         return Done(f"{item.path} already reads like this; nothing was changed.", writes=writes)
 
     def _written(self, item: PathItem | None, path: str, result: EditResult, command: Command) -> Done:
-        check_size(path, result.text, self._limits)
+        self._check_size(path, result.text)
         change = SetEntry(
             result.text,
             with_summary(command, item.entry if item else None),

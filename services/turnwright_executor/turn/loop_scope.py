@@ -82,11 +82,11 @@ def with_tools_of(services: Services, settings: LoopSettings) -> tuple[Services,
 
 
 class Placement(Struct, frozen=True):
-    """Where a loop works on this host. `files` is None without the project's files."""
+    """Where a loop, or a client's command, works on this host. `files` is None without the project's files."""
 
     workspace: Workspace
     shell: Shell
-    files: FileSync | None
+    files: FileSync | None = None
 
 
 class LeaseHandle(Struct, frozen=True):

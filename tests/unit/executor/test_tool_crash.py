@@ -5,7 +5,7 @@ import pytest
 from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
-from turnwright_executor.clients.tool_calls import CallSteps, ClientCommand, ToolCalls, ToolHost
+from turnwright_executor.clients.tool_calls import CallSteps, ClientCommand, ToolCalls
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.effects import EffectClass
@@ -16,6 +16,7 @@ from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
+from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.machine import Action, TurnState
 from turnwright_executor.turn.recording import ParsedReply, RecordingGate, new_records
 from turnwright_executor.turn.records import new_record_write
@@ -91,8 +92,8 @@ async def test_a_crash_of_a_tool_that_a_client_calls_fails_its_command_with_an_e
     address, ledger = bench.entries.address, bench.entries.ledger
     context = bench.context(Command("think"))
 
-    async def found(_project) -> ToolHost:
-        return ToolHost(context.workspace, context.shell)
+    async def found(_project) -> Placement:
+        return Placement(context.workspace, context.shell)
 
     hubs = Hubs("o", ledger, ExecutorSettings())
     calls = ToolCalls(ledger, {**TOOLS, "think": Crashing()}, found, Hooks(new_registry()), hubs, 8, "bench")
