@@ -10,8 +10,9 @@ from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft, empty
+from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft
 from turnwright_executor.turn.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
+from turnwright_executor.turn.unsaved import UnsavedState
 
 
 class Names(list):
@@ -117,8 +118,8 @@ def test_a_long_piece_that_comes_at_once_is_not_read_in_the_event_loop() -> None
 
 
 def test_a_call_that_is_made_again_is_read_from_its_beginning() -> None:
-    draft = reading_along("<sh>echo no</sh>" + "x" * 5_000, 100, is_cut=False)
-    empty(draft, 1)
+    unsaved = UnsavedState(1, reading_along("<sh>echo no</sh>" + "x" * 5_000, 100, is_cut=False))
+    draft = unsaved.begin_reply(1)
     draft.reader = reply_reader(9, TOOL_ORDER)
     draft.add(AppendContent("<get path='a.txt'/>"))
     assert [command.name for command in read_draft(draft, 9).commands] == ["get"]
