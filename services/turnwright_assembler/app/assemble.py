@@ -76,7 +76,7 @@ class Checked(Struct, frozen=True):
 class Fitted(NamedTuple):
     """A packet, with the events folded and the entries demoted for it."""
 
-    folded: Folded
+    folded: Folded | None
     prompt: Block | None
     climbed: LadderResult[ComposedPacket]
     ceiling: int
@@ -230,26 +230,36 @@ class Assembler:
 
     def budget(self, ask: AssembleCall) -> TokenBudget:
         whole = TokenBudget(self.ceiling(ask), ask.calibration)
+        if not ask.edits:
+            return whole
         return replace(whole, ceiling=max(0, whole.ceiling - whole.expected(self._edit_tokens(ask))))
 
     def _edit_tokens(self, ask: AssembleCall) -> int:
         """The most tokens that its edits can add."""
         return tokens_of(added_chars_max(ask.edits), self.rules.token_divisor)
 
-    def _folded(self, ask: AssembleCall, rows: RunRows) -> Folded:
-        return fold(rows.ordered(), rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)
+    def _folded(self, ask: AssembleCall, rows: RunRows) -> Folded | None:
+        return fold(rows.ordered, rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)
 
-    def _composed(self, ask: AssembleCall, rows: RunRows, folded: Folded, blocks: tuple[Block, ...]) -> ComposedPacket:
+    def _composed(
+        self, ask: AssembleCall, rows: RunRows, folded: Folded | None, blocks: tuple[Block, ...] | None = None
+    ) -> ComposedPacket:
+        """The packet of these blocks; None: of all that folding leaves."""
         ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
-        additions = rows.additions(folded.gone, folded.marker)
-        index = rows.index() if blocks is rows.ordered() else None
+        additions = rows.additions(folded.gone, folded.marker) if folded else rows.additions()
+        index = None
+        if blocks is None and folded:
+            blocks = folded.blocks
+        elif blocks is None:
+            index, blocks = rows.index(), rows.ordered() if additions.entries else ()
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index, rows.project)
 
     def _checked(self, ask: AssembleCall, rows: RunRows) -> Checked:
         folded, budget = self._folded(ask, rows), self.budget(ask)
-        packet = self._composed(ask, rows, folded, folded.blocks)
+        packet = self._composed(ask, rows, folded)
         prompt = packet.prompt.path if packet.prompt else None
-        step = turn_demotion(folded.blocks, ask.turn, prompt, budget, packet)
+        blocks = folded.blocks if folded else rows.ordered()
+        step = turn_demotion(blocks, ask.turn, prompt, budget, packet)
         effects = turn_effects(
             step, turn=ask.turn, loop=ask.loop, ceiling=budget.ceiling, taken=rows, schemes=rows.schemes
         )
@@ -258,10 +268,12 @@ class Assembler:
     def fit(self, ask: AssembleCall, rows: RunRows) -> Fitted:
         """The packet of these rows, with events folded and entries demoted as far as necessary."""
         folded, budget = self._folded(ask, rows), self.budget(ask)
-        composed = partial(self._composed, ask, rows, folded)
-        whole = composed(folded.blocks)
-        prompt = whole.prompt.path if whole.prompt else None
-        climbed = climb(whole, folded.blocks, ask.turn, prompt, budget, composed)
+        whole = self._composed(ask, rows, folded)
+        climbed = LadderResult(whole, ())
+        if budget.excess(whole.tokens):
+            blocks = folded.blocks if folded else rows.ordered()
+            prompt = whole.prompt.path if whole.prompt else None
+            climbed = climb(whole, blocks, ask.turn, prompt, budget, partial(self._composed, ask, rows, folded))
         return Fitted(folded, whole.prompt, climbed, budget.ceiling)
 
     def _assembled(self, ask: AssembleCall, rows: RunRows) -> Assembled:
@@ -289,7 +301,7 @@ class Assembler:
             ceiling=self.ceiling(ask),
             chars=packet.chars + added,
             cursor=rows.cursor,
-            effects=(*folded.writes, *effects),
+            effects=(*folded.writes, *effects) if folded else effects,
             overflow=climbed.overflow,
             render_version=self.packet_plugins.render_version,
             plugins=self.packet_plugins.plugins,

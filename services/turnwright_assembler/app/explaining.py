@@ -178,7 +178,8 @@ class Explainer:
         folded, _, climbed, _ = self._assembler.fit(packet, rows)
         ceiling = self._assembler.ceiling(packet)
         demoted = frozenset(climbed.demoted)
-        blocks = tuple(summarized(block) if block.path in demoted else block for block in folded.blocks)
+        whole = folded.blocks if folded else rows.ordered()
+        blocks = tuple(summarized(block) if block.path in demoted else block for block in whole)
         touched = {block.path: block.turn for block in blocks}
         reports = sorted(read.reports, key=lambda report: (report.turn, STEPS[Rung.TURN] in report.stages))
         past = reductions(reports).items()
@@ -186,7 +187,7 @@ class Explainer:
         for step in climbed.steps:
             reduced |= {path: Reduction(STEPS[step.rung], packet.turn) for path in step.demoted if path in demoted}
         steps = [FittingStep(STEPS[step.rung], step.demoted, step.tokens, step.excess) for step in climbed.steps]
-        if folded.gone:
+        if folded and folded.gone:
             steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
         composed = climbed.packet
         pieces = packet_pieces(composed, blocks, self._assembler.packet_plugins, read.instructions, reduced)

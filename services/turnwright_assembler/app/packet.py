@@ -8,19 +8,18 @@ the token, and the same input gives the same bytes. Source: RU180, RU183, RU208;
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_assembler.domain.blocks import Block, Figures
-from turnwright_assembler.sections import BlockIndex, PacketDraft, indexed
+from turnwright_assembler.sections import BlockIndex, PacketDraft, Section, indexed
 from turnwright_assembler.sections.budget import budget_table
 from turnwright_assembler.sections.plugin_sections import (
     NO_ADDITIONS,
     PacketPlugins,
-    PluginPacketFilter,
     RunPacketPlugins,
 )
 from turnwright_core.delta_encoding import Copied, DeltaEncoder, common_run_length
@@ -76,10 +75,6 @@ class SentPacket:
         self.digest = ""
         self._messages: dict[tuple[str, int], _SentMessage] = {}
         """By role, and the number of earlier ones of that role."""
-
-    @property
-    def pieces(self) -> list[str]:
-        return list(chain.from_iterable(message.pieces for message in self._messages.values()))
 
     def replace(self, messages: PacketMessages, base_digest: str) -> MessagesDelta:
         """Send these messages: as a delta of those before if that is the named base, else whole."""
@@ -186,32 +181,31 @@ class _Steps:
     def __init__(self, draft: PacketDraft, packet_plugins: PacketPlugins) -> None:
         self._steps = packet_plugins.steps
         self.plugins = packet_plugins.plugins
-        self._has_filters = PluginPacketFilter in set(map(type, self._steps))
+        self._sections = [step for step in self._steps if isinstance(step, Section)]
+        self._has_filters = len(self._sections) < len(self._steps)
+        live = draft.live
+        self._live = [section for section in self._sections if section.tag in live]
         self._fixed = [
-            None if isinstance(step, PluginPacketFilter) or step.is_live(draft) else step.render(draft)
-            for step in self._steps
+            () if self._has_filters or section.tag in live else section.render(draft) for section in self._sections
         ]
-        self._fixed_chars = sum([sum(map(len, pieces)) for pieces in self._fixed if pieces])
+        self._fixed_chars = sum([sum(map(len, pieces)) for pieces in self._fixed if pieces]) - len("\n")
 
     def pieces(self, draft: PacketDraft) -> list[str]:
         """The pieces of all sections, those with figures as this draft has them. No newline is at the end."""
         pieces: list[str] = []
-        for step, rendered in zip(self._steps, self._fixed, strict=True):
-            if isinstance(step, PluginPacketFilter):
-                pieces = step.changed(pieces, draft)
-            else:
-                pieces += step.render(draft) if rendered is None else rendered
+        if self._has_filters:
+            for step in self._steps:
+                pieces = [*pieces, *step.render(draft)] if isinstance(step, Section) else step.changed(pieces, draft)
+        else:
+            for section, fixed in zip(self._sections, self._fixed, strict=True):
+                pieces += fixed or section.render(draft)
         pieces[-1] = pieces[-1].removesuffix("\n")
         return pieces
 
     def chars(self, draft: PacketDraft) -> int:
         if self._has_filters:
             return sum(map(len, self.pieces(draft)))
-        chars = self._fixed_chars - len("\n")
-        for step, rendered in zip(self._steps, self._fixed, strict=True):
-            if rendered is None and not isinstance(step, PluginPacketFilter):
-                chars += sum(map(len, step.render(draft)))
-        return chars
+        return self._fixed_chars + sum([len(piece) for section in self._live for piece in section.render(draft)])
 
 
 def _settled(draft: PacketDraft, steps: _Steps, divisor: int) -> PacketDraft:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from itertools import compress
+from collections.abc import Container, Iterable
 from sys import getsizeof
 from typing import Any, Final
 
-from turnwright_assembler.app.packet import MessagesDelta, PacketMessages, SentPacket
+from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
-from turnwright_assembler.sections.block_index import ByPlace
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
 from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import system_text, tools_text
@@ -22,9 +20,6 @@ from turnwright_core.schemes import BUILT_IN
 
 _ROW_BYTES: Final = 800
 """Memory of a row besides its two texts, in bytes: objects, path, table slots, place and digest in the last packet."""
-
-_SMALL_CHARS: Final = 4096
-"""Pieces shorter than this are not compared with rows: a packet has few of them besides its rows."""
 
 
 class OtherRulesError(Exception):
@@ -55,17 +50,12 @@ class RunRows:
         self._latest: dict[str, int] = {}
         """The version of each plan; no packet shows deltas of others."""
         self._plan_costs: tuple[PlanCost, ...] = ()
-        self._large: set[int] = set()
-        """Long texts of rows, for identifying pieces."""
-        self._sorted: ByPlace[Block] = ByPlace()
         self._ordered: tuple[Block, ...] | None = None
         self._index: BlockIndex | None = None
         """The blocks that packets show."""
         self._sent = SentPacket()
-        self._sent_bytes = 0
-        """Memory of the last packet besides texts of the rows."""
-        self._fresh: dict[str, Block] = {}
-        """Rows that came since the last packet."""
+        self._fresh: dict[str, str] = {}
+        """Texts that show the body of an entry, with its path, of rows that came since the last packet."""
         self._fresh_sent = False
 
     def apply(self, part: ViewPart) -> None:
@@ -81,7 +71,8 @@ class RunRows:
             self._fresh, self._fresh_sent = {}, False
         for entry in part.entries:
             self._replace(entry.path, self._rendered(entry))
-            self._keep_entry(entry.path, entry)
+            if self._packet_plugins.schemes:
+                self._keep_entry(entry.path, entry)
         for path in part.removed:
             if path == PROJECT_PATH:
                 self._set_project("")
@@ -93,9 +84,7 @@ class RunRows:
     def ordered(self) -> tuple[Block, ...]:
         """The blocks in the order in which the run first saw them."""
         if self._ordered is None:
-            has_stale = len(self.fixed()) < len(self._fixed)
-            blocks = self._sorted.items
-            self._ordered = tuple([one for one in blocks if not self._is_stale(one)] if has_stale else blocks)
+            self._ordered = tuple(sorted(self._shown(self._blocks.values()), key=_place))
         return self._ordered
 
     def index(self) -> BlockIndex:
@@ -107,8 +96,7 @@ class RunRows:
     def fixed(self) -> tuple[Block, ...]:
         """The blocks that are plans, deltas and events."""
         if self._fixed_ordered is None:
-            shown = (block for block in self._fixed.values() if not self._is_stale(block))
-            self._fixed_ordered = tuple(sorted(shown, key=lambda block: (block.position, block.path)))
+            self._fixed_ordered = tuple(sorted(self._shown(self._fixed.values()), key=_place))
             self._plan_costs = plan_costs(self._fixed_ordered)
         return self._fixed_ordered
 
@@ -119,20 +107,12 @@ class RunRows:
 
     def as_delta(self, messages: PacketMessages, base_digest: str) -> tuple[MessagesDelta, str]:
         """A packet, delta-encoded against the last one if that is the named base, else whole; and its digest."""
-        delta = self._sent.replace(messages, base_digest)
-        # Nearly all pieces are texts of rows and kept as references; the others count.
-        pieces = self._sent.pieces
-        large = compress(pieces, map(_SMALL_CHARS.__lt__, map(len, pieces)))
-        own = (self.system, self.tools, self.project)
-        sent_bytes = sum([getsizeof(piece) for piece in large if id(piece) not in self._large and piece not in own])
-        self.size_bytes += sent_bytes - self._sent_bytes
-        self._sent_bytes = sent_bytes
-        return delta, self._sent.digest
+        return self._sent.replace(messages, base_digest), self._sent.digest
 
     def shows(self) -> dict[str, str]:
-        """The new texts in the last packet that show the body of an entry, each with its path."""
+        """New texts that show the body of an entry, each with its path; the last packet may have them."""
         self._fresh_sent = True
-        return {text: path for path, block in self._fresh.items() for text in block.showing}
+        return self._fresh
 
     def __contains__(self, path: object) -> bool:
         return path in self._blocks
@@ -173,38 +153,38 @@ class RunRows:
 
     def _replace(self, path: str, block: Block | None) -> None:
         before = self._blocks.pop(path, None)
+        if before is None and block is None:
+            return
+        self._ordered = None
         if before:
             self.size_bytes -= _weight(before)
-            self._large -= _large_of(before)
-            self._sorted.remove(before)
-        self._fresh.pop(path, None)
-        if self._fixed.pop(path, None):
-            self._fixed_ordered = None
         if block:
-            if block.plan or block.event:
-                self._fixed[path], self._fixed_ordered = block, None
-            self._blocks[path] = self._fresh[path] = block
+            self._blocks[path] = block
             self.size_bytes += _weight(block)
-            self._large |= _large_of(block)
-            self._sorted.add(block, block)
-        if before or block:
-            self._ordered = None
-            self._reindex(before, block)
+            self._fresh |= dict.fromkeys(block.showing, path)
+        if path in self._fixed or (block and block.is_fixed):
+            self._replace_fixed(path, before, block)
+        if self._index:
+            if before and not self._is_stale(before):
+                self._index.remove(before)
+            if block and not self._is_stale(block):
+                self._index.add(block)
 
-    def _reindex(self, before: Block | None, block: Block | None) -> None:
-        if before and before.plan and not before.plan.sequence:
-            del self._latest[before.plan.plan_id]
+    def _replace_fixed(self, path: str, before: Block | None, block: Block | None) -> None:
+        self._fixed.pop(path, None)
+        self._fixed_ordered = None
+        if block and block.is_fixed:
+            self._fixed[path] = block
+        for one in (before, block):
+            if one and one.plan and not one.plan.sequence:
+                # A plan takes its deltas along, and brings them back.
+                self._index = None
+                self._latest.pop(one.plan.plan_id, None)
         if block and block.plan and not block.plan.sequence:
             self._latest[block.plan.plan_id] = block.plan.version
-        if any(one and one.plan and not one.plan.sequence for one in (before, block)):
-            # A plan takes its deltas along, and brings them back.
-            self._index = None
-        if self._index is None:
-            return
-        if before and not self._is_stale(before):
-            self._index.remove(before)
-        if block and not self._is_stale(block):
-            self._index.add(block)
+
+    def _shown(self, blocks: Iterable[Block]) -> list[Block]:
+        return [block for block in blocks if not self._is_stale(block)]
 
     def _is_stale(self, block: Block) -> bool:
         """Whether it is a delta of an old version of its plan, or of a removed plan."""
@@ -212,10 +192,16 @@ class RunRows:
         return part is not None and part.sequence > 0 and self._latest.get(part.plan_id) != part.version
 
 
+def _place(block: Block) -> tuple[int, str]:
+    return block.position, block.path
+
+
 def _weight(block: Block) -> int:
-    prompt = getsizeof(block.prompt.whole) + getsizeof(block.prompt.condensed) if block.prompt else 0
-    return _ROW_BYTES + getsizeof(block.whole) + getsizeof(block.condensed) + prompt
-
-
-def _large_of(block: Block) -> set[int]:
-    return {id(text) for text in (block.whole, block.condensed) if len(text) > _SMALL_CHARS}
+    texts = [block.whole, block.condensed]
+    if block.prompt:
+        # Its section is made of both.
+        texts += 2 * [block.prompt.whole, block.prompt.condensed]
+    elif len(block.whole) > PIECE_CHARS_MAX:
+        # Sent in pieces, which are copies.
+        texts.append(block.whole)
+    return _ROW_BYTES + sum(map(getsizeof, texts))

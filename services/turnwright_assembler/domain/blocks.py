@@ -87,9 +87,24 @@ class Block(Struct, frozen=True):
         return self.visibility is Visibility.VISIBLE
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether it is a plan, a delta or an event."""
+        return self.scheme in FIXED_SCHEMES
+
+    @property
     def text(self) -> str:
         """The text of an entry that occurs once."""
         return self.whole or self.condensed
+
+    @property
+    def sections(self) -> tuple[tuple[str, str], ...]:
+        """The tags of the sections that show it, each with its text. The active prompt has a section of its own."""
+        if self.category == "data":
+            summary = ("summary", self.condensed)
+            return (summary, ("visible", self.whole)) if self.whole else (summary,)
+        if self.in_log or self.prompt:
+            return (("log", self.text),)
+        return (("plans" if self.plan else "unknowns", self.text),)
 
     @property
     def showing(self) -> tuple[str, ...]:
@@ -124,14 +139,18 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
     attributes = entry.attributes
     category = scheme.category
     tag, shown = _tag(entry, category, attributes, views.reserved), attributes_text(_shown(entry, attributes))
-    body = fenced(entry.path, views.visible(entry))
-    short = fenced(entry.path, views.summarized(entry, schemes))
-    freed = (_second_block_tokens if category == "data" else _difference_tokens)(tag, shown, body, short, divisor)
+    seen, left = views.bodies(entry, schemes)
+    short = fenced(entry.path, left)
+    body = short if seen == left else fenced(entry.path, seen)
+    if category == "data":
+        freed = _second_block_tokens(tag, shown, body, divisor)
+    else:
+        freed = 0 if body is short else _difference_tokens(tag, shown, body, short, divisor)
     shown = f'{shown} tokens="{freed}"'
     condensed = wrapped(tag, shown, short) + _END
-    s_tokens = tokens_of(len(condensed), divisor)
-    if entry.visibility is not Visibility.VISIBLE:
-        body = ""
+    whole = ""
+    if entry.visibility is Visibility.VISIBLE:
+        whole = condensed if body is short else wrapped(tag, shown, body) + _END
     return Block(
         path=entry.path,
         scheme=entry.scheme,
@@ -139,11 +158,11 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
         visibility=entry.visibility,
         turn=entry.turn,
         position=entry.position,
-        whole=wrapped(tag, shown, body) + _END if entry.visibility is Visibility.VISIBLE else "",
+        whole=whole,
         condensed=condensed,
-        s_tokens=s_tokens,
+        s_tokens=tokens_of(len(condensed), divisor),
         a_tokens=freed,
-        prompt=_prompt_parts(entry, attributes, body, short) if category == "prompt" else None,
+        prompt=_prompt_parts(entry, attributes, body if whole else "", short) if category == "prompt" else None,
         body_chars=len(entry.body),
         in_log=category == "logging",
     )
@@ -187,7 +206,7 @@ def active_prompt(blocks: Iterable[Block], loop: int) -> Block | None:
     return max(own, key=lambda block: block.position, default=None)
 
 
-def _second_block_tokens(tag: str, shown: str, body: str, _short: str, divisor: int) -> int:
+def _second_block_tokens(tag: str, shown: str, body: str, divisor: int) -> int:
     """Tokens of the tag around the whole body, including its own `tokens` figure and newline."""
     chars = len(wrapped(tag, f'{shown} tokens=""', body)) + len(_END)
     tokens = 0

@@ -57,7 +57,9 @@ def tag_name(name: str, reserved: Container[str] = RESERVED) -> str:
 
 def attributes_text(attributes: Mapping[str, str | int]) -> str:
     """` key="value"` for each of them in order; empty values are left out."""
-    return "".join([f' {key}="{escape(str(value))}"' for key, value in attributes.items() if value != ""])
+    if _TO_ESCAPE.search("".join(map(str, attributes.values()))):
+        attributes = {key: escape(str(value)) for key, value in attributes.items()}
+    return "".join([f' {key}="{value}"' for key, value in attributes.items() if value != ""])
 
 
 def element(name: str, attributes: Mapping[str, str | int], content: str) -> str:
@@ -74,13 +76,14 @@ def fenced(path: str, body: str) -> str:
     """The body between its sentinels; empty for an empty body."""
     if not body:
         return ""
-    mark = _mark(f":::{escape(path)}", body)
+    mark = f":::{escape(path)}"
+    if mark in body:
+        mark = _marked(mark, body)
     return f"<<{mark}\n{body}\n{mark}"
 
 
-def _mark(label: str, body: str) -> str:
-    if label not in body:
-        return label
+def _marked(label: str, body: str) -> str:
+    """A mark that a body with the label does not contain."""
     digest = sha256(body.encode("utf-8", "replace")).hexdigest()
     length = _DIGEST_STEP
     while (mark := f"{label}#{digest[:length]}") in body and length < len(digest):

@@ -18,7 +18,7 @@ visible again stays, as long as there is room for it. Source: RH03; decision C47
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
@@ -59,10 +59,10 @@ class Folded(Struct, frozen=True):
     """The blocks of a packet without the folded ones, and the writes that archive these."""
 
     blocks: tuple[Block, ...]
-    writes: tuple[EntryWrite, ...] = ()
-    gone: frozenset[str] = frozenset()
-    marker: Entry | None = None
-    """The marker as it will be stored; None: nothing is folded now."""
+    writes: tuple[EntryWrite, ...]
+    gone: frozenset[str]
+    marker: Entry
+    """The marker as it will be stored."""
 
 
 class _Counted(Struct):
@@ -73,39 +73,41 @@ class _Counted(Struct):
 
 
 def fold(
-    blocks: tuple[Block, ...],
+    blocks: Callable[[], tuple[Block, ...]],
     fixed: Iterable[Block],
     turn: int,
     loop: int,
     ceiling: int,
     divisor: int,
     taken: Container[str],
-) -> Folded:
-    """Fold events that are too old, or too many, in the packet of a turn.
+) -> Folded | None:
+    """Fold events that are too old, or too many, in the packet of a turn; None if there are none.
 
-    `fixed` are its plans and events, in order, `taken` paths that the run already sees.
+    `blocks` gives all of them in order; `fixed` are its plans and events, in order, `taken` paths that the run already
+    sees.
     """
     events = [block for block in fixed if block.event]
     if not events:
-        return Folded(blocks)
+        return None
     markers = [block for block in events if is_marker(block)]
     counted = _counted(markers)
     known = {*counted.paths, *(block.path for block in markers)}
     folding = _folding([block for block in events if block.path not in known], turn)
     folding += _over_share(_without([*folding, *markers], events), ceiling // SHARE)
     if not folding:
-        return Folded(blocks)
+        return None
     for block in (one for one in _in_order(folding) if one.path not in known):
         counted.subkinds[_subkind(block)] += 1
         counted.paths.append(block.path)
-    marker = _marker(counted, markers, turn, loop, blocks[-1].position + 1, taken)
+    before = blocks()
+    marker = _marker(counted, markers, turn, loop, before[-1].position + 1, taken)
     gone = [block.path for block in (*_in_order(folding), *markers) if block.path != marker.path]
     shown = make_block(marker, divisor)
     assert shown is not None, "a marker is an event"
     archived = SetEntry(visibility=Visibility.ARCHIVED)
     writer = writer_for("event")
     return Folded(
-        blocks=tuple(_in_order((*_without([*folding, *markers], blocks), shown))),
+        blocks=tuple(_in_order((*_without([*folding, *markers], before), shown))),
         writes=(*(EntryWrite(path, archived, writer) for path in gone), _write(marker)),
         gone=frozenset(gone),
         marker=marker,

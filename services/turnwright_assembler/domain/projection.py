@@ -44,6 +44,9 @@ class Projection(Struct, frozen=True):
     summarized: Callable[[Entry], str] | None = None
 
 
+_DEFAULT: Final = Projection()
+
+
 class Views(Struct, frozen=True):
     """How entries are shown: plugins' projections by scheme, and the defaults for all others."""
 
@@ -51,17 +54,13 @@ class Views(Struct, frozen=True):
     reserved: frozenset[str] = RESERVED
     """Tags of sections, which no entry can have."""
 
-    def visible(self, entry: Entry) -> str:
-        """The body of an entry while it is visible."""
-        own = self.projections.get(entry.scheme)
-        return own.visible(entry) if own and own.visible else entry.body
-
-    def summarized(self, entry: Entry, schemes: Schemes) -> str:
-        """The body of an entry while it is summarized."""
-        own = self.projections.get(entry.scheme)
-        if own and own.summarized:
-            return own.summarized(entry)
-        return summarize(entry.path, entry.scheme, entry.body, schemes)
+    def bodies(self, entry: Entry, schemes: Schemes) -> tuple[str, str]:
+        """The body of an entry while it is visible, and while it is summarized."""
+        own = self.projections.get(entry.scheme, _DEFAULT)
+        return (
+            own.visible(entry) if own.visible else entry.body,
+            own.summarized(entry) if own.summarized else summarize(entry.path, entry.scheme, entry.body, schemes),
+        )
 
 
 OWN_VIEWS: Final = Views()

@@ -41,13 +41,11 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         """The packet's pieces in parts, then the report, with the last pieces if they fit into one message with it."""
         check_assemble(call)
         assembled = await self._assembler.assemble(call)
-        shows = assembled.shows
         held: list[PacketPieces] = []
         size = 0
         for index, (role, pieces) in enumerate(assembled.messages):
             for part, part_bytes in _parts(pieces):
-                shown = {text: shows[text] for text in part if isinstance(text, str) and text in shows}
-                held.append(PacketPieces(index, role, part, shown))
+                held.append(PacketPieces(index, role, part, assembled.shows))
                 size += part_bytes
                 if size > BESIDE_REPORT_BYTES_MAX:
                     for one in held:

@@ -42,8 +42,7 @@ class BlockIndex:
     """Blocks by section. Mutable."""
 
     def __init__(self, sections: Iterable[BlockSection], blocks: Iterable[Block] = ()) -> None:
-        self._sections = tuple(sections)
-        self._texts: dict[str, ByPlace[str]] = {section.tag: ByPlace() for section in self._sections}
+        self._texts: dict[str, ByPlace[str]] = {section.tag: ByPlace() for section in sections}
         self._prompts: dict[str, Block] = {}
         self._active = ""
         """Path of the active prompt."""
@@ -64,15 +63,13 @@ class BlockIndex:
 
     def _show(self, block: Block) -> None:
         if block.path != self._active:
-            for section in self._sections:
-                if text := section.shows(block):
-                    self._texts[section.tag].add(block, text)
+            for tag, text in block.sections:
+                self._texts[tag].add(block, text)
 
     def _hide(self, block: Block) -> None:
         if block.path != self._active:
-            for section in self._sections:
-                if section.shows(block):
-                    self._texts[section.tag].remove(block)
+            for tag, _ in block.sections:
+                self._texts[tag].remove(block)
 
     def activate(self, loop: int) -> Block | None:
         """Make the prompt of a loop the active one; None if it has none."""

@@ -17,9 +17,6 @@ class BudgetSection(Section, frozen=True):
     tag: str = "budget"
     priority: int = 175
 
-    def is_live(self, _draft: PacketDraft) -> bool:
-        return True
-
     def render(self, draft: PacketDraft) -> Sequence[str]:
         usage, free = draft.figures.usage, draft.figures.free
         text = (

@@ -5,7 +5,7 @@ Sections are ordered by priority, lowest first, and are independent of each othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +31,7 @@ class PacketDraft(Struct, frozen=True):
     system_tokens: int
     ceiling: int
     figures: Figures = NOT_SETTLED
-    """Live figures; only live sections may read them."""
+    """Live figures, which are known only when everything else is; only live sections may read them."""
     filler: str = ""
     """Spaces that make a settled figure exact; only live sections may read them."""
     loop: int = 0
@@ -45,16 +45,18 @@ class PacketDraft(Struct, frozen=True):
     """Cache of what plugins last rendered for the run, by tag; part of the run's rows, filled while packets are built.
     """
 
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Tags of the sections that show the live figures: the prompt does in the first packet of its loop."""
+        parts = self.prompt.prompt if self.prompt else None
+        return ("prompt", "budget") if parts and parts.figures is None else ("budget",)
+
 
 class Section(Struct, frozen=True):
     """One tag of the user message, which no entry can have. A lower priority comes earlier."""
 
     tag: str
     priority: int
-
-    def is_live(self, _draft: PacketDraft) -> bool:
-        """Whether it shows the live figures, which are known only when everything else is."""
-        return False
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """Its text in pieces, each with its final newline; empty if there is nothing to show.
@@ -69,9 +71,6 @@ class BlockSection(Section, frozen=True):
 
     The active prompt is in none of these: it has its own section.
     """
-
-    shows: Callable[[Block], str]
-    """The text for a block; empty: none."""
 
     def render(self, draft: PacketDraft) -> Sequence[str]:
         return block_section(self.tag, draft.index.texts(self.tag))

@@ -14,10 +14,6 @@ class PromptSection(Section, frozen=True):
     tag: str = "prompt"
     priority: int = 30
 
-    def is_live(self, draft: PacketDraft) -> bool:
-        """In the first packet of its loop."""
-        return bool(draft.prompt and draft.prompt.prompt and draft.prompt.prompt.figures is None)
-
     def render(self, draft: PacketDraft) -> Sequence[str]:
         """Nothing when the model archived its prompt: it must see that the task is gone."""
         if draft.prompt is None or draft.prompt.prompt is None:

@@ -14,6 +14,7 @@ from turnwright_assembler.domain.folding import (
     PATHS_NAMED_MAX,
     SHARE,
     TICK_TURNS,
+    Folded,
     fold,
 )
 from turnwright_core.entries import SetEntry, State, Tier, Visibility
@@ -35,7 +36,8 @@ def event(n, subkind="process_completed", source="exec:build", turn=1, slug=""):
 
 def folded(*entries, turn=1, ceiling=10**6):
     made = blocks(*entries)
-    return fold(made, made, turn, 1, ceiling, DIVISOR, {each.path for each in made})
+    found = fold(lambda: made, made, turn, 1, ceiling, DIVISOR, {each.path for each in made})
+    return found or Folded(made, (), frozenset(), None)
 
 
 def shown(found):
@@ -216,7 +218,7 @@ def test_a_marker_is_bounded():
 
 def test_a_run_without_events_is_left_as_it_is():
     made = blocks(entry("known://a"), entry("plan://main"))
-    assert fold(made, made, 9, 1, 10**6, DIVISOR, ()).blocks is made
+    assert fold(lambda: made, made, 9, 1, 10**6, DIVISOR, ()) is None
 
 
 EVENTS = st.lists(

@@ -2,6 +2,7 @@
 
 from sys import getsizeof
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -138,21 +139,13 @@ def test_an_entry_that_stops_standing_in_packets_is_dropped():
     assert (rows.ordered(), rows.size_bytes) == ((), RunRows(DIVISOR).size_bytes)
 
 
-def told(rows):
-    """The rows' packet is told; what they take by that."""
-    before = rows.size_bytes
-    rows.as_delta(compose(rows.ordered(), rows.system, 1, 5_000, DIVISOR).messages, "")
-    return rows.size_bytes - before
-
-
-def test_what_is_kept_of_a_packet_beside_the_texts_of_its_rows_counts():
-    short, long = RunRows(DIVISOR), RunRows(DIVISOR)
+def test_a_row_that_packets_copy_counts_with_its_copy():
+    empty, short, long, prompt = (RunRows(DIVISOR) for _ in range(4))
     short.apply(ViewPart((entry("a.py", "x" * (PIECE_CHARS_MAX // 2)),), (), cursor(1)))
     long.apply(ViewPart((entry("a.py", "x" * (2 * PIECE_CHARS_MAX)),), (), cursor(1)))
+    prompt.apply(ViewPart((entry("prompt://1", "x" * PIECE_CHARS_MAX, mode="act"),), (), cursor(1)))
     whole = getsizeof("x" * PIECE_CHARS_MAX)
-    assert told(short) < whole // 5
-    assert 2 * whole <= told(long) < 2.2 * whole
-    # The next one takes the place of the last one.
-    assert told(long) == 0
+    sizes = [(rows.size_bytes - empty.size_bytes) / whole for rows in (short, long, prompt)]
+    assert sizes == pytest.approx([0.5, 4, 3], abs=0.1)
     long.apply(ViewPart((), ("a.py",), cursor(2)))
-    assert told(long) < -1.8 * whole
+    assert long.size_bytes == empty.size_bytes
