@@ -6,12 +6,11 @@ It reads by itself and keeps nothing: rows that turns go on with are not touched
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.packet import PacketMessages
@@ -31,10 +30,12 @@ from turnwright_assembler.domain.explanation import (
     place,
     prefix_break,
     texts_of,
+    totals,
     with_edits,
 )
 from turnwright_assembler.domain.ladder import STEPS, Rung
 from turnwright_assembler.ports import PastMoment, RunReader, ViewPart
+from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH
@@ -90,11 +91,16 @@ class _Read(Struct):
     instructions: dict[str, Entry] = field(default_factory=dict)
     reports: list[Compression] = field(default_factory=list)
 
-    def note(self, entry: Entry) -> None:
-        if entry.path in INSTRUCTION_PATHS:
-            self.instructions[entry.path] = entry
-        elif report := compression_in(entry):
-            self.reports.append(report)
+    def note(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.path in INSTRUCTION_PATHS:
+                self.instructions[entry.path] = entry
+            elif report := compression_in(entry):
+                self.reports.append(report)
+
+
+_Made = tuple[list[MessageOfPieces], tuple[FittingStep, ...], Sequence[tuple[str, Sequence[Copied | str]]], str, int]
+"""A packet or a transcript that was assembled again: its pieces, steps, messages, digest and tokens."""
 
 
 class Explainer:
@@ -145,38 +151,42 @@ class Explainer:
             gaps.append("The moment that the packet shows is not recorded, so it cannot be assembled again.")
             return None
         try:
-            if ask.packet.transcript:
-                return await self._transcript(ask)
-            return await self._packet(ask)
+            return await self._assembled(ask)
         except TurnwrightError as error:
             if not ask.is_sent or error.reason not in _NOT_AGAIN:
                 raise
             gaps.append(f"It cannot be assembled again: {error}")
             return None
 
-    async def _parts(self, ask: ExplainRequest, *, messages: bool) -> AsyncIterator[ViewPart]:
-        packet, cursor = ask.packet, None
-        async with aclosing(self._reader.read_at(packet.project, packet.run, ask.at, messages=messages)) as parts:
+    async def _assembled(self, ask: ExplainRequest) -> Reassembled:
+        packet, run, read = ask.packet, self._assembler.runner.run, _Read()
+        rows: RunRows | TranscriptRows = TranscriptRows()
+        if not packet.transcript:
+            rows = await run(RunRows, self._assembler.rules.token_divisor, self._assembler.packet_plugins)
+        parts = self._reader.read_at(packet.project, packet.run, ask.at, messages=packet.transcript)
+        async with aclosing(parts):
             async for part in parts:
-                yield part
-                cursor = part.cursor
-        if ask.new:
-            yield ViewPart(ask.new, (), cursor)
-
-    async def _packet(self, ask: ExplainRequest) -> Reassembled:
-        assembler, read = self._assembler, _Read()
-        rows = await assembler.runner.run(RunRows, assembler.rules.token_divisor, assembler.packet_plugins)
-        async for part in self._parts(ask, messages=False):
-            await assembler.runner.run(rows.apply, part)
-            for entry in part.entries:
-                read.note(entry)
+                await run(rows.apply, part)
+                read.note(part.entries)
         if rows.cursor is None:
-            raise _ended_early()
-        return await self._off_loop(self._fitted, ask.packet, rows, read)
+            raise fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")
+        await run(rows.apply, ViewPart(ask.new, (), None))
+        read.note(ask.new)
+        return await self._off_loop(self._reassembled, packet, rows, read)
 
-    def _fitted(self, packet: AssembleCall, rows: RunRows, read: _Read) -> Reassembled:
-        folded, _, climbed, _ = self._assembler.fit(packet, rows)
+    def _reassembled(self, packet: AssembleCall, rows: RunRows | TranscriptRows, read: _Read) -> Reassembled:
+        if isinstance(rows, TranscriptRows):
+            pieces, steps, sent, digest, tokens = self._transcript(packet, rows)
+        else:
+            pieces, steps, sent, digest, tokens = self._packet(packet, rows, read)
+        if packet.edits:
+            pieces = with_edits(texts_of(sent), pieces, packet.edits)
+        problems = tuple(f"Not read as instructions: {one}" for one in problems_in(read.instructions.get(PROJECT_PATH)))
         ceiling = self._assembler.ceiling(packet)
+        return Reassembled(pieces, digest, tokens, ceiling, rows.cursor, steps, problems)
+
+    def _packet(self, packet: AssembleCall, rows: RunRows, read: _Read) -> _Made:
+        folded, _, climbed, _ = self._assembler.fit(packet, rows)
         demoted = frozenset(climbed.demoted)
         whole = folded.blocks if folded else rows.ordered()
         blocks = tuple(summarized(block) if block.path in demoted else block for block in whole)
@@ -191,41 +201,16 @@ class Explainer:
             steps.insert(0, FittingStep("fold", tuple(sorted(folded.gone))))
         composed = climbed.packet
         pieces = packet_pieces(composed, blocks, self._assembler.packet_plugins, read.instructions, reduced)
-        edited, added = self._assembler.sent(packet, composed)
-        tokens = composed.tokens
-        if packet.edits:
-            pieces = with_edits(texts_of(edited), pieces, packet.edits)
-            tokens += tokens_of(added, self._assembler.rules.token_divisor)
-        return Reassembled(
-            pieces, packet_digest(edited), tokens, ceiling, rows.cursor, tuple(steps), _problems(read.instructions)
-        )
+        sent, added = self._assembler.sent(packet, composed)
+        tokens = composed.tokens + tokens_of(added, self._assembler.rules.token_divisor)
+        return pieces, tuple(steps), sent, packet_digest(sent), tokens
 
-    async def _transcript(self, ask: ExplainRequest) -> Reassembled:
-        rows = TranscriptRows()
-        async for part in self._parts(ask, messages=True):
-            rows.apply(part)
-        if rows.cursor is None:
-            raise _ended_early()
-        return await self._off_loop(self._fitted_transcript, ask.packet, rows)
-
-    def _fitted_transcript(self, packet: AssembleCall, rows: TranscriptRows) -> Reassembled:
-        fitted = self._assembler.fit_transcript(packet, rows)
+    def _transcript(self, packet: AssembleCall, rows: TranscriptRows) -> _Made:
+        made = self._assembler.fit_transcript(packet, rows)
         segments = self._assembler.fit_transcript(packet, rows, is_draft=True).segments
-        pieces, steps = explained_transcript(
-            packet.turn, fitted, segments, rows, self._assembler.packet_plugins, self._assembler.rules.token_divisor
-        )
-        if packet.edits:
-            pieces = with_edits(texts_of(fitted.messages), pieces, packet.edits)
-        ceiling = self._assembler.ceiling(packet)
-        return Reassembled(
-            pieces,
-            fitted.digest,
-            fitted.tokens + fitted.edit_tokens,
-            ceiling,
-            rows.cursor,
-            steps,
-            _problems(rows.entries),
-        )
+        plugins, divisor = self._assembler.packet_plugins, self._assembler.rules.token_divisor
+        pieces, steps = explained_transcript(packet.turn, made, segments, rows, plugins, divisor)
+        return pieces, steps, made.messages, made.digest, made.tokens + made.edit_tokens
 
     def _explained(
         self,
@@ -248,13 +233,14 @@ class Explainer:
         return Explanation(
             tokens=again.tokens if again and not sent else sum(one.tokens for one in placed),
             ceiling=again.ceiling if again else self._assembler.ceiling(ask.packet),
-            bytes_=sum(one.bytes_ for one in placed),
+            bytes=sum(one.bytes for one in placed),
             digest=again.digest if again else "",
             stored_digest=stored_digest,
             cursor=again.cursor if again else None,
-            pieces=tuple(replace(one, piece=replace(one.piece, text="")) for one in placed),
+            kinds=totals(placed),
             steps=again.steps if again else (),
-            prefix=replace(prefix, piece=replace(prefix.piece, text="")) if prefix and prefix.piece else prefix,
+            prefix=prefix,
+            pieces=placed,
             gaps=(*gaps, *(again.gaps if again else ())),
         )
 
@@ -270,12 +256,3 @@ class Explainer:
                 yield
         finally:
             self._calls -= 1
-
-
-def _problems(entries: Mapping[str, Entry]) -> tuple[str, ...]:
-    project = entries.get(PROJECT_PATH)
-    return tuple(f"Not read as instructions: {problem}" for problem in problems_in(project)) if project else ()
-
-
-def _ended_early() -> TurnwrightError:
-    return fault(Reason.SERVICE_UNAVAILABLE, "The store's answer ended early; retry.", service="store")

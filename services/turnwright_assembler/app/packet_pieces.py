@@ -95,8 +95,10 @@ def _cut_words(file: Mapping[str, Any]) -> str:
     return f", the first {file['shown']:,} shown" if file["shown"] < file["bytes"] else ""
 
 
-def problems_in(project: Entry) -> list[str]:
-    return [str(file["problem"]) for file in project.attributes.get("files", ()) if file.get("problem")]
+def problems_in(project: Entry | None) -> list[str]:
+    """Why files of instructions were not read."""
+    files = project.attributes.get("files", ()) if project else ()
+    return [str(file["problem"]) for file in files if file.get("problem")]
 
 
 def tool_pieces(text: str, attributes: Mapping[str, Any]) -> Iterable[Piece]:

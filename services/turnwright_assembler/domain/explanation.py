@@ -8,13 +8,14 @@ them is left unexplained. Source: architecture 4 (replay).
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from enum import Enum, IntEnum
+from enum import IntEnum
 from itertools import accumulate
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.chat.message import Text
 from turnwright_core.chat.prompt_edits import PromptEdit
@@ -29,15 +30,16 @@ _ORDER: Final = {"tools": 0, "system": 1}
 """Messages in the order in which vendors cache them; the others follow as they are."""
 
 
-class Form(Enum):
-    """How much of an entry is in a prompt."""
+class Form(IntEnum):
+    """How much of an entry is in a prompt. Numbers are those of types/v1/explanation.proto."""
 
-    WHOLE = "whole"
-    SUMMARIZED = "summarized"
+    UNSPECIFIED = 0
+    WHOLE = 1
+    SUMMARIZED = 2
     """Condensed: an outline, a beginning, or both ends of it."""
-    STUB = "stub"
+    STUB = 3
     """A line that says how to read it again."""
-    LEFT_OUT = "left_out"
+    LEFT_OUT = 4
 
 
 class PieceKind(IntEnum):
@@ -68,7 +70,7 @@ class PieceKind(IntEnum):
 
 
 class Piece(Struct, frozen=True):
-    """A piece of a message. `reduced_by` is the step that shortened it or left it out, in turn `reduced_in_turn`."""
+    """A piece of a message; where it stands is known when all are. `reduced_by` shortened it or left it out."""
 
     text: str
     kind: PieceKind
@@ -82,15 +84,10 @@ class Piece(Struct, frozen=True):
     """What it would take if it were whole; 0: it is, or that is not known."""
     healed: str = ""
     """What vendors would refuse about it, and how it is sent instead."""
-
-
-class PlacedPiece(Struct, frozen=True):
-    """A piece at its place in the packet, in bytes of UTF-8, with its tokens."""
-
-    piece: Piece
-    begin: int
-    bytes_: int
-    tokens: int
+    begin: int = 0
+    """In bytes of UTF-8, as `bytes`."""
+    bytes: int = 0
+    tokens: int = 0
 
 
 class FittingStep(Struct, frozen=True):
@@ -103,12 +100,22 @@ class FittingStep(Struct, frozen=True):
 
 
 class PrefixBreak(Struct, frozen=True):
-    """Where a packet leaves the prefix that it shares with that of an earlier turn; None: one continues the other."""
+    """Where a packet leaves the prefix that it shares with that of an earlier turn, and the piece there, if any."""
 
     before_turn: int
-    bytes_: int
+    bytes: int
     tokens: int
-    piece: Piece | None
+    path: str = ""
+    kind: PieceKind = PieceKind.UNSPECIFIED
+    section: str = ""
+
+
+class KindTotal(Struct, frozen=True):
+    """The pieces of one kind."""
+
+    kind: PieceKind
+    pieces: int
+    tokens: int
 
 
 class Explanation(Struct, frozen=True):
@@ -116,14 +123,17 @@ class Explanation(Struct, frozen=True):
 
     tokens: int
     ceiling: int
-    bytes_: int
+    bytes: int
     digest: str
     stored_digest: str
     cursor: Cursor | None
-    pieces: tuple[PlacedPiece, ...]
+    kinds: tuple[KindTotal, ...]
     steps: tuple[FittingStep, ...]
     prefix: PrefixBreak | None
+    pieces: tuple[Piece, ...]
     gaps: tuple[str, ...]
+    pieces_left_out: int = 0
+    tokens_left_out: int = 0
 
 
 Messages = Sequence[tuple[str, str]]
@@ -146,16 +156,16 @@ def in_cached_order(messages: Iterable[tuple[str, C]]) -> list[tuple[str, C]]:
     return sorted(messages, key=lambda message: _ORDER.get(message[0], len(_ORDER)))
 
 
-def place(messages: Iterable[MessageOfPieces], divisor: int) -> tuple[PlacedPiece, ...]:
+def place(messages: Iterable[MessageOfPieces], divisor: int) -> tuple[Piece, ...]:
     """The pieces of messages at their places. Tokens of a message's pieces add up to its own."""
-    placed: list[PlacedPiece] = []
+    placed: list[Piece] = []
     begin = 0
     for _, pieces in messages:
         chars = 0
         for piece in pieces:
             before, chars = tokens_of(chars, divisor), chars + len(piece.text)
             size = len(piece.text.encode())
-            placed.append(PlacedPiece(piece, begin, size, tokens_of(chars, divisor) - before))
+            placed.append(replace(piece, begin=begin, bytes=size, tokens=tokens_of(chars, divisor) - before))
             begin += size
     return tuple(placed)
 
@@ -226,13 +236,14 @@ def common_prefix(one: bytes, other: bytes) -> int:
     return min(most, at + next((index for index, (left, right) in enumerate(tail) if left != right), _COMPARED_BYTES))
 
 
-def prefix_break(before_turn: int, before: Messages, pieces: Sequence[PlacedPiece], divisor: int) -> PrefixBreak:
+def prefix_break(before_turn: int, before: Messages, pieces: Sequence[Piece], divisor: int) -> PrefixBreak:
     """Where these pieces leave the packet of an earlier turn."""
-    ours = "".join(one.piece.text for one in pieces).encode()
+    ours = "".join(one.text for one in pieces).encode()
     length = common_prefix(ours, "".join(text for _, text in in_cached_order(before)).encode())
-    at = next((one for one in pieces if one.begin + one.bytes_ > length), None)
-    chars = len(ours[:length].decode(errors="ignore"))
-    return PrefixBreak(before_turn, length, tokens_of(chars, divisor), at.piece if at else None)
+    tokens = tokens_of(len(ours[:length].decode(errors="ignore")), divisor)
+    at = next((one for one in pieces if one.begin + one.bytes > length), None)
+    where = (at.path, at.kind, at.section) if at else ()
+    return PrefixBreak(before_turn, length, tokens, *where)
 
 
 def first_difference(sent: Messages, again: Sequence[MessageOfPieces]) -> str:
@@ -247,26 +258,19 @@ def first_difference(sent: Messages, again: Sequence[MessageOfPieces]) -> str:
     return "its end" if length < len(texts.encode()) else "the borders of its messages"
 
 
-class KindTotal(Struct, frozen=True):
-    """The pieces of one kind."""
-
-    kind: PieceKind
-    pieces: int
-    tokens: int
-
-
-def totals(pieces: Iterable[PlacedPiece]) -> list[KindTotal]:
-    counts: Counter[PieceKind] = Counter()
-    tokens: Counter[PieceKind] = Counter()
+def totals(pieces: Iterable[Piece]) -> tuple[KindTotal, ...]:
+    """By kind, the one with the most tokens first."""
+    tokens: defaultdict[PieceKind, list[int]] = defaultdict(list)
     for one in pieces:
-        counts[one.piece.kind] += 1
-        tokens[one.piece.kind] += one.tokens
-    found = (KindTotal(kind, count, tokens[kind]) for kind, count in counts.items())
-    return sorted(found, key=lambda total: (-total.tokens, total.kind))
+        tokens[one.kind].append(one.tokens)
+    found = (KindTotal(kind, len(each), sum(each)) for kind, each in tokens.items())
+    return tuple(sorted(found, key=lambda total: (-total.tokens, total.kind)))
 
 
-def largest(pieces: Sequence[PlacedPiece], most: int) -> list[PlacedPiece]:
-    if len(pieces) <= most:
-        return list(pieces)
-    ranked = sorted(range(len(pieces)), key=lambda index: (-pieces[index].tokens, index))[:most]
-    return [pieces[index] for index in sorted(ranked)]
+def with_largest(explained: Explanation, most: int) -> Explanation:
+    """The explanation with only the largest pieces."""
+    pieces = explained.pieces
+    ranked = sorted(range(len(pieces)), key=lambda index: (-pieces[index].tokens, index))
+    kept = tuple(pieces[index] for index in sorted(ranked[:most]))
+    tokens = sum(pieces[index].tokens for index in ranked[most:])
+    return replace(explained, pieces=kept, pieces_left_out=len(ranked[most:]), tokens_left_out=tokens)

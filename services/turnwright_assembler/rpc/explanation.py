@@ -8,7 +8,14 @@ from turnwright.assembler.v1 import assembler_service_pb2
 from turnwright.types.v1 import explanation_pb2 as pb
 
 from turnwright_assembler.app.explaining import ExplainRequest
-from turnwright_assembler.domain.explanation import Explanation, Form, PieceKind, PlacedPiece, largest, totals
+from turnwright_assembler.domain.explanation import (
+    Explanation,
+    FittingStep,
+    KindTotal,
+    Piece,
+    PrefixBreak,
+    with_largest,
+)
 from turnwright_assembler.ports import PastMoment
 from turnwright_assembler.rpc.checks import check_assemble
 from turnwright_core.checks import check_count, invalid
@@ -16,6 +23,7 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibili
 from turnwright_core.limits import EXPLAINED_PIECES_MAX, PAGE_BYTES_MAX, WRITES_MAX
 from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.text import scheme_of
+from turnwright_core.wire.codec import codec, each
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, write_from_pb
 from turnwright_core.wire.owner_calls import assemble_from_pb
 
@@ -24,13 +32,6 @@ STEP_PATHS_MAX: Final = 100
 
 _BEHIND: Final = 2**40
 """A position that no entry has."""
-
-_FORMS: Final = {
-    Form.WHOLE: pb.PIECE_FORM_WHOLE,
-    Form.SUMMARIZED: pb.PIECE_FORM_SUMMARIZED,
-    Form.STUB: pb.PIECE_FORM_STUB,
-    Form.LEFT_OUT: pb.PIECE_FORM_LEFT_OUT,
-}
 
 
 def explain_request_from(request: assembler_service_pb2.ExplainRequest) -> ExplainRequest:
@@ -72,72 +73,29 @@ def _moment(request: assembler_service_pb2.ExplainRequest) -> PastMoment:
     raise invalid("at", "Set `cursor` or `packet_of_turn` of the moment.")
 
 
+def _step_to_pb(step: FittingStep) -> pb.PacketStep:
+    paths = step.paths[:STEP_PATHS_MAX]
+    return pb.PacketStep(name=step.name, entries=len(step.paths), tokens=step.tokens, excess=step.excess, paths=paths)
+
+
+_to_pb, _ = codec(
+    Explanation,
+    pb.PacketExplanation,
+    cursor=(cursor_to_pb, cursor_from_pb),
+    kinds=each(*codec(KindTotal, pb.KindTotal)),
+    steps=(lambda steps: map(_step_to_pb, steps), tuple),
+    prefix=codec(PrefixBreak, pb.PrefixBreak),
+    pieces=each(*codec(Piece, pb.ExplainedPiece, only=tuple(pb.ExplainedPiece.DESCRIPTOR.fields_by_name))),
+)
+
+
 def explanation_to_pb(explained: Explanation, pieces_max: int) -> pb.PacketExplanation:
     """The explanation with its largest pieces: at most `pieces_max`, and about PAGE_BYTES_MAX bytes."""
-    shown = largest(explained.pieces, pieces_max)
-    while shown and sum(map(_weight, shown)) > PAGE_BYTES_MAX:
-        shown = largest(explained.pieces, len(shown) // 2)
-    prefix = explained.prefix
-    at = prefix.piece if prefix else None
-    return pb.PacketExplanation(
-        ceiling=explained.ceiling,
-        tokens=explained.tokens,
-        bytes=explained.bytes_,
-        digest=explained.digest,
-        stored_digest=explained.stored_digest,
-        cursor=cursor_to_pb(explained.cursor) if explained.cursor else None,
-        kinds=[
-            pb.KindTotal(kind=_kind(total.kind), pieces=total.pieces, tokens=total.tokens)
-            for total in totals(explained.pieces)
-        ],
-        steps=[
-            pb.PacketStep(
-                name=step.name,
-                entries=len(step.paths),
-                tokens=step.tokens,
-                excess=step.excess,
-                paths=step.paths[:STEP_PATHS_MAX],
-            )
-            for step in explained.steps
-        ],
-        prefix=pb.PrefixBreak(
-            before_turn=prefix.before_turn,
-            bytes=prefix.bytes_,
-            tokens=prefix.tokens,
-            path=at.path if at else "",
-            kind=_kind(at.kind) if at else pb.PIECE_KIND_UNSPECIFIED,
-            section=at.section if at else "",
-        )
-        if prefix
-        else None,
-        pieces=map(_piece, shown),
-        pieces_left_out=len(explained.pieces) - len(shown),
-        tokens_left_out=sum(one.tokens for one in explained.pieces) - sum(one.tokens for one in shown),
-        gaps=explained.gaps,
-    )
+    shown = with_largest(explained, pieces_max)
+    while shown.pieces and sum(map(_weight, shown.pieces)) > PAGE_BYTES_MAX:
+        shown = with_largest(explained, len(shown.pieces) // 2)
+    return _to_pb(shown)
 
 
-def _weight(one: PlacedPiece) -> int:
-    return 60 + 3 * len(one.piece.path) + len(one.piece.why) + 3 * len(one.piece.healed)
-
-
-def _kind(kind: PieceKind) -> pb.PieceKind.ValueType:
-    return pb.PieceKind.Value(f"PIECE_KIND_{kind.name}")
-
-
-def _piece(one: PlacedPiece) -> pb.ExplainedPiece:
-    piece = one.piece
-    return pb.ExplainedPiece(
-        path=piece.path,
-        kind=_kind(piece.kind),
-        section=piece.section,
-        tokens=one.tokens,
-        begin=one.begin,
-        bytes=one.bytes_,
-        form=_FORMS[piece.form],
-        why=piece.why,
-        reduced_by=piece.reduced_by,
-        reduced_in_turn=piece.reduced_in_turn,
-        whole_tokens=piece.whole_tokens,
-        healed=piece.healed,
-    )
+def _weight(piece: Piece) -> int:
+    return 60 + 3 * len(piece.path) + len(piece.why) + 3 * len(piece.healed)
