@@ -25,8 +25,9 @@ from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
 from turnwright_store.domain.path_state import ClosedView, PathState, StoredVersion, View
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import DELTA_BYTES_MAX, Transaction, WrittenPaths
+from turnwright_store.sql.contents import cut
 from turnwright_store.sql.runs import RunHead, RunRow
-from turnwright_store.sql.views import ViewFilter, Wanted, cut, is_wanted
+from turnwright_store.sql.views import ViewFilter, Wanted, is_wanted
 
 
 class CommitDelta(Struct, frozen=True):

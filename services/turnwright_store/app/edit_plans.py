@@ -31,8 +31,8 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import user_content
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
+from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
-from turnwright_store.sql.views import find_entry
 
 _LOOPS_PAGE: Final = 20
 """Loops to read at a time, to find the latest one of a user."""

@@ -15,9 +15,9 @@ from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import TurnHome, find_turn_home
-from turnwright_store.sql.history import Moment
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.turns import get_turn
+from turnwright_store.sql.views import Moment, moment_of
 
 NUMBER_MAX: Final = 2**32 - 1
 """Largest turn number in the contract."""
@@ -34,11 +34,12 @@ At = Cursor | int | PacketMoment
 
 
 class RunSnapshot(Struct, frozen=True):
-    """A run as it was at an earlier moment."""
+    """A run as it is or as it was at an earlier moment."""
 
     run: RunHead
     """The run to read: the ancestor if the turn was inherited."""
-    moment: Moment
+    moment: Moment | None
+    """None: now."""
     cursor: Cursor
     """The moment in revisions of the requested run."""
 
@@ -54,35 +55,26 @@ def check_cursor(after: Cursor, now: Cursor) -> None:
         raise fault(Reason.CURSOR_FOREIGN, "This cursor belongs to another history of the store: read a snapshot.")
 
 
-def moment_of_cursor(run: RunHead, cursor: Cursor) -> Moment:
-    return Moment(run.id, cursor.run_revision, cursor.project_revision, cursor.global_revision)
-
-
-def run_at(connection: Connection, run: RunHead, incarnation: str, at: At) -> RunSnapshot:
-    """A run at a moment. Raises CURSOR_FOREIGN, TURN_NOT_FOUND."""
+def run_at(connection: Connection, run: RunHead, incarnation: str, at: At | None) -> RunSnapshot:
+    """A run at a moment; None: now. Raises CURSOR_FOREIGN, TURN_NOT_FOUND."""
     now = run.cursor(incarnation)
-    if isinstance(at, int):
-        return _end_of_turn(connection, run, now, at)
+    if at is None:
+        return RunSnapshot(run, None, now)
+    if isinstance(at, Cursor):
+        check_cursor(at, now)
+        return RunSnapshot(run, moment_of(run, at), at)
+    home = _home_of(connection, run, at if isinstance(at, int) else at.turn)
+    then = Cursor(incarnation, home.revision, home.project, home.global_)
     if isinstance(at, PacketMoment):
-        return _packet_of_turn(connection, run, now, at.turn)
-    check_cursor(at, now)
-    return RunSnapshot(run, moment_of_cursor(run, at), at)
-
-
-def _end_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> RunSnapshot:
-    home = _home_of(connection, run, number)
-    return _past(run, now, Moment(home.run_id, home.revision, home.project, home.global_))
-
-
-def _packet_of_turn(connection: Connection, run: RunHead, now: Cursor, number: int) -> RunSnapshot:
-    home = _home_of(connection, run, number)
-    result = get_turn(connection, home.run_id, number).result
-    # A restored backup has another incarnation and the same revisions.
-    if result is None or result.cursor is None:
-        message = f"Turn {number} of {run.alias} ended before its packet was assembled."
-        raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=number)
-    at = result.cursor
-    return _past(run, now, Moment(home.run_id, at.run_revision, at.project_revision, at.global_revision))
+        result = get_turn(connection, home.run_id, at.turn).result
+        if result is None or result.cursor is None:
+            message = f"Turn {at.turn} of {run.alias} ended before its packet was assembled."
+            raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=at.turn)
+        # A restored backup has another incarnation and the same revisions.
+        then = replace(result.cursor, incarnation=incarnation)
+    # A fork has no revision for a moment before it: in its feed that is the beginning.
+    cursor = then if home.run_id == run.id else replace(then, run_revision=0)
+    return RunSnapshot(replace(run, id=home.run_id), moment_of(run, then), cursor)
 
 
 def _home_of(connection: Connection, run: RunHead, number: int) -> TurnHome:
@@ -91,10 +83,3 @@ def _home_of(connection: Connection, run: RunHead, number: int) -> TurnHome:
         message = f"No turn {number} of {run.alias} has ended, or the run that had it was removed."
         raise fault(Reason.TURN_NOT_FOUND, message, run=run.alias, turn=number)
     return home
-
-
-def _past(run: RunHead, now: Cursor, moment: Moment) -> RunSnapshot:
-    # A fork has no revision for a moment before it: in its feed that is the beginning.
-    revision = moment.run if moment.run_id == run.id else 0
-    cursor = Cursor(now.incarnation, revision, moment.project, moment.global_)
-    return RunSnapshot(replace(run, id=moment.run_id), moment, cursor)

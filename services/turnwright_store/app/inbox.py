@@ -8,8 +8,7 @@ architecture 7; rows RU009, RU013, RU244, RU246.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -18,18 +17,17 @@ from msgspec import Struct, field
 from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
-from turnwright_store.app.changes import Watches
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import decode_page_token, page_of
-from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import ANY_SCOPE, Connection, Database
+from turnwright_store.ports import ANY_SCOPE, Connection, Database, Subscription
 from turnwright_store.sql import inbox as rows
+from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.inbox import InboxRow
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import find_run, get_run, load_runs
-from turnwright_store.sql.views import EntryRow, Wanted, find_entry, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted
 
 INBOX_PAUSE_S: Final = 0.1
 """Minimum time between two reads of one watcher, in seconds."""
@@ -123,13 +121,20 @@ class InboxWatch(Struct):
     """What one watcher has been sent, by row."""
 
     database: Database
+    subscription: Subscription
     project: str
     sent: dict[int, _SentRow] = field(default_factory=dict)
     is_complete: bool = False
     """Whether everything that waited at the beginning has been sent."""
+    pause_s: float = INBOX_PAUSE_S
 
-    async def changes(self) -> AsyncIterator[InboxMessage]:
-        """The changes since the last call, as messages; none if nothing has changed."""
+    def heartbeat(self) -> InboxMessage:
+        return InboxMessage()
+
+    async def read(self, *, is_woken: bool, is_due: bool) -> AsyncIterator[InboxMessage]:  # noqa: ARG002 - as others
+        """The changes since the last call, as messages. Raises PROJECT_NOT_FOUND."""
+        if not is_woken:
+            return
         waiting = await self.database.read(partial(_waiting, project=self.project))
         now = {one.view for one in waiting}
         closed = [self.sent.pop(view) for view in [view for view in self.sent if view not in now]]
@@ -145,30 +150,14 @@ class InboxWatch(Struct):
         for left in batched([sent for sent in closed if sent not in again], ROWS_A_READ):
             decided = await self.database.read(partial(_decided, left=left))
             yield InboxMessage(decided=decided, complete=self.is_complete)
+        if not self.is_complete:
+            self.is_complete = True
+            yield InboxMessage()
 
 
-async def watch_inbox(
-    watches: Watches, database: Database, rules_now: Callable[[], StoreRules], project: str
-) -> AsyncGenerator[InboxMessage, None]:
-    """Stream what waits, then changes, until the caller ends it. Raises PROJECT_NOT_FOUND, DRAINING."""
-    inbox = InboxWatch(database, project)
-    subscription = database.subscribe((ANY_SCOPE,))
-    clock_s = asyncio.get_running_loop().time
-    due_s = clock_s()
-    try:
-        while True:
-            subscription.woken.clear()
-            async for change in inbox.changes():
-                yield change
-                due_s = clock_s() + rules_now().heartbeat_s
-            if not inbox.is_complete or clock_s() >= due_s:
-                inbox.is_complete = True
-                yield InboxMessage(complete=True)
-                due_s = clock_s() + rules_now().heartbeat_s
-            await watches.wait(subscription.woken, max(0.0, due_s - clock_s()))
-            await asyncio.sleep(INBOX_PAUSE_S)
-    finally:
-        subscription.close()
+async def watch_inbox(database: Database, project: str) -> InboxWatch:
+    """Begin a watch of what waits in a project, or in all; the first reading raises PROJECT_NOT_FOUND."""
+    return InboxWatch(database, database.subscribe((ANY_SCOPE,)), project)
 
 
 def _waiting(connection: Connection, project: str) -> list[InboxRow]:

@@ -37,10 +37,11 @@ from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql import work as work_rows
+from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.packets import count_calls
 from turnwright_store.sql.rules import list_constraints
 from turnwright_store.sql.runs import RunRow, bump_revision, find_run, get_run, load_runs, write_run
-from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows
 
 RECENT_TURNS_MAX: Final = 32
 """Ended turns that a claim returns, for detecting strikes and cycles."""

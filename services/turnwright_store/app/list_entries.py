@@ -6,7 +6,6 @@ Source: rows RU063, RU272-RU276; architecture 3 (any earlier moment can be read)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -24,10 +23,11 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
+from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.feed import END_OF_REVISION
-from turnwright_store.sql.history import Interval, find_entry_rows_at, list_entry_rows_at, list_history, snapshot_at
-from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, Wanted, find_entry_rows, list_entry_rows, load_entries, snapshot
+from turnwright_store.sql.history import Interval, list_history
+from turnwright_store.sql.runs import get_run_head
+from turnwright_store.sql.views import EntryRow, Wanted, find_entry_rows, list_entry_rows, snapshot
 
 NAMES_MAX: Final = 100
 """Maximum number of schemes, and of categories, in a filter."""
@@ -37,6 +37,7 @@ _POSITION_DIGITS_MAX: Final = 18
 _OF_PACKET: Final = "packet"
 """In place of an incarnation, which is a number in hexadecimal: the moment is that of a turn's packet."""
 
+_ALL: Final = Wanted()
 _WILD: Final = frozenset("*?[]{}!@+()\\")
 
 
@@ -57,39 +58,6 @@ class EntryQuery(Struct, frozen=True):
     """In the order of the timeline; else in that of paths."""
 
 
-Source = Callable[[list[str]], dict[str, EntryRow]]
-Ranges = Callable[[str, str, int], list[EntryRow]]
-
-
-class Candidates(Struct, frozen=True):
-    """Where the entries of a run are looked up: current or past."""
-
-    by_path: Source
-    in_range: Ranges
-    """(prefix, previous path, limit) -> entries in path order."""
-    timeline: Callable[[], list[EntryRow]]
-    """All entries, in the order of position."""
-
-
-_ALL: Final = Wanted()
-
-
-def candidates_now(connection: Connection, run: RunHead) -> Candidates:
-    return Candidates(
-        partial(find_entry_rows, connection, run.id),
-        partial(list_entry_rows, connection, run.id),
-        partial(snapshot, connection, run, _ALL, ()),
-    )
-
-
-def candidates_at(connection: Connection, then: RunSnapshot) -> Candidates:
-    return Candidates(
-        partial(find_entry_rows_at, connection, then.run, then.moment),
-        partial(list_entry_rows_at, connection, then.run, then.moment),
-        partial(snapshot_at, connection, then.run, then.moment, _ALL, ()),
-    )
-
-
 def list_entries(
     connection: Connection, rules: StoreRules, address: RunRef, query: EntryQuery, check_time: Callable[[], None]
 ) -> tuple[list[Entry], str]:
@@ -101,19 +69,17 @@ def list_entries(
     size = page_size(query.size)
     at, after = _place_of(query)
     run = get_run_head(connection, address.project, address.run)
-    then = None if at is None else run_at(connection, run, rules.incarnation, at)
-    candidates = candidates_at(connection, then) if then else candidates_now(connection, run)
-    shown_by = then.run if then else run
+    then = run_at(connection, run, rules.incarnation, at)
     wanted = Wanted(bodies=query.bodies)
-    place = _places(at if at is not None else run.cursor(rules.incarnation))
+    place = _places(then.cursor if at is None else at)
     try:
-        fitting = matching_entries(connection, rules, shown_by, candidates, query, after, check_time)
+        fitting = matching_entries(connection, rules, then, query, after, check_time)
         page, next_token = page_of(
             fitting, size, lambda one: (*place, _end_of_page(query, one)), lambda one: weight_of(one, wanted)
         )
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
-    return load_entries(connection, shown_by, page, wanted), next_token
+    return load_entries(connection, then.run, page, wanted), next_token
 
 
 def _check(query: EntryQuery) -> None:
@@ -166,14 +132,13 @@ def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], Non
 def matching_entries(
     connection: Connection,
     rules: StoreRules,
-    run: RunHead,
-    candidates: Candidates,
+    then: RunSnapshot,
     query: EntryQuery,
     after: str,
     check_time: Callable[[], None],
 ) -> Iterator[EntryRow]:
     """Matching entries after a path or a position. Raises PatternError, and what `check_time` raises."""
-    for found in _candidates(candidates, query, after):
+    for found in _candidates(connection, then, query, after):
         fitting = []
         for one in found:
             check_time()
@@ -183,7 +148,7 @@ def matching_entries(
             yield from fitting
             continue
         for batch in message_batches(fitting, Wanted()):
-            for one, entry in zip(batch, load_entries(connection, run, batch, Wanted()), strict=True):
+            for one, entry in zip(batch, load_entries(connection, then.run, batch, Wanted()), strict=True):
                 check_time()
                 if search(query.body_pattern, entry.body):
                     yield one
@@ -198,21 +163,23 @@ def _matches(rules: StoreRules, query: EntryQuery, one: EntryRow) -> bool:
     )
 
 
-def _candidates(candidates: Candidates, query: EntryQuery, after: str) -> Iterator[list[EntryRow]]:
+def _candidates(connection: Connection, then: RunSnapshot, query: EntryQuery, after: str) -> Iterator[list[EntryRow]]:
     """What may fit, in order, some at a time: a path by itself, else what begins as the pattern does."""
     if query.by_position:
-        yield [one for one in candidates.timeline() if one.position > int(after or 0)]
+        timeline = snapshot(connection, then.run, _ALL, (), then.moment)
+        yield [one for one in timeline if one.position > int(after or 0)]
         return
     shape = shape_of(query.pattern) if query.pattern else Shape.GLOB
     if shape is Shape.LITERAL:
-        yield [one for one in candidates.by_path([query.pattern]).values() if one.path > after]
+        found = find_entry_rows(connection, then.run.id, [query.pattern], then.moment)
+        yield [one for one in found.values() if one.path > after]
         return
     prefix = _fixed_prefix(query.pattern) if shape is Shape.GLOB else ""
     if not prefix and len(query.schemes) == 1:
         prefix = "".join(f"{scheme}://" for scheme in query.schemes if scheme)
-    while found := candidates.in_range(prefix, after, _SCANNED_A_STATEMENT):
-        yield found
-        after = found[-1].path
+    while page := list_entry_rows(connection, then.run.id, prefix, after, _SCANNED_A_STATEMENT, then.moment):
+        yield page
+        after = page[-1].path
 
 
 def _fixed_prefix(pattern: str) -> str:

@@ -26,10 +26,11 @@ from turnwright_store.domain.names import records_prefix
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import messages as rows
+from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.forks import TurnHome, find_turn_home
 from turnwright_store.sql.rewind import RewindTarget, rewind_views
 from turnwright_store.sql.runs import RunRow, bump_revision
-from turnwright_store.sql.views import Wanted, all_entry_rows, find_entry, find_entry_row, load_entries
+from turnwright_store.sql.views import Wanted, all_entry_rows, find_entry_row
 
 UNSIGNED: Final = ("thinking", "server_blocks")
 """Attributes of a reply that are signed by its vendor or refer to offsets in its text."""

@@ -20,9 +20,10 @@ from turnwright_store.app.streams import EndKind, StreamEnd, end_channels, open_
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.runs import RunRow, find_run
 from turnwright_store.sql.streams import StreamPosition, list_silent
-from turnwright_store.sql.views import EntryRow, Wanted, find_entry, find_entry_row, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, find_entry_row
 
 PAGE: Final = 100
 """Silent channels to find at a time."""

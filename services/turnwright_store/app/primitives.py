@@ -35,8 +35,9 @@ from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_store.app.apply_writes import WriteResult
+from turnwright_store.app.history import run_at
 from turnwright_store.app.ledger import check_fence, write_entries
-from turnwright_store.app.list_entries import EntryQuery, candidates_now, matching_entries
+from turnwright_store.app.list_entries import EntryQuery, matching_entries
 from turnwright_store.app.read_view import find_view_delta
 from turnwright_store.domain.checks import check_path
 from turnwright_store.domain.names import RunRef
@@ -101,8 +102,8 @@ def plan_changes(
     run = get_run_head(connection, address.project, address.run)
     try:
         query = EntryQuery(change.pattern, change.body_pattern, bodies=False)
-        candidates = candidates_now(connection, run)
-        fitting = list(matching_entries(connection, rules, run, candidates, query, "", check_time))
+        now = run_at(connection, run, rules.incarnation, None)
+        fitting = list(matching_entries(connection, rules, now, query, "", check_time))
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
     if not fitting:

@@ -36,9 +36,10 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.inbox import list_overdue
 from turnwright_store.sql.runs import RunRow, find_run, get_run
-from turnwright_store.sql.views import find_entry, find_entry_row
+from turnwright_store.sql.views import find_entry_row
 
 REJECTED_OUTCOME: Final = "rejected:403"
 """Outcome of a record whose proposal was rejected (C20, C26)."""

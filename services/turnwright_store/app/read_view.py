@@ -14,14 +14,14 @@ from msgspec import Struct
 from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import Cursor, Entry
-from turnwright_store.app.history import At, check_cursor, moment_of_cursor, run_at
+from turnwright_store.app.history import At, check_cursor, run_at
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database
-from turnwright_store.sql.feed import END_OF_REVISION, Feed, FeedPosition
-from turnwright_store.sql.history import snapshot_at
+from turnwright_store.sql.contents import load_entries
+from turnwright_store.sql.feed import Feed, FeedPosition
 from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, Wanted, load_entries, snapshot
+from turnwright_store.sql.views import EntryRow, Wanted, snapshot
 
 INCLUDE_MAX: Final = 100
 """Maximum number of paths to add to a filter."""
@@ -71,49 +71,22 @@ def find_view_delta(
     Without either: the current view. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
     run = get_run_head(connection, address.project, address.run)
-    if at is not None:
-        then = run_at(connection, run, rules.incarnation, at)
-        shown = snapshot_at(connection, then.run, then.moment, wanted, rules.hidden_schemes)
-        return ViewDelta(then.run, then.cursor, shown, [])
-    now = run.cursor(rules.incarnation)
+    then = run_at(connection, run, rules.incarnation, at)
     if after is None:
-        return ViewDelta(run, now, snapshot(connection, run, wanted, rules.hidden_schemes), [])
-    check_cursor(after, now)
-    return _changed(connection, rules, run, after, wanted)
-
-
-def _changed(connection: Connection, rules: StoreRules, run: RunHead, after: Cursor, wanted: Wanted) -> ViewDelta:
-    now = run.cursor(rules.incarnation)
-    feed = Feed(connection, run, moment_of_cursor(run, now), after.run_revision, wanted, rules.hidden_schemes)
-    found = ViewDelta(run, now, [], [])
-    for section in changed_scopes(run, after, now):
-        position: FeedPosition | None = section.begin
-        while position:
-            changed = feed.section(section.scope, section.to, position, ROWS_A_STATEMENT)
-            found.shown.extend(changed.shown)
-            found.removed.extend(changed.removed)
-            position = changed.next
+        return ViewDelta(
+            then.run, then.cursor, snapshot(connection, then.run, wanted, rules.hidden_schemes, then.moment), []
+        )
+    check_cursor(after, then.cursor)
+    feed = Feed(connection, run, after, then.cursor, wanted, rules.hidden_schemes)
+    found = ViewDelta(run, then.cursor, [], [])
+    position: FeedPosition | None = FeedPosition()
+    while position:
+        page = feed.page(position, ROWS_A_STATEMENT)
+        found.shown.extend(page.shown)
+        found.removed.extend(page.removed)
+        position = page.next
     found.shown.sort(key=lambda one: one.position)
     return found
-
-
-class ScopeChanges(Struct, frozen=True):
-    """The changes in one scope that a run reads."""
-
-    scope: int
-    """Id of a shared scope; 0: the run's own views."""
-    begin: FeedPosition
-    to: int
-
-
-def changed_scopes(run: RunHead, after: Cursor, to: Cursor) -> list[ScopeChanges]:
-    """The scopes that changed between two cursors."""
-    scopes = [
-        (0, after.run_revision, to.run_revision),
-        (run.project_scope, after.project_revision, to.project_revision),
-        (run.global_scope, after.global_revision, to.global_revision),
-    ]
-    return [ScopeChanges(scope, (begin, END_OF_REVISION), end) for scope, begin, end in scopes if begin < end]
 
 
 def message_batches(shown: Sequence[EntryRow], wanted: Wanted) -> Iterator[list[EntryRow]]:

@@ -49,8 +49,9 @@ from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
+from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, find_entry, find_entry_row, list_entry_rows
+from turnwright_store.sql.views import EntryRow, find_entry_row, list_entry_rows
 
 TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 

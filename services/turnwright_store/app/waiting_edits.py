@@ -42,8 +42,9 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops as loop_rows
+from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, write_run
-from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows, load_entries
+from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows
 
 PREFIX: Final = f"{EDIT_SCHEME}://"
 

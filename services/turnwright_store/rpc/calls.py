@@ -6,9 +6,10 @@ function that does the work. It runs in the database's thread, and may run more 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
@@ -22,18 +23,18 @@ from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_store.app.idempotency import RequestKey, run_once, starts_no_run
+from turnwright_store.app.watches import Watch, Watches
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durability, Transaction
 
-if TYPE_CHECKING:
-    from turnwright_store.app.changes import Watches
-
+M = TypeVar("M")
 R = TypeVar("R")
 Q = TypeVar("Q")
 C = TypeVar("C", bound="Calls")
+Stream = Callable[[C, Q, Any], AsyncIterator[R]]
 Handler = Callable[[C, Q, Any], Awaitable[R]]
 
 _SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
@@ -50,18 +51,11 @@ class StoreBackend(Struct):
     opened: StoreRules | None = None
     small_projects: set[str] = field(default_factory=set)
     """Projects with few files at the last adoption."""
-    _watches: Watches | None = None
+    watches: Watches = field(default_factory=Watches)
+    """The watches that are open."""
     _cached_registry: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(
         default_factory=lambda: (None, scheme_pb2.SchemeRegistry())
     )
-
-    @property
-    def watches(self) -> Watches:
-        """The watches that are open."""
-        from turnwright_store.app.changes import Watches  # noqa: PLC0415 - lists are read without it
-
-        self._watches = self._watches or Watches()
-        return self._watches
 
     @property
     def rules(self) -> StoreRules:
@@ -197,6 +191,24 @@ def query(read: Callable[[C, Q, Connection], R], *, inline: bool = False) -> Han
 def inline_query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
     """Declare an rpc as one query of a few small rows."""
     return query(read, inline=True)
+
+
+def watch(
+    to_message: Callable[[C, M], R], *, min_tier: Tier = Tier.UNSPECIFIED
+) -> Callable[[Callable[[C, Q], Awaitable[Watch[M]]]], Stream[C, Q, R]]:
+    """Declare an rpc as a watch: of the function that begins it, and `to_message` for each of its messages."""
+
+    def declare(begin: Callable[[C, Q], Awaitable[Watch[M]]]) -> Stream[C, Q, R]:
+        async def handle(self: C, request: Q, _context: Any) -> AsyncIterator[R]:
+            check_min_tier(current_caller(), min_tier, begin.__name__)
+            changes = self._service.watches.follow(partial(begin, self, request), lambda: self._rules.heartbeat_s)
+            async with aclosing(changes):
+                async for change in changes:
+                    yield to_message(self, change)
+
+        return handle
+
+    return declare
 
 
 def address_of(request: Any) -> RunRef:

@@ -10,19 +10,18 @@ from turnwright.types.v1 import run_pb2, settings_pb2
 from turnwright.types.v1 import schedule_pb2 as types_pb2
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller, current_caller
+from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import CallStyle
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec, known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import control, forks, packets, retention, schedules
-from turnwright_store.app.watch_runs import RunsChange, follow_runs
-from turnwright_store.domain.permissions import check_min_tier
+from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
 from turnwright_store.domain.schedules import Schedule
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks
+from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks, watch
 
 _schedule_to_pb, _schedule_from_pb = codec(Schedule, types_pb2.Schedule)
 
@@ -71,18 +70,6 @@ class ControlRpcs(Calls):
         run, loop = control.get_spend(connection, address_of(request), request.loop)
         return control_pb2.GetSpendResponse(run=wire.spend_to_pb(run), loop=wire.spend_to_pb(loop))
 
-    async def WatchRuns(
-        self, request: control_pb2.WatchRunsRequest, _context: Any
-    ) -> AsyncIterator[control_pb2.WatchRunsResponse]:
-        check_min_tier(current_caller(), Tier.CLIENT, "WatchRuns")
-        rules = self._rules
-        changes = follow_runs(self._database, self._service.watches, request.project, rules.heartbeat_s)
-        try:
-            async for change in changes:
-                yield self._runs_to_pb(change)
-        finally:
-            await changes.aclose()
-
     def _runs_to_pb(self, change: RunsChange) -> control_pb2.WatchRunsResponse:
         return control_pb2.WatchRunsResponse(
             runs=[run_pb2.RunOverview(run=wire.run_to_pb(one.run), proposals=one.proposals) for one in change.runs],
@@ -91,6 +78,10 @@ class ControlRpcs(Calls):
             snapshot_last=change.snapshot_last,
             send_time=time_to_pb(self._service.clock_ms()),
         )
+
+    @watch(_runs_to_pb, min_tier=Tier.CLIENT)
+    async def WatchRuns(self, request: control_pb2.WatchRunsRequest) -> RunsWatch:
+        return await watch_runs(self._database, request.project)
 
     @mutation(locks=alias_locks)
     def ForkRun(

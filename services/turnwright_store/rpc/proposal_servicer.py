@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
-
 from turnwright.store.v1 import proposal_pb2, queue_pb2
 
 from turnwright_core.checks import invalid
@@ -18,13 +15,14 @@ from turnwright_store.app.inbox import (
     ClosedProposal,
     InboxMessage,
     InboxQuery,
+    InboxWatch,
     PendingProposal,
     list_proposals,
     watch_inbox,
 )
 from turnwright_store.app.proposals import Resolution
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
+from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks, watch
 
 
 def resolution_of(request: queue_pb2.ResolveProposalRequest) -> Resolution:
@@ -58,16 +56,6 @@ class ProposalRpcs(Calls):
         found, token = list_proposals(connection, wanted)
         return proposal_pb2.ListProposalsResponse(proposals=map(_pending_to_pb, found), next_page_token=token)
 
-    async def WatchProposals(
-        self, request: proposal_pb2.WatchProposalsRequest, _context: Any
-    ) -> AsyncIterator[proposal_pb2.WatchProposalsResponse]:
-        changes = watch_inbox(self._service.watches, self._database, lambda: self._rules, request.project)
-        try:
-            async for change in changes:
-                yield self._inbox_to_pb(change)
-        finally:
-            await changes.aclose()
-
     def _inbox_to_pb(self, change: InboxMessage) -> proposal_pb2.WatchProposalsResponse:
         return proposal_pb2.WatchProposalsResponse(
             pending=map(_pending_to_pb, change.pending),
@@ -75,6 +63,10 @@ class ProposalRpcs(Calls):
             complete=change.complete,
             send_time=time_to_pb(self._service.clock_ms()),
         )
+
+    @watch(_inbox_to_pb)
+    async def WatchProposals(self, request: proposal_pb2.WatchProposalsRequest) -> InboxWatch:
+        return await watch_inbox(self._database, request.project)
 
 
 def _pending_to_pb(one: PendingProposal) -> proposal_pb2.PendingProposal:

@@ -14,13 +14,14 @@ from turnwright_core.entries import State, Visibility
 from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
+from turnwright_store.app.changes import ChangesWatch, watch_changes
 from turnwright_store.app.history import At, PacketMoment
 from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.app.search import search_entries
 from turnwright_store.ports import Connection
-from turnwright_store.rpc.calls import Calls, address_of, after_cursor, query
+from turnwright_store.rpc.calls import Calls, address_of, after_cursor, query, watch
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 E = TypeVar("E", Visibility, State)
@@ -153,15 +154,13 @@ class ReadRpcs(Calls):
             revision=found.revision,
         )
 
-    async def WatchChanges(self, call: WatchChangesCall, _context: Any) -> AsyncIterator[RunChanges]:
-        changes = self._service.watches.changes(
-            self._database, lambda: self._rules, address_of(call), call.after, watched(call)
-        )
-        try:
-            async for change in changes:
-                yield replace(change, send_ms=self._service.clock_ms())
-        finally:
-            await changes.aclose()
+    def _stamped(self, change: RunChanges) -> RunChanges:
+        return replace(change, send_ms=self._service.clock_ms())
+
+    @watch(_stamped)
+    async def WatchChanges(self, call: WatchChangesCall) -> ChangesWatch:
+        wanted = watched(call)
+        return await watch_changes(self._database, lambda: self._rules, address_of(call), call.after, wanted)
 
 
 def _query_of(request: read_pb2.ListEntriesRequest) -> EntryQuery:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnwright_store.sql.core import BindParameter, Column, Select, bindparam
+from turnwright_store.sql.core import BigInteger, BindParameter, Column, Select, bindparam
 
 
 def parameters(*columns: str) -> dict[str, BindParameter[Any]]:
     """A parameter for each of these columns, with its name: what an INSERT or an UPDATE writes."""
     return {column: bindparam(column) for column in columns}
+
+
+def number(name: str) -> BindParameter[int]:
+    """A parameter that is a revision, an id or a time."""
+    return bindparam(name, type_=BigInteger)
 
 
 def rows_in_revisions(rows: Select[Any], revision: Column[int], number: Column[int]) -> Select[Any]:

@@ -7,34 +7,52 @@ architecture 3 (revisions and the change feed), 12.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from turnwright_core.entries import Cursor
+from turnwright_core.runs import Loop, Turn
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import CompoundSelect, Select, and_, func, literal_column, or_, select, union_all
-from turnwright_store.sql.history import AT_RUN, ENDED_SINCE, ENTRY_ROWS_AT, FROM_REV, OPEN_STILL, Moment, number
+from turnwright_store.sql.clauses import number
+from turnwright_store.sql.core import and_, func, literal_column, or_, select, union_all
 from turnwright_store.sql.keys import newest
 from turnwright_store.sql.lazy_tables import entries, versions, views
+from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.turns import changed_turns
 from turnwright_store.sql.views import (
+    AT_RUN,
+    ENDED_SINCE,
     ENTRY,
     ENTRY_ROW,
     ENTRY_ROW_COLUMNS,
+    FROM_REV,
+    IN_RUN,
+    IS_CURRENT,
     KINDS,
+    ROWS_AT,
     EntryRow,
     ViewKind,
     Wanted,
     filter_values,
     fits,
+    moment_of,
 )
 
-FeedPosition = tuple[int, int]
-"""A position in the feed: a revision, and an id within it."""
+if TYPE_CHECKING:
+    from sqlalchemy import CompoundSelect, Select
 
 END_OF_REVISION: Final = 2**63 - 1
 """Id that sorts after everything of its revision."""
+
+LOOPS_PER_PAGE: Final = 4
+"""Loops to read at a time; a prompt may have 1 MiB."""
+
+TURNS_PER_PAGE: Final = 200
+"""Turns to read at a time; each has about a kilobyte."""
 
 _EMPTY: Final = {"path": "views.path", "scheme": "''", "outcome": "''"}
 
@@ -63,7 +81,7 @@ def _removed(kind: ViewKind) -> Any:
         .select_from(views)
         .join(entries, ENTRY)
         .where(
-            views.c.run_id == number("run_id"),
+            IN_RUN,
             views.c.to_rev >= number("place_rev"),
             or_(views.c.to_rev > number("place_rev"), views.c.id > number("place_id")),
             views.c.to_rev <= AT_RUN,
@@ -77,12 +95,10 @@ def _removed(kind: ViewKind) -> Any:
 
 
 def _own(kind: ViewKind) -> CompoundSelect[Any]:
-    shown = ENTRY_ROWS_AT.with_only_columns(
-        views.c.from_rev.label("at_rev"), views.c.id.label("row"), *ENTRY_ROW_COLUMNS
-    )
+    shown = ROWS_AT.with_only_columns(views.c.from_rev.label("at_rev"), views.c.id.label("row"), *ENTRY_ROW_COLUMNS)
     behind = or_(views.c.from_rev > number("place_rev"), views.c.id > number("place_id"))
     opened = shown.where(
-        OPEN_STILL,
+        IS_CURRENT,
         views.c.from_rev >= number("place_rev"),
         # SQLite searches by the first of two bounds; PostgreSQL needs a hint that its index covers the other.
         views.c.from_rev > literal_column("0"),
@@ -120,51 +136,108 @@ def _moved(kind: ViewKind) -> CompoundSelect[Any]:
             fits(kind),
         )
     )
-    return union_all(shown.where(OPEN_STILL), shown.where(ENDED_SINCE)).order_by("at_rev", "row").limit(number("page"))
+    return union_all(shown.where(IS_CURRENT), shown.where(ENDED_SINCE)).order_by("at_rev", "row").limit(number("page"))
 
 
 _OWN: Final = {kind: _own(kind) for kind in KINDS}
 _MOVED: Final = {kind: _moved(kind) for kind in KINDS}
 
 
-class FeedPage(Struct, frozen=True):
-    """A page of the feed."""
+_Place = tuple[int, int]
+"""A revision, and an id within it."""
 
-    shown: list[EntryRow]
-    removed: list[str]
-    next: FeedPosition | None
+
+class FeedPosition(Struct, frozen=True):
+    """Where a page begins: at one of the feed's parts, and behind a place in it; None: at its beginning."""
+
+    part: int = 0
+    place: _Place | None = None
+
+
+class FeedPage(Struct):
+    """A page of the feed. Bodies are not loaded yet."""
+
+    shown: list[EntryRow] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    next: FeedPosition | None = None
     """Where the next page begins; None: there is none."""
 
 
+_Part = tuple[Callable[[FeedPage, _Place, int, int], _Place | None], int, int]
+"""What reads changes of one kind, and the revisions between which there are some."""
+
+
 class Feed:
-    """The feed for a reader that has everything up to a revision of a run."""
+    """What began or ended between two cursors of a run: views, then loops and turns if these are wanted.
+
+    A part that has not changed is not read; rows that were written again after the end belong to a later feed.
+    """
 
     def __init__(
-        self, connection: Connection, run: RunHead, to: Moment, after: int, wanted: Wanted, hidden: Sequence[str]
+        self,
+        connection: Connection,
+        run: RunHead,
+        after: Cursor,
+        to: Cursor,
+        wanted: Wanted,
+        hidden: Sequence[str],
+        *,
+        with_loops: bool = False,
     ) -> None:
-        """`to` is the end of the feed, `hidden` the schemes that no packet shows."""
+        """`hidden`: the schemes that no packet shows."""
         self._connection = connection
         self._kind, self._values = filter_values(run, wanted, hidden)
-        self._values |= {**to.values(run.project_scope), "after": after}
+        self._values |= {"run_id": run.id, "after": after.run_revision, **moment_of(run, to).values}
+        own = (after.run_revision, to.run_revision)
+        parts: list[_Part] = [
+            (self._own, *own),
+            (partial(self._moved, run.project_scope), after.project_revision, to.project_revision),
+            (partial(self._moved, run.global_scope), after.global_revision, to.global_revision),
+        ]
+        if with_loops:
+            parts += [(self._changed_loops, *own), (self._changed_turns, *own)]
+        self._parts = [part for part in parts if part[1] < part[2]]
 
-    def section(self, scope: int, to: int, position: FeedPosition, page: int) -> FeedPage:
-        """The changes after a position, in order of revision.
+    def page(self, position: FeedPosition, rows_max: int) -> FeedPage:
+        """The changes from a position on, of each part in the order of revisions."""
+        page, place = FeedPage(), position.place
+        for following, (read, begin, end) in enumerate(self._parts[position.part :], position.part + 1):
+            place = read(page, place or (begin, END_OF_REVISION), end, rows_max)
+            is_full = len(page.shown) + len(page.removed) >= rows_max and following < len(self._parts)
+            if place or is_full:
+                page.next = FeedPosition(following - 1, place) if place else FeedPosition(following)
+                break
+        return page
 
-        `scope` 0: views of the run that began or ended. A shared scope: entries with a newer version, up to the
-        revision `to`, even if the run's view is older.
-        """
-        if not scope:
-            return self._changed(_OWN[self._kind], position, page)
-        return self._changed(_MOVED[self._kind], position, page, scope=scope, at_shared=to)
+    def _own(self, page: FeedPage, place: _Place, _end: int, rows_max: int) -> _Place | None:
+        """Views of the run that began or ended."""
+        return self._changed(_OWN[self._kind], page, place, rows_max, {})
 
-    def _changed(self, statement: CompoundSelect[Any], position: FeedPosition, page: int, **values: int) -> FeedPage:
-        given = {**self._values, **values, "place_rev": position[0], "place_id": position[1], "page": page}
+    def _moved(self, scope: int, page: FeedPage, place: _Place, end: int, rows_max: int) -> _Place | None:
+        """Entries of a shared scope with a newer version, even if the run's view is older."""
+        return self._changed(_MOVED[self._kind], page, place, rows_max, {"scope": scope, "at_shared": end})
+
+    def _changed(
+        self, statement: CompoundSelect[Any], page: FeedPage, place: _Place, rows_max: int, values: dict[str, int]
+    ) -> _Place | None:
+        given = {**self._values, **values, "place_rev": place[0], "place_id": place[1], "page": rows_max}
         rows = self._connection.execute(statement, given).all()
-        changed = FeedPage([], [], (rows[-1][0], rows[-1][1]) if len(rows) == page else None)
         for _revision, _row, path, *rest in rows:
             shown = EntryRow(path, *rest)
             if shown.content:
-                changed.shown.append(shown)
+                page.shown.append(shown)
             else:
-                changed.removed.append(path)
-        return changed
+                page.removed.append(path)
+        return (rows[-1][0], rows[-1][1]) if len(rows) == rows_max else None
+
+    def _changed_loops(self, page: FeedPage, place: _Place, end: int, _rows_max: int) -> _Place | None:
+        loops = changed_loops(self._connection, self._values["run_id"], place, end, LOOPS_PER_PAGE)
+        page.loops += loops
+        return (loops[-1].revision, loops[-1].sequence) if len(loops) == LOOPS_PER_PAGE else None
+
+    def _changed_turns(self, page: FeedPage, place: _Place, end: int, _rows_max: int) -> _Place | None:
+        turns = changed_turns(self._connection, self._values["run_id"], place, end, TURNS_PER_PAGE)
+        page.turns += turns
+        return (turns[-1].revision, turns[-1].number) if len(turns) == TURNS_PER_PAGE else None

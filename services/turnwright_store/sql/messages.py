@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import number
 from turnwright_store.sql.core import Select, bindparam, func, literal_column, select
-from turnwright_store.sql.history import number
 from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.views import ENTRY, ENTRY_ROW_COLUMNS, VISIBLE_VERSIONS, EntryRow, entry_rows
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from turnwright_store.ports import Connection
+from turnwright_store.sql.clauses import number
 from turnwright_store.sql.core import and_, bindparam, exists, insert, literal_column, or_, select, union_all, update
 from turnwright_store.sql.forks import COPIED_COLUMNS
-from turnwright_store.sql.history import number
 from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.views import MESSAGES_OF

@@ -21,12 +21,12 @@ from msgspec import Struct
 from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, split_words
 from turnwright_store.ports import POSTGRESQL, Connection
 from turnwright_store.sql.clauses import parameters
+from turnwright_store.sql.contents import cut
 from turnwright_store.sql.core import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 from turnwright_store.sql.entries import HEAD, batched
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.lazy_tables import entries, projects, scopes, search_marks, versions
 from turnwright_store.sql.scopes import find_meta, put_meta
-from turnwright_store.sql.views import cut
 
 TEXT_BYTES_MAX: Final = 256 * 1024
 """Bytes of a body that are indexed."""

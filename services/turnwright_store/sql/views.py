@@ -1,28 +1,32 @@
-"""Queries on the current view of a run: snapshots, single paths, ranges of paths; and loading of contents.
+"""Queries on the view of a run, now or at an earlier moment: snapshots, single paths, ranges of paths.
 
-Each query is one statement on one index. Bodies are read separately, in batches: versions are immutable, so they can be
-read later and still belong to the same moment.
+A view is an interval over the revisions of its run's scope. Those that a run sees now are open; at an earlier moment,
+they contain it. Open intervals and ended ones have an index each, so a query for a moment is run on both halves; ended
+intervals have another one by path, so that for a path no moment is too old. A pinned view names its version; one of a
+shared scope follows the entry's versions by time.
 Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU086.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Struct
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
-from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry, State, Visibility
+from turnwright_core.entries import Cursor, State, Visibility
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import and_, bindparam, case, literal_column, or_, select, true, type_coerce
-from turnwright_store.sql.entries import BODY_HASH, SEEN_VERSION, batched
-from turnwright_store.sql.lazy_tables import chunks, entries, versions, views
-from turnwright_store.sql.runs import RunHead, run_not_found
+from turnwright_store.sql.clauses import number
+from turnwright_store.sql.core import and_, bindparam, case, func, literal_column, or_, select, true, union_all
+from turnwright_store.sql.entries import SEEN_VERSION, batched
+from turnwright_store.sql.keys import key_in_sql, newest
+from turnwright_store.sql.lazy_tables import entries, not_zero, versions, views
+from turnwright_store.sql.runs import RunHead
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy import ColumnElement, CompoundSelect, Select
 
 
 class ViewFilter(IntEnum):
@@ -126,9 +130,6 @@ ENTRY_ROW_COLUMNS: Final = tuple(column.label(name) for name, column in ENTRY_RO
 """The fields of Shown."""
 
 
-_SHOWN: Final = len(ENTRY_ROW_COLUMNS)
-
-
 # A tuple is made many times as fast as a frozen dataclass, and every row that is read becomes one of these two.
 class EntryRow(NamedTuple):
     """An entry as a run sees it, without its body, attributes and record."""
@@ -159,46 +160,90 @@ class EntryRow(NamedTuple):
         return self.version_bytes + self.chunk_bytes
 
 
+class Moment(Struct, frozen=True):
+    """A moment of a run: the revisions of its three scopes."""
+
+    run: int
+    project: int
+    global_: int
+    project_scope: int
+
+    @property
+    def values(self) -> dict[str, int]:
+        """Parameters of the statements that read at a moment."""
+        return {
+            "at_run": self.run,
+            "at_project": self.project,
+            "at_global": self.global_,
+            "project_scope": self.project_scope,
+        }
+
+
+def moment_of(run: RunHead, cursor: Cursor) -> Moment:
+    return Moment(cursor.run_revision, cursor.project_revision, cursor.global_revision, run.project_scope)
+
+
 ENTRY: Final = entries.c.id == views.c.entry_id
 VISIBLE_VERSIONS: Final = views.join(entries, ENTRY).join(versions, SEEN_VERSION)
 """Views with their entries and the versions that they show."""
 
-_CURRENT: Final[Select[Any]] = (
-    select(*ENTRY_ROW_COLUMNS)
-    .select_from(VISIBLE_VERSIONS)
-    .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None))
+IS_CURRENT: Final = views.c.to_rev.is_(None)
+IN_RUN: Final = views.c.run_id == number("run_id")
+AT_RUN: Final = number("at_run")
+ENDED_SINCE: Final = views.c.to_rev > AT_RUN
+HAS_ENDED: Final = not_zero(views.c.to_rev)
+"""Together with a path, it selects the index of ended intervals by path."""
+
+FROM_REV: Final = views.c.from_rev + literal_column("0")
+"""An expression that no index covers: few rows begin late, many begin early, and planners cannot know."""
+
+_there: Final = versions.alias("there")
+_SHARED: Final = (
+    select(func.max(_there.c.id))
+    .where(
+        newest(
+            views.c.entry_id,
+            case((entries.c.scope_id == number("project_scope"), number("at_project")), else_=number("at_global")),
+            _there,
+        )
+    )
+    .correlate(views, entries)
+    .scalar_subquery()
 )
-_IN_PATHS: Final = views.c.path.in_(bindparam("paths", expanding=True))
-_PATHS: Final = _CURRENT.where(_IN_PATHS)
-IN_RANGE: Final = and_(
-    views.c.path > bindparam("after_path"), views.c.path >= bindparam("low"), views.c.path < bindparam("high")
+_VERSION_AT: Final = versions.c.id == func.coalesce(key_in_sql(views.c.entry_id, views.c.version_rev), _SHARED)
+"""The version that a view showed at a moment."""
+
+CURRENT_ROWS: Final[Select[Any]] = select(*ENTRY_ROW_COLUMNS).select_from(VISIBLE_VERSIONS).where(IN_RUN, IS_CURRENT)
+ROWS_AT: Final[Select[Any]] = (
+    select(*ENTRY_ROW_COLUMNS).select_from(views).join(entries, ENTRY).join(versions, _VERSION_AT).where(IN_RUN)
 )
-_RANGE: Final = _CURRENT.where(IN_RANGE).order_by(views.c.path).limit(bindparam("page"))
-SNAPSHOT: Final = {kind: _CURRENT.where(fits(kind)).order_by(views.c.position) for kind in KINDS}
+
+
+def _by_moment(shown: ColumnElement[bool], *ended: ColumnElement[bool]) -> tuple[Select[Any], CompoundSelect[Any]]:
+    """A query for what a run sees now, and for what it saw at a moment; `ended` applies to what has ended since."""
+    there = ROWS_AT.where(shown, FROM_REV <= AT_RUN)
+    return CURRENT_ROWS.where(shown), union_all(there.where(IS_CURRENT), there.where(ENDED_SINCE, *ended))
+
+
+_PATHS: Final = _by_moment(views.c.path.in_(bindparam("paths", expanding=True)), HAS_ENDED)
+CURRENT_PATHS: Final = _PATHS[0]
+_RANGE: Final = tuple(
+    statement.order_by("path").limit(number("page"))
+    for statement in _by_moment(
+        and_(
+            views.c.path > bindparam("after_path"), views.c.path >= bindparam("low"), views.c.path < bindparam("high")
+        ),
+        HAS_ENDED,
+    )
+)
+_SNAPSHOT: Final = {
+    (*kind, is_past): statement.order_by("position")
+    for kind in KINDS
+    for is_past, statement in enumerate(_by_moment(fits(kind)))
+}
 
 _PAGE: Final = 1000
 """Views that one statement reads."""
-
-SHORT_BYTES_MAX: Final = 64 * 1024
-"""Bodies up to which they are read together with what shows them, where few are asked for."""
-
-_CONTENT: Final = (versions.c.id, versions.c.stored_bytes, BODY_HASH, versions.c.attributes, versions.c.record)
-_SHORT_BODY: Final = case((versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)), versions.c.body))
-_WHOLE_PATHS: Final = _PATHS.with_only_columns(
-    *ENTRY_ROW_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type)
-)
-_WITH_BODIES: Final = select(*_CONTENT, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
-_WITHOUT_BODIES: Final = select(*_CONTENT).where(versions.c.id.in_(bindparam("ids", expanding=True)))
-_CHUNKS: Final = (
-    select(chunks.c.data)
-    .where(
-        chunks.c.entry_id == bindparam("entry"),
-        chunks.c.version_rev == bindparam("version"),
-        chunks.c.offset >= bindparam("folded"),
-        chunks.c.offset < bindparam("end"),
-    )
-    .order_by(chunks.c.offset)
-)
 
 
 class Wanted(Struct, frozen=True):
@@ -229,21 +274,29 @@ def filter_values(run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> tuple[
     return (wanted.filter, bool(wanted.include)), values
 
 
-def snapshot(connection: Connection, run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> list[EntryRow]:
-    """The current view of a run, sorted by position."""
+def snapshot(
+    connection: Connection, run: RunHead, wanted: Wanted, hidden: Sequence[str], at: Moment | None = None
+) -> list[EntryRow]:
+    """What a run sees now, or saw at a moment, sorted by position."""
     kind, values = filter_values(run, wanted, hidden)
-    return entry_rows(connection.execute(SNAPSHOT[kind], {"run_id": run.id, **values}))
+    return entry_rows(connection.execute(_SNAPSHOT[*kind, at is not None], {**values, **_when(run.id, at)}))
+
+
+def _when(run_id: int, at: Moment | None) -> dict[str, Any]:
+    return {"run_id": run_id, **at.values} if at else {"run_id": run_id}
 
 
 def entry_rows(rows: Iterable[Any]) -> list[EntryRow]:
     return list(map(EntryRow._make, rows))
 
 
-def find_entry_rows(connection: Connection, run_id: int, paths: Sequence[str]) -> dict[str, EntryRow]:
-    """The current views of these paths."""
+def find_entry_rows(
+    connection: Connection, run_id: int, paths: Sequence[str], at: Moment | None = None
+) -> dict[str, EntryRow]:
+    """What a run sees at these paths now, or saw at a moment."""
     found: dict[str, EntryRow] = {}
     for part in batched(storable(paths)):
-        rows = connection.execute(_PATHS, {"run_id": run_id, "paths": part})
+        rows = connection.execute(_PATHS[at is not None], {"paths": part, **_when(run_id, at)})
         found |= {shown.path: shown for shown in entry_rows(rows)}
     return found
 
@@ -253,34 +306,9 @@ def find_entry_row(connection: Connection, run_id: int, path: str) -> EntryRow |
     return find_entry_rows(connection, run_id, [path]).get(path)
 
 
-def find_entry(connection: Connection, run: RunHead, path: str, *, bodies: bool = True) -> Entry | None:
-    """The entry that a run sees at a path."""
-    shown = find_entry_row(connection, run.id, path)
-    return load_entries(connection, run, [shown], Wanted(bodies=bodies))[0] if shown else None
-
-
-def find_rows_with_content(
-    connection: Connection, run_id: int, paths: Sequence[str]
-) -> tuple[dict[str, EntryRow], dict[int, VersionContent]]:
-    """The current views of a few paths, and short contents by version."""
-    found: dict[str, EntryRow] = {}
-    loaded: dict[int, VersionContent] = {}
-    if given := storable(paths):
-        for row in connection.execute(_WHOLE_PATHS, {"run_id": run_id, "paths": given}):
-            shown = EntryRow._make(row[:_SHOWN])
-            found[shown.path] = shown
-            if row[-1] is not None:
-                loaded[shown.content] = VersionContent._make(row[_SHOWN:])
-    return found, loaded
-
-
 def storable(paths: Iterable[str]) -> list[str]:
     """The paths that can be parameters of a query: without NUL."""
     return [path for path in paths if "\0" not in path]
-
-
-def range_values(prefix: str, after_path: str, page: int) -> dict[str, Any]:
-    return {"after_path": after_path, "low": prefix, "high": prefix + "\U0010ffff", "page": page}
 
 
 def all_entry_rows(connection: Connection, run_id: int, prefix: str) -> list[EntryRow]:
@@ -291,82 +319,11 @@ def all_entry_rows(connection: Connection, run_id: int, prefix: str) -> list[Ent
     return found
 
 
-def list_entry_rows(connection: Connection, run_id: int, prefix: str, after_path: str, page: int) -> list[EntryRow]:
-    """A page of current views by path prefix, in path order, after a path."""
+def list_entry_rows(
+    connection: Connection, run_id: int, prefix: str, after_path: str, page: int, at: Moment | None = None
+) -> list[EntryRow]:
+    """A page of what a run sees now, or saw at a moment, by path prefix, in path order, after a path."""
     if "\0" in prefix:
         return []
-    return entry_rows(connection.execute(_RANGE, {"run_id": run_id, **range_values(prefix, after_path, page)}))
-
-
-class VersionContent(NamedTuple):
-    """What is loaded of a version. Compaction may go on between two reads; a version is otherwise fixed."""
-
-    stored_bytes: int
-    hash: str
-    attributes: str
-    record: bytes | None
-    body: str = ""
-
-
-def load_entries(
-    connection: Connection,
-    run: RunHead,
-    shown: Sequence[EntryRow],
-    wanted: Wanted,
-    loaded: Mapping[int, VersionContent] | None = None,
-) -> list[Entry]:
-    """Load entries with attributes, and bodies if wanted; `loaded` has what was read before.
-
-    Raises RUN_NOT_FOUND if the run was removed in the meantime, with its versions.
-    """
-    contents: dict[int, VersionContent] = dict(loaded) if loaded else {}
-    statement = _WITH_BODIES if wanted.bodies else _WITHOUT_BODIES
-    for part in batched(one.content for one in shown if one.content not in contents):
-        for version, *content in connection.execute(statement, {"ids": part}):
-            contents[version] = VersionContent(*content)
-    if any(one.content not in contents for one in shown):
-        raise run_not_found(run.project, run.alias)
-    return [_entry(connection, run, one, contents[one.content], wanted) for one in shown]
-
-
-def _entry(connection: Connection, run: RunHead, one: EntryRow, content: VersionContent, wanted: Wanted) -> Entry:
-    return Entry(
-        path=one.path,
-        scheme=one.scheme,
-        scope=run.scope_key(one.scope),
-        body=_body(connection, one, content, wanted.bytes_max(one.scheme)) if wanted.bodies else "",
-        body_size_bytes=one.body_size_bytes,
-        attributes_json=content.attributes,
-        visibility=VISIBILITIES[one.visibility],
-        state=STATES[one.state],
-        outcome=one.outcome,
-        writer=TIERS[one.writer],
-        turn=one.turn,
-        loop=one.loop,
-        position=one.position,
-        write_count=one.write_count,
-        revision=one.revision,
-        # The digest of a body that still grows would have to be made anew for each piece; it comes with the fold.
-        hash=content.hash if one.body_size_bytes == content.stored_bytes else "",
-        update_ms=one.view_ms if one.chunk_bytes else one.version_ms,
-        record=content.record or b"",
-    )
-
-
-def _body(connection: Connection, one: EntryRow, content: VersionContent, bytes_max: int) -> str:
-    """The body up to the length in the view: the compacted part from the version, the rest from chunks."""
-    end = min(one.body_size_bytes, bytes_max) if bytes_max else one.body_size_bytes
-    if end <= content.stored_bytes:
-        return content.body if end == content.stored_bytes else cut(content.body, end)
-    folded = content.stored_bytes - one.version_bytes
-    values = {"entry": one.entry, "version": one.version, "folded": folded, "end": end - one.version_bytes}
-    body = "".join([content.body, *connection.execute(_CHUNKS, values).scalars()])
-    return cut(body, end) if bytes_max else body
-
-
-def cut(text: str, bytes_max: int) -> str:
-    """The longest prefix of a text with at most this many bytes of UTF-8."""
-    if len(text) * 4 <= bytes_max:
-        return text
-    data = text[:bytes_max].encode()
-    return data[:bytes_max].decode(errors="ignore")
+    values = {"after_path": after_path, "low": prefix, "high": prefix + "\U0010ffff", "page": page}
+    return entry_rows(connection.execute(_RANGE[at is not None], {**values, **_when(run_id, at)}))

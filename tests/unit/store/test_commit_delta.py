@@ -26,9 +26,10 @@ from turnwright_core.models import Model
 from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import LoopEnd, LoopSettings, Mode, RunSettings, TurnRequest, TurnResult, Usage
 from turnwright_store.app import commands, forks, leases, ledger, registry, steering
-from turnwright_store.app.changes import Watches
+from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.open_store import open_store
+from turnwright_store.app.watches import Watches
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -145,7 +146,8 @@ class Run:
 
     def watch(self, wanted, *, hears):
         database = self.store.database if hears else Deaf(self.store.database)
-        return Watches().changes(database, lambda: self.store.rules, self.address, None, wanted)
+        begin = partial(watch_changes, database, lambda: self.store.rules, self.address, None, wanted)
+        return Watches().follow(begin, lambda: self.store.rules.heartbeat_s)
 
 
 @contextlib.asynccontextmanager

@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
+from turnwright_core.entries import Cursor
 from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import upgrade_to_head
-from turnwright_store.sql.feed import Feed
-from turnwright_store.sql.history import Moment
+from turnwright_store.sql.feed import Feed, FeedPosition
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.runs import find_run
 from turnwright_store.sql.views import ViewFilter, Wanted
@@ -96,8 +96,9 @@ class Run:
     def read(self, kind: ViewFilter, scope: int) -> tuple[set[str], int]:
         """The paths that a reader is told of, and the steps that it took to find them."""
         run = find_run(self.connection, "p", "r")
-        now = Moment(run.id, self.cursor + 1000, self.cursor + 1000, 0)
-        feed = Feed(self.connection, run, now, self.cursor, Wanted(kind), [])
+        now = Cursor("i", self.cursor + 1000, self.cursor + 1000, 0)
+        own, shared = (now.run_revision, self.cursor) if scope else (self.cursor, now.project_revision)
+        feed = Feed(self.connection, run, Cursor("i", own, shared, 0), now, Wanted(kind), [])
         steps = 0
 
         def step() -> None:
@@ -105,7 +106,7 @@ class Run:
             steps += 1
 
         self._raw.set_progress_handler(step, 1)
-        changed = feed.section(scope, self.cursor + 1000, (self.cursor, 2**63 - 1), 100)
+        changed = feed.page(FeedPosition(), 100)
         self._raw.set_progress_handler(None, 0)
         return {shown.path for shown in changed.shown} | set(changed.removed), steps
 

@@ -23,7 +23,7 @@ FEW = {
 """Indexes of what is under way, however much there was before; chunks go when they are folded."""
 
 PIECES = {
-    *("runs.RUN", "control.RUN", "feed.SHOWN_AT", "history.SHOWN_AT", "history._INTERVAL", "history._BEGINNING"),
+    *("runs.RUN", "control.RUN", "feed.ROWS_AT", "views.ROWS_AT", "history._INTERVAL", "history._BEGINNING"),
     "plans._PIECE",
 }
 """What other statements are made from."""
@@ -42,7 +42,8 @@ def statements():
         for name, value in vars(module).items():
             if getattr(value, "__module__", "").startswith("turnwright_store"):
                 continue
-            for key, one in value.items() if isinstance(value, dict) else [("", value)]:
+            several = dict(enumerate(value)) if isinstance(value, tuple) else value
+            for key, one in several.items() if isinstance(several, dict) else [("", value)]:
                 if isinstance(built(one), CompoundSelect | Select | Update | Delete):
                     yield f"{found.name}.{name}{key or ''}", one
 

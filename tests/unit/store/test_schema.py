@@ -8,13 +8,14 @@ import sys
 import pytest
 import sqlalchemy
 
+from turnwright_core.entries import Cursor
 from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge import precompiled
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.statements import DirectConnection, Statements
-from turnwright_store.sql import history, inbox, plans, views
+from turnwright_store.sql import contents, history, inbox, plans, views
 from turnwright_store.sql.entries import find_visible
-from turnwright_store.sql.feed import Feed
+from turnwright_store.sql.feed import Feed, FeedPosition
 from turnwright_store.sql.idempotency import delete_old_answers
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.loops import changed_loops
@@ -242,7 +243,14 @@ def filled(raw):
 
 def at(run, revision):
     """A moment of a run, late enough for its shared entries."""
-    return history.Moment(run.id, revision, 9999, 9999)
+    return views.Moment(revision, 9999, 9999, run.project_scope)
+
+
+def since(run, core, revision, project=9999):
+    """The feed of a run since a cursor."""
+    to = Cursor("i", NOW, 9999, 9999)
+    after = Cursor("i", revision, project, 9999)
+    return Feed(core, run, after, to, views.Wanted(views.ViewFilter.PACKET), ["tool"])
 
 
 NOW = 1103
@@ -250,10 +258,10 @@ NOW = 1103
 
 
 @pytest.mark.parametrize(
-    ("ask", "uses"),
+    ("after", "uses"),
     [
         (
-            lambda feed: feed.section(0, 0, (1090, 0), 50),
+            (1090, 9999),
             [
                 "views USING INDEX ix_views_opened (run_id=? AND from_rev>? AND from_rev<?)",
                 "views USING INDEX ix_views_closed (run_id=? AND to_rev>?)",
@@ -262,18 +270,18 @@ NOW = 1103
             ],
         ),
         (
-            lambda feed: feed.section(10, 9999, (1090, 0), 50),
+            (NOW, 1090),
             ["ix_entries_changed (scope_id=? AND shared_rev>?)", "uq_views_current (run_id=? AND path=?)"],
         ),
     ],
     ids=["own", "moved"],
 )
 @pytest.mark.parametrize("history", [False, True], ids=["empty", "long"])
-def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, history):
+def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, after, uses, history):
     filled(raw) if history else add_run(raw)
     run = find_run(core, "p", "r")
     sent = Sent(core)
-    ask(Feed(core, run, at(run, NOW), 1090, views.Wanted(views.ViewFilter.PACKET), ["tool"]))
+    since(run, core, *after).page(FeedPosition(), 50)
     (plan,) = sent.plans()
     for index in uses:
         assert any(index in line for line in plan), plan
@@ -284,15 +292,15 @@ def test_a_read_since_a_cursor_does_not_walk_the_history(core, raw, ask, uses, h
     ("ask", "uses"),
     [
         (
-            lambda core, run: history.find_entry_rows_at(core, run, at(run, 1100), ["p100"]),
+            lambda core, run: views.find_entry_rows(core, run.id, ["p100"], at(run, 1100)),
             ["uq_views_current (run_id=? AND path=?)", "ix_views_past (run_id=? AND path=? AND to_rev>?)"],
         ),
         (
-            lambda core, run: history.list_entry_rows_at(core, run, at(run, 1100), "p", "", 5),
+            lambda core, run: views.list_entry_rows(core, run.id, "p", "", 5, at(run, 1100)),
             ["uq_views_current (run_id=? AND path>? AND path<?)", "ix_views_past (run_id=? AND path>? AND path<?)"],
         ),
         (
-            lambda core, run: history.snapshot_at(core, run, at(run, 1100), views.Wanted(), []),
+            lambda core, run: views.snapshot(core, run, views.Wanted(), [], at(run, 1100)),
             ["ix_views_closed (run_id=? AND to_rev>?)"],
         ),
         (
@@ -320,7 +328,7 @@ def shown():
 
 QUESTIONS = {
     "bodies": (
-        lambda core, run: views.load_entries(core, run, [shown()], views.Wanted()),
+        lambda core, run: contents.load_entries(core, run, [shown()], views.Wanted()),
         "versions USING INTEGER PRIMARY KEY (rowid=?)",
     ),
     "paths": (

@@ -23,9 +23,10 @@ from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_core.runs import LoopSettings, Mode, RunSettings, TurnRequest, TurnResult
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
-from turnwright_store.app.changes import Watches
+from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.open_store import open_store
 from turnwright_store.app.read_view import find_view_delta
+from turnwright_store.app.watches import Watches
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -33,7 +34,8 @@ from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
 from turnwright_store.ports import Durability
-from turnwright_store.sql.views import Wanted, load_entries
+from turnwright_store.sql.contents import load_entries
+from turnwright_store.sql.views import Wanted
 
 pytestmark = pytest.mark.asyncio
 
@@ -194,7 +196,8 @@ class Watcher:
 
     def __init__(self, store, after=None):
         self.database = store.database
-        self.changes = Watches().changes(store.database, lambda: store.rules, ADDRESS, after, Wanted())
+        begin = partial(watch_changes, store.database, lambda: store.rules, ADDRESS, after, Wanted())
+        self.changes = Watches().follow(begin, lambda: store.rules.heartbeat_s)
 
     async def next(self):
         before = self.database.stats().statements
