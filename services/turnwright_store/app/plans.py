@@ -10,16 +10,25 @@ Source: architecture 9; rows RP01-RP04, RP07, RP08; decision C46.
 
 from __future__ import annotations
 
-import json
 import re
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
-from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_core.entries import (
+    Cursor,
+    Entry,
+    EntryWrite,
+    RemoveEntry,
+    SetEntry,
+    Tier,
+    Visibility,
+    to_attributes_json,
+)
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, event_write
 from turnwright_core.kit.auth import Caller
@@ -45,11 +54,11 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.sql import plans as rows
-from turnwright_store.sql.plans import CurrentPlan, PlanRow
+from turnwright_store.sql.contents import load_entries
+from turnwright_store.sql.plans import current_plans
 from turnwright_store.sql.registry import find_model
 from turnwright_store.sql.runs import RunHead, get_run, get_run_head
-from turnwright_store.sql.views import find_entry_rows
+from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows, find_entry_rows
 
 _MODE: Final = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]{{0,{NAME_CHARS_MAX}}}")
 
@@ -74,47 +83,60 @@ class PlanChange(Struct, frozen=True):
 class _LoadedPlan(Struct, frozen=True):
     """A version of a plan as a run sees it, with its deltas, oldest first."""
 
-    head: PlanRow
-    version: int
-    deltas: list[PlanRow]
+    head: Entry
+    deltas: list[Entry]
+
+    @property
+    def version(self) -> int:
+        return int(self.head.attributes["version"])
+
+    @property
+    def kind(self) -> PlanKind:
+        return PlanKind[self.head.attributes["kind"].upper()]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.head.body_size_bytes + self.deltas_bytes
 
     @property
     def deltas_bytes(self) -> int:
         return sum(delta.body_size_bytes for delta in self.deltas)
 
 
-def _version_of(head: PlanRow) -> int:
-    version: int = json.loads(head.attributes)["version"]
-    return version
+class _Plans(Struct, frozen=True):
+    """The current plans of a run: the one that is changed, and the rows of the others and of all."""
+
+    seen: _LoadedPlan | None
+    others: list[EntryRow]
+    rows: list[EntryRow]
 
 
-def _sequence_of(delta: PlanRow) -> int:
+def _sequence_of(delta: Entry) -> int:
     return part_of(delta.path).sequence
 
 
-def _load(connection: Connection, run: RunHead, plan_id: str, version: int) -> _LoadedPlan | None:
+def _plans(connection: Connection, run: RunHead, plan_id: str) -> _Plans:
+    rows = current_plans(connection, run.id)
+    own = [row for row in rows if part_of(row.path).plan_id == plan_id]
+    others = [row for row in rows if part_of(row.path).plan_id != plan_id]
+    return _Plans(_loaded(connection, run, own), others, rows)
+
+
+def _loaded(connection: Connection, run: RunHead, rows: Sequence[EntryRow], version: int = 0) -> _LoadedPlan | None:
+    """A plan with its deltas; `version`: the one to choose if there are several."""
+    entries = sorted(load_entries(connection, run, rows, Wanted()), key=_sequence_of)
+    heads = [entry for entry in entries if not _sequence_of(entry)]
+    head = next((one for one in heads if version in (0, one.attributes["version"])), None)
+    return _LoadedPlan(head, entries[len(heads) :]) if head else None
+
+
+def _find(connection: Connection, run: RunHead, plan_id: str, version: int) -> _LoadedPlan | None:
     """The latest version of a plan, or the given one. Other versions are not read."""
-    head = rows.find_plan_row(connection, run.id, plan_path(plan_id))
-    if version and not (head and _version_of(head) == version):
-        head = rows.find_plan_row(connection, run.id, version_path(plan_id, version))
-    return _with_deltas(connection, run, plan_id, head, version or _version_of(head)) if head else None
-
-
-def _with_deltas(connection: Connection, run: RunHead, plan_id: str, head: PlanRow, version: int) -> _LoadedPlan:
-    return _loaded(head, version, rows.list_plan_rows(connection, run.id, version_path(plan_id, version)))
-
-
-def _loaded(head: PlanRow, version: int, deltas: Sequence[PlanRow]) -> _LoadedPlan:
-    return _LoadedPlan(head, version, sorted(deltas, key=_sequence_of))
-
-
-def _current(pieces: CurrentPlan) -> _LoadedPlan | None:
-    return _loaded(pieces.head, _version_of(pieces.head), pieces.deltas) if pieces.head else None
-
-
-def _require(pieces: CurrentPlan, plan_id: str) -> _LoadedPlan:
-    """A plan in the run's view. Raises ENTRY_NOT_FOUND."""
-    return _current(pieces) or _refuse_missing(plan_id)
+    if not version:
+        return _plans(connection, run, plan_id).seen
+    kept = version_path(plan_id, version)
+    heads = find_entry_rows(connection, run.id, [plan_path(plan_id), kept])
+    return _loaded(connection, run, [*heads.values(), *all_entry_rows(connection, run.id, f"{kept}/")], version)
 
 
 def _refuse_missing(plan_id: str, version: int = 0) -> NoReturn:
@@ -153,10 +175,12 @@ def set_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan: Plan) -> 
     items = check_plan(plan)
     run = _run_for(tx, by)
     _check_evidence(tx.connection, run, items)
-    pieces = rows.current_plan(tx.connection, run.id, plan_path(plan.plan_id))
-    seen = _current(pieces)
-    check_count("plans", pieces.others + 1, PLANS_MAX)
-    _check_size(tx, rules, by, run, plan.body, pieces.others_bytes, replaced=seen)
+    found = _plans(tx.connection, run, plan.plan_id)
+    seen = found.seen
+    check_count("plans", sum(not part_of(row.path).version for row in found.others) + 1, PLANS_MAX)
+    # A shorter plan is never refused, so that a run over the limit can be brought below it plan by plan.
+    is_less = seen is not None and len(plan.body.encode()) <= seen.size_bytes
+    _check_size(tx, rules, run, plan.body, found.others, None if is_less else by.window)
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
@@ -169,26 +193,6 @@ def set_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan: Plan) -> 
 
 def _attributes(kind: PlanKind, version: int, mode: str) -> str:
     return to_attributes_json({"kind": kind.name.lower(), "version": version, "mode": mode})
-
-
-def _check_size(
-    tx: Transaction,
-    rules: StoreRules,
-    by: PlanChange,
-    run: RunHead,
-    text: str,
-    other_plans_bytes: int,
-    *,
-    replaced: _LoadedPlan | None = None,
-) -> None:
-    size = len(text.encode())
-    # A shorter plan is never refused, so that a run over the limit can be brought below it plan by plan.
-    is_less = replaced is not None and size <= replaced.head.body_size_bytes + replaced.deltas_bytes
-    window = None if is_less else by.window
-    path = replaced.head.path if replaced else ""
-    _check_plan_size(
-        tx.connection, run, path, text, other_plans_bytes + size, window=window, divisor=rules.token_divisor
-    )
 
 
 def _run_for(tx: Transaction, by: PlanChange) -> RunHead:
@@ -211,13 +215,13 @@ def _next_version(connection: Connection, run: RunHead, plan_id: str, seen: _Loa
     """One more than any version that this run has ever seen; they are all kept."""
     if seen:
         return seen.version + 1
-    kept = rows.list_plan_rows(connection, run.id, plan_path(plan_id))
-    return max((part_of(piece.path).version for piece in kept), default=0) + 1
+    kept = all_entry_rows(connection, run.id, f"{plan_path(plan_id)}/")
+    return max((part_of(row.path).version for row in kept), default=0) + 1
 
 
 def _archive_writes(plan_id: str, seen: _LoadedPlan, writer: Tier) -> list[EntryWrite]:
     """The writes that archive the latest version and its deltas."""
-    kept = SetEntry(seen.head.body, seen.head.attributes, visibility=Visibility.ARCHIVED)
+    kept = SetEntry(seen.head.body, seen.head.attributes_json, visibility=Visibility.ARCHIVED)
     archived = SetEntry(visibility=Visibility.ARCHIVED)
     return [
         EntryWrite(version_path(plan_id, seen.version), kept, writer),
@@ -233,10 +237,10 @@ def update_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str
     size = len(text.encode())
     if not size:
         raise invalid("delta", "A delta needs some text.")
-    pieces = rows.current_plan(tx.connection, run.id, plan_path(plan_id))
-    seen = _require(pieces, plan_id)
+    found = _plans(tx.connection, run, plan_id)
+    seen = found.seen or _refuse_missing(plan_id)
     _check_deltas(plan_id, seen, size)
-    _check_size(tx, rules, by, run, text, pieces.others_bytes + seen.head.body_size_bytes + seen.deltas_bytes)
+    _check_size(tx, rules, run, text, found.rows, by.window)
     sequence = _sequence_of(seen.deltas[-1]) + 1 if seen.deltas else 1
     attributes = to_attributes_json({"version": seen.version, "sequence": sequence})
     write = EntryWrite(
@@ -245,7 +249,7 @@ def update_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str
         by.writer,
     )
     cursor = _apply(tx, rules, by, run, [write], events.plan_delta(plan_id, seen.version, sequence))
-    plan = _plan(tx.connection, plan_id, seen)
+    plan = _plan(plan_id, seen)
     return replace(plan, deltas=(*plan.deltas, PlanDelta(sequence, text, tx.now_ms))), cursor
 
 
@@ -269,53 +273,35 @@ def remove_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str
     """Remove a plan from the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
-    seen = _require(rows.current_plan(tx.connection, run.id, plan_path(plan_id)), plan_id)
-    kind = _kind_of(json.loads(seen.head.attributes))
+    seen = _plans(tx.connection, run, plan_id).seen or _refuse_missing(plan_id)
     remove = EntryWrite(plan_path(plan_id), RemoveEntry(), by.writer)
     writes = [*_archive_writes(plan_id, seen, by.writer), remove]
-    return _apply(tx, rules, by, run, writes, events.plan_removed(plan_id, seen.version, kind))
+    return _apply(tx, rules, by, run, writes, events.plan_removed(plan_id, seen.version, seen.kind))
 
 
 def get_plan(connection: Connection, address: RunRef, plan_id: str, version: int) -> Plan:
     """A plan with its deltas; version 0 is the latest, which must be in the view. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = get_run_head(connection, address.project, address.run)
-    seen = _load(connection, run, plan_id, version) or _refuse_missing(plan_id, version)
-    return _plan(connection, plan_id, seen)
+    return _plan(plan_id, _find(connection, run, plan_id, version) or _refuse_missing(plan_id, version))
 
 
-def _plan(connection: Connection, plan_id: str, seen: _LoadedPlan) -> Plan:
-    texts = rows.load_plan_bodies(connection, seen.deltas)
-    stored: dict[str, Any] = json.loads(seen.head.attributes)
-    return Plan(
-        plan_id,
-        _kind_of(stored),
-        seen.head.body,
-        seen.version,
-        stored["mode"],
-        tuple(PlanDelta(_sequence_of(row), text, row.create_ms) for row, text in zip(seen.deltas, texts, strict=True)),
-        seen.head.create_ms,
-    )
-
-
-def _kind_of(stored: dict[str, Any]) -> PlanKind:
-    return PlanKind[stored["kind"].upper()]
+def _plan(plan_id: str, seen: _LoadedPlan) -> Plan:
+    deltas = tuple(PlanDelta(_sequence_of(one), one.body, one.update_ms) for one in seen.deltas)
+    mode = seen.head.attributes["mode"]
+    return Plan(plan_id, seen.kind, seen.head.body, seen.version, mode, deltas, seen.head.update_ms)
 
 
 def list_plans(connection: Connection, address: RunRef, size: int, token: str) -> tuple[list[Plan], str]:
     size = page_size(size)
     (after,) = decode_page_token(token, str) or ("",)
     run = get_run_head(connection, address.project, address.run)
-    heads = rows.plan_heads(connection, run.id, plan_path(str(after)) if after else "")
-    plans = (_plan_under(connection, run, head) for head in heads)
+    rows: defaultdict[str, list[EntryRow]] = defaultdict(list)
+    for row in current_plans(connection, run.id):
+        rows[part_of(row.path).plan_id].append(row)
+    found = ((plan_id, _loaded(connection, run, rows[plan_id])) for plan_id in sorted(rows) if plan_id > str(after))
+    plans = (_plan(plan_id, seen) for plan_id, seen in found if seen)
     return page_of(plans, size, lambda plan: (plan.plan_id,), _weight)
-
-
-def _plan_under(connection: Connection, run: RunHead, head: PlanRow) -> Plan:
-    plan_id = part_of(head.path).plan_id
-    (body,) = rows.load_plan_bodies(connection, [head])
-    head = replace(head, body=body)
-    return _plan(connection, plan_id, _with_deltas(connection, run, plan_id, head, _version_of(head)))
 
 
 def _weight(plan: Plan) -> int:
@@ -327,25 +313,25 @@ def _weight(plan: Plan) -> int:
 # ---- Size: plans are never summarized, so one that no packet could hold is refused when it is set (C46)
 
 
-def _check_plan_size(
-    connection: Connection, run: RunHead, replaced: str, text: str, size_bytes: int, *, window: int | None, divisor: int
+def _check_size(
+    tx: Transaction, rules: StoreRules, run: RunHead, text: str, kept: Sequence[EntryRow], window: int | None
 ) -> None:
     """Refuse a text if all plans of the run together become too long: each packet contains all of them.
 
-    `size_bytes` is the total with this text, `replaced` the path of the plan that it replaces, `window` the tokens of a
-    packet (0: by the settings of the run; None: do not check), `divisor` that of the token estimate. Raises
+    `kept` are the others, `window` the tokens of a packet (0: by the settings of the run; None: do not check). Raises
     LIMIT_EXCEEDED.
     """
+    size_bytes = sum(row.body_size_bytes for row in kept) + len(text.encode())
     if size_bytes > PLANS_BYTES_MAX:
         raise _over_limit(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
     # A code point has at least one byte, so this is an upper bound.
-    most = tokens_of(size_bytes, divisor)
+    most = tokens_of(size_bytes, rules.token_divisor)
     if window is None or most <= _ALWAYS_TOKENS:
         return
-    window = window or _context_window(connection, run)
+    window = window or _context_window(tx.connection, run)
     if window and most >= window:
-        others = sum(len(body) for body in rows.current_bodies(connection, run.id, replaced))
-        tokens = tokens_of(others + len(text), divisor)
+        others = sum(len(entry.body) for entry in load_entries(tx.connection, run, kept, Wanted()))
+        tokens = tokens_of(others + len(text), rules.token_divisor)
         if tokens >= window:
             raise _over_limit(window, tokens, "tokens", f"a packet of this run has {window} for everything")
 

@@ -313,8 +313,9 @@ def storable(paths: Iterable[str]) -> list[str]:
 
 def all_entry_rows(connection: Connection, run_id: int, prefix: str) -> list[EntryRow]:
     """All current views by path prefix, in path order."""
-    found: list[EntryRow] = []
-    while part := list_entry_rows(connection, run_id, prefix, found[-1].path if found else "", _PAGE):
+    found = part = list_entry_rows(connection, run_id, prefix, "", _PAGE)
+    while len(part) == _PAGE:
+        part = list_entry_rows(connection, run_id, prefix, part[-1].path, _PAGE)
         found += part
     return found
 

@@ -24,7 +24,6 @@ FEW = {
 
 PIECES = {
     *("runs.RUN", "control.RUN", "feed.ROWS_AT", "views.ROWS_AT", "history._INTERVAL", "history._BEGINNING"),
-    "plans._PIECE",
 }
 """What other statements are made from."""
 

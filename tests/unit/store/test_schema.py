@@ -361,7 +361,7 @@ QUESTIONS = {
         "views USING INDEX ix_views_waiting (create_ms<?)",
     ),
     "plans": (
-        lambda core, run: plans.current_plan(core, run.id, "plan://main"),
+        lambda core, run: plans.current_plans(core, run.id),
         "views USING INDEX ix_views_plans (run_id=?)",
     ),
     "forgotten": (lambda core, _run: delete_old_answers(core, 5, 1000), "ix_idempotency_age (create_ms<?)"),
