@@ -1,7 +1,8 @@
 """What every rpc of the store shares: the caller, the database, and answers to repeated requests.
 
-Most rpcs are one transaction or one query, and are declared as that: `mutation` and `query` make the handler of the
-function that does the work. It runs in the database's thread, and may run more than once.
+Most rpcs are one transaction, one query or one watch, and are declared as that: `mutation`, `query` and `watch` make
+the handler of the function that does the work, which gives the fields of the answer. It runs in the database's thread,
+and may run more than once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
@@ -35,7 +36,9 @@ R = TypeVar("R")
 Q = TypeVar("Q")
 C = TypeVar("C", bound="Calls")
 Stream = Callable[[C, Q, Any], AsyncIterator[R]]
-Handler = Callable[[C, Q, Any], Awaitable[R]]
+Handler = Callable[[C, Q, Any], Awaitable[Any]]
+Fields = dict[str, Any]
+"""The fields of an answer: its message is that of the rpc."""
 
 _SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
 
@@ -153,20 +156,20 @@ def mutation(
     starts: Callable[[Any], str] = starts_no_run,
     inline: bool = False,
     deployment: bool = False,
-) -> Callable[[Callable[[C, Q, Transaction, Caller], R]], Handler[C, Q, R]]:
+) -> Callable[[Callable[[C, Q, Transaction, Caller], Fields]], Handler[C, Q]]:
     """Declare an rpc as one transaction; see `Calls._once`. `deployment`: not for derived tokens."""
 
-    def declare(work: Callable[[C, Q, Transaction, Caller], R]) -> Handler[C, Q, R]:
+    def declare(work: Callable[[C, Q, Transaction, Caller], Fields]) -> Handler[C, Q]:
         method = work.__name__
-        answer = cast("type[R]", GetMessageClass(_SERVICE.methods_by_name[method].output_type))
+        answer = _answer_of(method)
 
-        async def handle(self: C, request: Q, _context: Any) -> R:
+        async def handle(self: C, request: Q, _context: Any) -> Any:
             if deployment:
                 check_deployment(method)
             return await self._once(
                 request,
                 answer,
-                partial(work, self, request),
+                lambda tx, caller: answer(**work(self, request, tx, caller)),
                 locks=locks(request),
                 min_tier=min_tier,
                 durability=durability,
@@ -179,16 +182,22 @@ def mutation(
     return declare
 
 
-def query(read: Callable[[C, Q, Connection], R], *, inline: bool = False) -> Handler[C, Q, R]:
+def query(read: Callable[[C, Q, Connection], Fields], *, inline: bool = False) -> Handler[C, Q]:
     """Declare an rpc as one query."""
+    answer = _answer_of(read.__name__)
 
-    async def handle(self: C, request: Q, _context: Any) -> R:
-        return await self._database.read(partial(read, self, request), inline=inline)
+    async def handle(self: C, request: Q, _context: Any) -> Any:
+        return await self._database.read(lambda connection: answer(**read(self, request, connection)), inline=inline)
 
     return handle
 
 
-def inline_query(read: Callable[[C, Q, Connection], R]) -> Handler[C, Q, R]:
+def _answer_of(method: str) -> type[Any]:
+    """The message that an rpc answers with."""
+    return GetMessageClass(_SERVICE.methods_by_name[method].output_type)
+
+
+def inline_query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:
     """Declare an rpc as one query of a few small rows."""
     return query(read, inline=True)
 

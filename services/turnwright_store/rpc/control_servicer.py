@@ -21,7 +21,7 @@ from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
 from turnwright_store.domain.schedules import Schedule
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, alias_locks, mutation, query, run_locks, watch
+from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
 
 _schedule_to_pb, _schedule_from_pb = codec(Schedule, types_pb2.Schedule)
 
@@ -43,32 +43,24 @@ class ControlRpcs(Calls):
     """Rpcs of control.proto and schedule.proto, forks, removals and packets."""
 
     @mutation(locks=alias_locks)
-    def RenameRun(
-        self, request: control_pb2.RenameRunRequest, tx: Transaction, _caller: Caller
-    ) -> control_pb2.RenameRunResponse:
+    def RenameRun(self, request: control_pb2.RenameRunRequest, tx: Transaction, _caller: Caller) -> Fields:
         run = control.rename_run(tx, address_of(request), request.new_run)
-        return control_pb2.RenameRunResponse(run=wire.run_to_pb(run))
+        return {"run": wire.run_to_pb(run)}
 
     @mutation(locks=run_locks)
-    def ConfigureRun(
-        self, request: control_pb2.ConfigureRunRequest, tx: Transaction, _caller: Caller
-    ) -> control_pb2.ConfigureRunResponse:
+    def ConfigureRun(self, request: control_pb2.ConfigureRunRequest, tx: Transaction, _caller: Caller) -> Fields:
         run = control.configure_run(tx, address_of(request), patch_of(request.patch))
-        return control_pb2.ConfigureRunResponse(run=wire.run_to_pb(run))
+        return {"run": wire.run_to_pb(run)}
 
     @mutation(locks=run_locks)
-    def InjectMessage(
-        self, request: control_pb2.InjectMessageRequest, tx: Transaction, caller: Caller
-    ) -> control_pb2.InjectMessageResponse:
+    def InjectMessage(self, request: control_pb2.InjectMessageRequest, tx: Transaction, caller: Caller) -> Fields:
         injected = control.inject_message(tx, self._rules, caller, address_of(request), request.message)
-        return control_pb2.InjectMessageResponse(
-            run=wire.run_to_pb(injected.run), path=injected.path, cursor=cursor_to_pb(injected.cursor)
-        )
+        return {"run": wire.run_to_pb(injected.run), "path": injected.path, "cursor": cursor_to_pb(injected.cursor)}
 
     @query
-    def GetSpend(self, request: control_pb2.GetSpendRequest, connection: Connection) -> control_pb2.GetSpendResponse:
+    def GetSpend(self, request: control_pb2.GetSpendRequest, connection: Connection) -> Fields:
         run, loop = control.get_spend(connection, address_of(request), request.loop)
-        return control_pb2.GetSpendResponse(run=wire.spend_to_pb(run), loop=wire.spend_to_pb(loop))
+        return {"run": wire.spend_to_pb(run), "loop": wire.spend_to_pb(loop)}
 
     def _runs_to_pb(self, change: RunsChange) -> control_pb2.WatchRunsResponse:
         return control_pb2.WatchRunsResponse(
@@ -84,18 +76,14 @@ class ControlRpcs(Calls):
         return await watch_runs(self._database, request.project)
 
     @mutation(locks=alias_locks)
-    def ForkRun(
-        self, request: registry_pb2.ForkRunRequest, tx: Transaction, _caller: Caller
-    ) -> registry_pb2.ForkRunResponse:
+    def ForkRun(self, request: registry_pb2.ForkRunRequest, tx: Transaction, _caller: Caller) -> Fields:
         child = forks.fork_run(tx, address_of(request), request.new_run, request.turn)
-        return registry_pb2.ForkRunResponse(run=wire.run_to_pb(child))
+        return {"run": wire.run_to_pb(child)}
 
     @mutation(locks=alias_locks)
-    def RemoveRun(
-        self, request: registry_pb2.RemoveRunRequest, tx: Transaction, _caller: Caller
-    ) -> registry_pb2.RemoveRunResponse:
+    def RemoveRun(self, request: registry_pb2.RemoveRunRequest, tx: Transaction, _caller: Caller) -> Fields:
         retention.remove_run(tx, address_of(request))
-        return registry_pb2.RemoveRunResponse()
+        return {}
 
     async def ReadPacket(
         self, request: read_pb2.ReadPacketRequest, _context: Any
@@ -113,22 +101,16 @@ class ControlRpcs(Calls):
             yield held
 
     @mutation(locks=run_locks)
-    def SetSchedule(
-        self, request: schedule_pb2.SetScheduleRequest, tx: Transaction, _caller: Caller
-    ) -> schedule_pb2.SetScheduleResponse:
+    def SetSchedule(self, request: schedule_pb2.SetScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
         done = schedules.set_schedule(tx, address_of(request), _schedule_from_pb(request.schedule))
-        return schedule_pb2.SetScheduleResponse(schedule=_schedule_to_pb(done))
+        return {"schedule": _schedule_to_pb(done)}
 
     @mutation(locks=run_locks)
-    def RemoveSchedule(
-        self, request: schedule_pb2.RemoveScheduleRequest, tx: Transaction, _caller: Caller
-    ) -> schedule_pb2.RemoveScheduleResponse:
+    def RemoveSchedule(self, request: schedule_pb2.RemoveScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
         schedules.remove_schedule(tx, address_of(request), request.schedule_id)
-        return schedule_pb2.RemoveScheduleResponse()
+        return {}
 
     @query
-    def ListSchedules(
-        self, request: schedule_pb2.ListSchedulesRequest, connection: Connection
-    ) -> schedule_pb2.ListSchedulesResponse:
+    def ListSchedules(self, request: schedule_pb2.ListSchedulesRequest, connection: Connection) -> Fields:
         found = schedules.list_schedules(connection, address_of(request))
-        return schedule_pb2.ListSchedulesResponse(schedules=map(_schedule_to_pb, found))
+        return {"schedules": map(_schedule_to_pb, found)}

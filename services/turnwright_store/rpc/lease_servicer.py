@@ -21,7 +21,7 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Durability, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, run_locks
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
 
 LEASES_PER_WRITE: Final = 500
 """Leases that one transaction renews: it locks each of their runs, and databases have room for some thousand locks."""
@@ -109,11 +109,9 @@ class LeaseRpcs(Calls):
         )
 
     @mutation(locks=run_locks, min_tier=Tier.MODEL, durability=Durability.NORMAL, inline=True)
-    def ReleaseRun(
-        self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller
-    ) -> lease_pb2.ReleaseRunResponse:
+    def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller) -> Fields:
         app.release_run(tx, caller, address_of(request), request.fence.epoch)
-        return lease_pb2.ReleaseRunResponse()
+        return {}
 
 
 def _locks(leases: Sequence[Lease]) -> set[str]:

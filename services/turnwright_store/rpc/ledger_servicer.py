@@ -39,6 +39,7 @@ from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
+    Fields,
     address_of,
     mutation,
     needs_bodies,
@@ -133,11 +134,9 @@ class LedgerRpcs(Calls):
         return CreatedRun(answer, claim)
 
     @mutation(locks=run_locks, inline=True)
-    def RequestAbort(
-        self, request: queue_pb2.RequestAbortRequest, tx: Transaction, caller: Caller
-    ) -> queue_pb2.RequestAbortResponse:
+    def RequestAbort(self, request: queue_pb2.RequestAbortRequest, tx: Transaction, caller: Caller) -> Fields:
         run, cursor = commands.request_abort(tx, self._rules, caller, address_of(request))
-        return queue_pb2.RequestAbortResponse(run=wire.run_to_pb(run), cursor=entry_wire.cursor_to_pb(cursor))
+        return {"run": wire.run_to_pb(run), "cursor": entry_wire.cursor_to_pb(cursor)}
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, context: Any) -> ledger_pb2.BeginTurnResponse:
         """What EndTurn does without a turn to end."""

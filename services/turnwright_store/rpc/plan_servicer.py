@@ -15,7 +15,7 @@ from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
 
 
 def _by(request: Any, caller: Caller) -> PlanChange:
@@ -29,30 +29,26 @@ class PlanRpcs(Calls):
     """Rpcs of plan.proto."""
 
     @mutation(locks=run_locks, min_tier=Tier.MODEL)
-    def SetPlan(self, request: plan_pb2.SetPlanRequest, tx: Transaction, caller: Caller) -> plan_pb2.SetPlanResponse:
+    def SetPlan(self, request: plan_pb2.SetPlanRequest, tx: Transaction, caller: Caller) -> Fields:
         plan, cursor = plans.set_plan(tx, self._rules, _by(request, caller), plan_from_pb(request.plan))
-        return plan_pb2.SetPlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
+        return {"plan": plan_to_pb(plan), "cursor": cursor_to_pb(cursor)}
 
     @mutation(locks=run_locks, min_tier=Tier.MODEL)
-    def UpdatePlan(
-        self, request: plan_pb2.UpdatePlanRequest, tx: Transaction, caller: Caller
-    ) -> plan_pb2.UpdatePlanResponse:
+    def UpdatePlan(self, request: plan_pb2.UpdatePlanRequest, tx: Transaction, caller: Caller) -> Fields:
         plan, cursor = plans.update_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN, request.delta)
-        return plan_pb2.UpdatePlanResponse(plan=plan_to_pb(plan), cursor=cursor_to_pb(cursor))
+        return {"plan": plan_to_pb(plan), "cursor": cursor_to_pb(cursor)}
 
     @mutation(locks=run_locks, min_tier=Tier.MODEL)
-    def RemovePlan(
-        self, request: plan_pb2.RemovePlanRequest, tx: Transaction, caller: Caller
-    ) -> plan_pb2.RemovePlanResponse:
+    def RemovePlan(self, request: plan_pb2.RemovePlanRequest, tx: Transaction, caller: Caller) -> Fields:
         cursor = plans.remove_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN)
-        return plan_pb2.RemovePlanResponse(cursor=cursor_to_pb(cursor))
+        return {"cursor": cursor_to_pb(cursor)}
 
     @query
-    def GetPlan(self, request: plan_pb2.GetPlanRequest, connection: Connection) -> plan_pb2.GetPlanResponse:
+    def GetPlan(self, request: plan_pb2.GetPlanRequest, connection: Connection) -> Fields:
         plan = plans.get_plan(connection, address_of(request), request.plan_id or MAIN, request.version)
-        return plan_pb2.GetPlanResponse(plan=plan_to_pb(plan))
+        return {"plan": plan_to_pb(plan)}
 
     @query
-    def ListPlans(self, request: plan_pb2.ListPlansRequest, connection: Connection) -> plan_pb2.ListPlansResponse:
+    def ListPlans(self, request: plan_pb2.ListPlansRequest, connection: Connection) -> Fields:
         found, token = plans.list_plans(connection, address_of(request), request.page_size, request.page_token)
-        return plan_pb2.ListPlansResponse(plans=map(plan_to_pb, found), next_page_token=token)
+        return {"plans": map(plan_to_pb, found), "next_page_token": token}

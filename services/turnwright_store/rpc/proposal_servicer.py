@@ -22,7 +22,7 @@ from turnwright_store.app.inbox import (
 )
 from turnwright_store.app.proposals import Resolution
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks, watch
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks, watch
 
 
 def resolution_of(request: queue_pb2.ResolveProposalRequest) -> Resolution:
@@ -37,24 +37,20 @@ class ProposalRpcs(Calls):
     """Rpcs of proposal.proto, and ResolveProposal."""
 
     @mutation(locks=run_locks, inline=True)
-    def ResolveProposal(
-        self, request: queue_pb2.ResolveProposalRequest, tx: Transaction, caller: Caller
-    ) -> queue_pb2.ResolveProposalResponse:
+    def ResolveProposal(self, request: queue_pb2.ResolveProposalRequest, tx: Transaction, caller: Caller) -> Fields:
         resolution = resolution_of(request)
         done = proposals.resolve_proposal(tx, self._rules, caller, address_of(request), request.path, resolution)
-        return queue_pb2.ResolveProposalResponse(
-            run=wire.run_to_pb(done.run),
-            entry=entry_wire.entry_to_pb(done.entry),
-            cursor=entry_wire.cursor_to_pb(done.cursor),
-        )
+        return {
+            "run": wire.run_to_pb(done.run),
+            "entry": entry_wire.entry_to_pb(done.entry),
+            "cursor": entry_wire.cursor_to_pb(done.cursor),
+        }
 
     @query
-    def ListProposals(
-        self, request: proposal_pb2.ListProposalsRequest, connection: Connection
-    ) -> proposal_pb2.ListProposalsResponse:
+    def ListProposals(self, request: proposal_pb2.ListProposalsRequest, connection: Connection) -> Fields:
         wanted = InboxQuery(request.project, request.run, request.page_size, request.page_token)
         found, token = list_proposals(connection, wanted)
-        return proposal_pb2.ListProposalsResponse(proposals=map(_pending_to_pb, found), next_page_token=token)
+        return {"proposals": map(_pending_to_pb, found), "next_page_token": token}
 
     def _inbox_to_pb(self, change: InboxMessage) -> proposal_pb2.WatchProposalsResponse:
         return proposal_pb2.WatchProposalsResponse(

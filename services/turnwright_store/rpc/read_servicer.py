@@ -21,7 +21,7 @@ from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.app.search import search_entries
 from turnwright_store.ports import Connection
-from turnwright_store.rpc.calls import Calls, address_of, after_cursor, query, watch
+from turnwright_store.rpc.calls import Calls, Fields, address_of, after_cursor, query, watch
 from turnwright_store.sql.views import ViewFilter, Wanted
 
 E = TypeVar("E", Visibility, State)
@@ -122,37 +122,33 @@ class ReadRpcs(Calls):
         )
 
     @query
-    def ListEntries(self, request: read_pb2.ListEntriesRequest, connection: Connection) -> read_pb2.ListEntriesResponse:
+    def ListEntries(self, request: read_pb2.ListEntriesRequest, connection: Connection) -> Fields:
         rules, wanted = self._rules, _query_of(request)
         check_time = time_limit(self._service.clock_s, rules.pattern_s_max)
         found, token = list_entries(connection, rules, address_of(request), wanted, check_time)
-        return read_pb2.ListEntriesResponse(entries=map(entry_wire.entry_to_pb, found), next_page_token=token)
+        return {"entries": map(entry_wire.entry_to_pb, found), "next_page_token": token}
 
     @query
-    def ListEntryHistory(
-        self, request: read_pb2.ListEntryHistoryRequest, connection: Connection
-    ) -> read_pb2.ListEntryHistoryResponse:
+    def ListEntryHistory(self, request: read_pb2.ListEntryHistoryRequest, connection: Connection) -> Fields:
         wanted = HistoryQuery(request.path, not request.without_bodies, request.page_size, request.page_token)
         found, token = list_entry_history(connection, address_of(request), wanted)
         intervals = [
             read_pb2.EntryInterval(entry=entry_wire.entry_to_pb(one.entry), to_revision=one.to_revision)
             for one in found
         ]
-        return read_pb2.ListEntryHistoryResponse(intervals=intervals, next_page_token=token)
+        return {"intervals": intervals, "next_page_token": token}
 
     @query
-    def SearchEntries(
-        self, request: read_pb2.SearchEntriesRequest, connection: Connection
-    ) -> read_pb2.SearchEntriesResponse:
+    def SearchEntries(self, request: read_pb2.SearchEntriesRequest, connection: Connection) -> Fields:
         found = search_entries(connection, request.project, request.query, list(request.schemes), request.limit)
-        return read_pb2.SearchEntriesResponse(
-            hits=[
+        return {
+            "hits": [
                 read_pb2.SearchHit(path=hit.path, revision=hit.revision, score=hit.score, snippet=text)
                 for hit, text in found.hits
             ],
-            indexed_revision=found.indexed_revision,
-            revision=found.revision,
-        )
+            "indexed_revision": found.indexed_revision,
+            "revision": found.revision,
+        }
 
     def _stamped(self, change: RunChanges) -> RunChanges:
         return replace(change, send_ms=self._service.clock_ms())

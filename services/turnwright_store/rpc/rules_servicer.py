@@ -14,7 +14,7 @@ from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
 from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.ports import Connection, Durability, Transaction
-from turnwright_store.rpc.calls import Calls, inline_query, mutation, project_locks
+from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, project_locks
 
 
 class RulesRpcs(Calls):
@@ -30,23 +30,21 @@ class RulesRpcs(Calls):
     @mutation(locks=project_locks)
     def SetFileConstraints(
         self, request: registry_pb2.SetFileConstraintsRequest, tx: Transaction, _caller: Caller
-    ) -> registry_pb2.SetFileConstraintsResponse:
+    ) -> Fields:
         store_rules.remove_constraints(tx, request.project, request.remove_patterns)
         wanted = [FileConstraint(one.pattern, one.kind) for one in request.constraints]
         stored = store_rules.set_constraints(tx, request.project, wanted)
-        return registry_pb2.SetFileConstraintsResponse(constraints=map(constraint_to_pb, stored))
+        return {"constraints": map(constraint_to_pb, stored)}
 
     @mutation(locks=project_locks)
     def RemoveFileConstraints(
         self, request: registry_pb2.RemoveFileConstraintsRequest, tx: Transaction, _caller: Caller
-    ) -> registry_pb2.RemoveFileConstraintsResponse:
+    ) -> Fields:
         store_rules.remove_constraints(tx, request.project, request.patterns)
-        return registry_pb2.RemoveFileConstraintsResponse()
+        return {}
 
     @inline_query
-    def ListFileConstraints(
-        self, request: registry_pb2.ListFileConstraintsRequest, connection: Connection
-    ) -> registry_pb2.ListFileConstraintsResponse:
+    def ListFileConstraints(self, request: registry_pb2.ListFileConstraintsRequest, connection: Connection) -> Fields:
         found, token = store_rules.list_constraints(connection, request.project, request.page_size, request.page_token)
         constraints = map(constraint_to_pb, found)
-        return registry_pb2.ListFileConstraintsResponse(constraints=constraints, next_page_token=token)
+        return {"constraints": constraints, "next_page_token": token}

@@ -34,7 +34,7 @@ from turnwright_store.app.session_commands import (
     UserMessage,
 )
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, project_locks, query, run_locks
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, project_locks, query, run_locks
 from turnwright_store.rpc.control_servicer import patch_of
 from turnwright_store.sql.idempotency import find as find_answer
 
@@ -109,31 +109,25 @@ class SessionRpcs(Calls):
     """Rpcs of session.proto."""
 
     @mutation(locks=_locks, starts=_starts, inline=True)
-    def SubmitCommand(
-        self, request: session_pb2.SubmitCommandRequest, tx: Transaction, caller: Caller
-    ) -> session_pb2.SubmitCommandResponse:
+    def SubmitCommand(self, request: session_pb2.SubmitCommandRequest, tx: Transaction, caller: Caller) -> Fields:
         command = command_of(request.command)
         done = sessions.submit_command(tx, self._rules, caller, address_of(request), command, request.request_id)
-        return session_pb2.SubmitCommandResponse(
-            run=wire.run_to_pb(done.run),
-            loop=wire.loop_to_pb(done.loop) if done.loop else None,
-            created=done.created,
-            cursor=cursor_to_pb(done.cursor),
-            queued=done.queued,
-            rewound=_rewound(done.rewound) if done.rewound else None,
-        )
+        return {
+            "run": wire.run_to_pb(done.run),
+            "loop": wire.loop_to_pb(done.loop) if done.loop else None,
+            "created": done.created,
+            "cursor": cursor_to_pb(done.cursor),
+            "queued": done.queued,
+            "rewound": _rewound(done.rewound) if done.rewound else None,
+        }
 
     @query
-    def ListCommands(
-        self, request: session_pb2.ListCommandsRequest, connection: Connection
-    ) -> session_pb2.ListCommandsResponse:
+    def ListCommands(self, request: session_pb2.ListCommandsRequest, connection: Connection) -> Fields:
         found = waiting_edits.list_commands(connection, address_of(request))
-        return session_pb2.ListCommandsResponse(commands=map(queued_command_to_pb, found))
+        return {"commands": map(queued_command_to_pb, found)}
 
     @mutation(locks=run_locks)
-    def CancelCommand(
-        self, request: session_pb2.CancelCommandRequest, tx: Transaction, caller: Caller
-    ) -> session_pb2.CancelCommandResponse:
+    def CancelCommand(self, request: session_pb2.CancelCommandRequest, tx: Transaction, caller: Caller) -> Fields:
         loop = request.loop
         if request.command_id:
             # A command that became a loop is known by the answer that it got.
@@ -141,7 +135,7 @@ class SessionRpcs(Calls):
             stored = find_answer(tx.connection, key)
             loop = session_pb2.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
         run = waiting_edits.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)
-        return session_pb2.CancelCommandResponse(run=wire.run_to_pb(run))
+        return {"run": wire.run_to_pb(run)}
 
 
 def _rewound(done: RewindResult) -> pb.Rewound:

@@ -15,7 +15,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_store.app import streams
 from turnwright_store.ports import Connection, Durability, Transaction
-from turnwright_store.rpc.calls import Calls, address_of, mutation, query, run_locks
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.streams import read_part
 from turnwright_store.sql.views import find_entry_row
@@ -34,31 +34,25 @@ class StreamRpcs(Calls):
         return cursor_to_pb(run.cursor(self._rules.incarnation))
 
     @mutation(locks=run_locks, min_tier=Tier.PLUGIN)
-    def OpenStream(
-        self, request: stream_pb2.OpenStreamRequest, tx: Transaction, caller: Caller
-    ) -> stream_pb2.OpenStreamResponse:
+    def OpenStream(self, request: stream_pb2.OpenStreamRequest, tx: Transaction, caller: Caller) -> Fields:
         opening = streams.NewStream(request.tool, request.target, list(request.channels), request.producer)
         path, channels, run = streams.open_stream(tx, self._rules, caller, address_of(request), opening)
-        return stream_pb2.OpenStreamResponse(path=path, channels=_channels(channels), cursor=self._cursor(run))
+        return {"path": path, "channels": _channels(channels), "cursor": self._cursor(run)}
 
     @mutation(locks=run_locks, min_tier=Tier.PLUGIN, durability=Durability.NORMAL)
-    def AppendStream(
-        self, request: stream_pb2.AppendStreamRequest, tx: Transaction, caller: Caller
-    ) -> stream_pb2.AppendStreamResponse:
+    def AppendStream(self, request: stream_pb2.AppendStreamRequest, tx: Transaction, caller: Caller) -> Fields:
         offset = request.offset if request.HasField("offset") else None
         piece = streams.StreamAppend(request.path, request.channel, request.text, offset, request.producer)
         channel, run = streams.append_stream(tx, self._rules, caller, address_of(request), piece)
-        return stream_pb2.AppendStreamResponse(channel=_channels([channel])[0], cursor=self._cursor(run))
+        return {"channel": _channels([channel])[0], "cursor": self._cursor(run)}
 
     @mutation(locks=run_locks, min_tier=Tier.PLUGIN)
-    def EndStream(
-        self, request: stream_pb2.EndStreamRequest, tx: Transaction, caller: Caller
-    ) -> stream_pb2.EndStreamResponse:
+    def EndStream(self, request: stream_pb2.EndStreamRequest, tx: Transaction, caller: Caller) -> Fields:
         channels, run = streams.end_stream(tx, self._rules, caller, address_of(request), _ending(request))
-        return stream_pb2.EndStreamResponse(channels=_channels(channels), cursor=self._cursor(run))
+        return {"channels": _channels(channels), "cursor": self._cursor(run)}
 
     @query
-    def ReadBody(self, request: stream_pb2.ReadBodyRequest, connection: Connection) -> stream_pb2.ReadBodyResponse:
+    def ReadBody(self, request: stream_pb2.ReadBodyRequest, connection: Connection) -> Fields:
         """A part of a body, cut at characters: from an offset on, or the last one."""
         if request.bytes_max > PART_BYTES_MAX:
             raise over_limit("bytes_max", PART_BYTES_MAX, request.bytes_max, "bytes")
@@ -73,7 +67,7 @@ class StreamRpcs(Calls):
         data = read_part(connection, shown, begin, min(begin + size, total))
         torn = _torn(data)
         text = data[torn:].decode(errors="ignore")
-        return stream_pb2.ReadBodyResponse(text=text, offset=begin + torn, body_size_bytes=total)
+        return {"text": text, "offset": begin + torn, "body_size_bytes": total}
 
 
 def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChannel]:
