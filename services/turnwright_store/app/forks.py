@@ -24,8 +24,8 @@ class _Moment(Struct, frozen=True):
 
     source: int
     """Id of the run whose views are copied."""
-    revision: int | None
-    """Revision of its scope; None: the current one."""
+    revision: int
+    """Revision of its scope."""
     turn: int
     """The number after which the fork's turns continue."""
     origin_turn: int
@@ -56,7 +56,7 @@ def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
 def _moment(connection: Connection, parent: RunRow, turn: int) -> _Moment:
     if not turn:
         # The number of an open turn is taken: its records are in the view.
-        return _Moment(parent.id, None, parent.run.turn, rows.latest_ended(connection, parent.id))
+        return _Moment(parent.id, parent.revision_run, parent.run.turn, rows.latest_ended(connection, parent.id))
     home = rows.find_turn_home(connection, parent.id, turn)
     if home is None:
         raise turn_not_found(parent, turn, f"No turn {turn} of {parent.run.run} has ended.")

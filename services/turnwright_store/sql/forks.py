@@ -53,22 +53,16 @@ COPIED_COLUMNS: Final[dict[str, ColumnElement[Any]]] = {
 }  # fmt: skip
 
 
-def _seen(*moment: ColumnElement[bool]) -> Select[Any]:
-    return select(*(value.label(name) for name, value in COPIED_COLUMNS.items())).where(
-        views.c.run_id == bindparam("source"), *moment
+def seen_at(at: ColumnElement[int], *more: ColumnElement[bool]) -> tuple[Select[Any], Select[Any]]:
+    """Copies of what a run saw at a revision of its scope and sees still, and of what has ended since."""
+    seen = select(*(value.label(name) for name, value in COPIED_COLUMNS.items())).where(
+        views.c.run_id == bindparam("source"), views.c.from_rev <= at, *more
     )
-
-
-_AT: Final[ColumnElement[int]] = bindparam("revision")
-_COPY_HEAD: Final = insert(views).from_select(list(COPIED_COLUMNS), _seen(views.c.to_rev.is_(None)))
-_COPY_MOMENT: Final = insert(views).from_select(
-    list(COPIED_COLUMNS),
     # Two queries, so that each uses the index for its half of the intervals.
-    union_all(
-        _seen(views.c.to_rev.is_(None), views.c.from_rev <= _AT),
-        _seen(views.c.to_rev > _AT, views.c.from_rev <= _AT),
-    ),
-)
+    return seen.where(views.c.to_rev.is_(None)), seen.where(views.c.to_rev > at)
+
+
+_COPY: Final = insert(views).from_select(list(COPIED_COLUMNS), union_all(*seen_at(bindparam("revision"))))
 
 _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "project_id": runs.c.project_id,
@@ -218,10 +212,6 @@ def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
     return int(connection.execute(_ADD, values).scalar_one())
 
 
-def copy_views(connection: Connection, source: int, child: int, first: int, revision: int | None) -> None:
-    """Copy what a run sees to a child: now, or as of a revision of its scope."""
-    values = {"source": source, "child": child, "first": first}
-    if revision is None:
-        connection.execute(_COPY_HEAD, values)
-    else:
-        connection.execute(_COPY_MOMENT, {**values, "revision": revision})
+def copy_views(connection: Connection, source: int, child: int, first: int, revision: int) -> None:
+    """Copy what a run saw at a revision of its scope to a child."""
+    connection.execute(_COPY, {"source": source, "child": child, "first": first, "revision": revision})

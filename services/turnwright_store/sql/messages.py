@@ -6,14 +6,14 @@ Source: decision C40.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
-from turnwright_store.sql.core import Select, bindparam, func, literal_column, select
-from turnwright_store.sql.lazy_tables import entries, not_zero, views
-from turnwright_store.sql.views import ENTRY, ENTRY_ROW_COLUMNS, VISIBLE_VERSIONS, EntryRow, entry_rows
+from turnwright_store.sql.core import bindparam, func, literal_column, select
+from turnwright_store.sql.lazy_tables import entries, views
+from turnwright_store.sql.views import CURRENT_ROWS, ENTRY, HAS_ENDED, IN_RUN, IS_CURRENT, EntryRow, entry_rows
 
 PAGE: Final = 1000
 """Entries that are read at once."""
@@ -22,21 +22,13 @@ LAST: Final = 2**62
 """Behind every place."""
 
 _IS_MESSAGE: Final = entries.c.scheme.in_(MESSAGE_SCHEMES)
-_BY_POSITION: Final[Select[Any]] = (
-    select(*ENTRY_ROW_COLUMNS)
-    .select_from(VISIBLE_VERSIONS)
-    .where(
-        views.c.run_id == number("run_id"), views.c.to_rev.is_(None), _IS_MESSAGE, views.c.position > number("after")
-    )
+_BY_POSITION: Final = (
+    CURRENT_ROWS.where(_IS_MESSAGE, views.c.position > number("after"))
     .order_by(views.c.position)
     .limit(bindparam("page"))
 )
-_LATEST_PROMPT: Final[Select[Any]] = (
-    select(*ENTRY_ROW_COLUMNS)
-    .select_from(VISIBLE_VERSIONS)
-    .where(
-        views.c.run_id == number("run_id"),
-        views.c.to_rev.is_(None),
+_LATEST_PROMPT: Final = (
+    CURRENT_ROWS.where(
         views.c.path >= literal_column("'prompt://'"),
         views.c.path < literal_column("'prompt:/0'"),
         views.c.position < number("before"),
@@ -44,13 +36,9 @@ _LATEST_PROMPT: Final[Select[Any]] = (
     .order_by(views.c.position.desc())
     .limit(literal_column("1"))
 )
-_BEFORE: Final = (views.c.run_id == number("run_id"), views.c.position <= number("until"), _IS_MESSAGE)
-_OPENED: Final = (
-    select(func.max(views.c.from_rev)).select_from(views).join(entries, ENTRY).where(*_BEFORE, views.c.to_rev.is_(None))
-)
-_CLOSED: Final = (
-    select(func.max(views.c.to_rev)).select_from(views).join(entries, ENTRY).where(*_BEFORE, not_zero(views.c.to_rev))
-)
+_BEFORE: Final = (IN_RUN, views.c.position <= number("until"), _IS_MESSAGE)
+_OPENED: Final = select(func.max(views.c.from_rev)).select_from(views).join(entries, ENTRY).where(*_BEFORE, IS_CURRENT)
+_CLOSED: Final = select(func.max(views.c.to_rev)).select_from(views).join(entries, ENTRY).where(*_BEFORE, HAS_ENDED)
 
 
 def pages_by_position(connection: Connection, run_id: int, after: int = 0) -> Iterator[list[EntryRow]]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
 from turnwright_store.sql.core import and_, bindparam, exists, insert, literal_column, or_, select, union_all, update
-from turnwright_store.sql.forks import COPIED_COLUMNS
+from turnwright_store.sql.forks import COPIED_COLUMNS, seen_at
 from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.views import MESSAGES_OF
@@ -104,27 +104,15 @@ _WAS_CLOSED: Final = exists(
 )
 
 
-def _seen_then(*moment: ColumnElement[bool]) -> Any:
-    return select(*(value.label(name) for name, value in COPIED_COLUMNS.items())).where(
-        views.c.run_id == number("source"),
-        *moment,
-        _OWN,
-        _IS_GONE,
-        # A message that was taken away before stays away.
-        or_(number("position") == literal_column("0"), ~_IS_MESSAGE, _WAS_CLOSED),
-    )
-
-
-_REOPEN: Final = insert(views).from_select(
-    list(COPIED_COLUMNS),
-    union_all(
-        _seen_then(views.c.to_rev.is_(None), views.c.from_rev <= _at),
-        _seen_then(views.c.to_rev > _at, views.c.from_rev <= _at),
-    ),
+_SEEN_THEN: Final = seen_at(
+    _at,
+    _OWN,
+    _IS_GONE,
+    # A message that was taken away before stays away.
+    or_(number("position") == literal_column("0"), ~_IS_MESSAGE, _WAS_CLOSED),
 )
-_REOPEN_OWN: Final = insert(views).from_select(
-    list(COPIED_COLUMNS), _seen_then(views.c.to_rev > _at, views.c.from_rev <= _at)
-)
+_REOPEN: Final = insert(views).from_select(list(COPIED_COLUMNS), union_all(*_SEEN_THEN))
+_REOPEN_OWN: Final = insert(views).from_select(list(COPIED_COLUMNS), _SEEN_THEN[1])
 
 
 class RewindTarget(Struct, frozen=True):
@@ -149,6 +137,5 @@ def rewind_views(
     closed = connection.execute(_CLOSE_FROM, closing).rowcount
     if position:
         closed += connection.execute(_CLOSE_BEFORE, {**values, **closing}).rowcount
-    reopen = _REOPEN_OWN if is_own else _REOPEN
-    opened = connection.execute(reopen, {**values, "child": run.id, "first": now}).rowcount
+    opened = connection.execute(_REOPEN_OWN if is_own else _REOPEN, {**values, "child": run.id, "first": now}).rowcount
     return closed, opened

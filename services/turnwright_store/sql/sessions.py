@@ -5,7 +5,7 @@ Source: architecture 7; rows RS01-RS06.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 
@@ -13,19 +13,16 @@ from turnwright_core.entries import STATES, State, Tier
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import wait_in
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import ColumnElement, Select, bindparam, literal_column, select
+from turnwright_store.sql.core import ColumnElement, bindparam, literal_column
 from turnwright_store.sql.lazy_tables import versions, views
-from turnwright_store.sql.views import VISIBLE_VERSIONS
+from turnwright_store.sql.views import CURRENT_ROWS
 
 _OPEN: Final[list[ColumnElement[int]]] = [
     literal_column(str(int(state))) for state in State if state and not state.is_settled
 ]
-_UNSETTLED: Final[Select[Any]] = (
-    select(views.c.path, views.c.state, versions.c.record)
-    .select_from(VISIBLE_VERSIONS)
+_UNSETTLED: Final = (
+    CURRENT_ROWS.with_only_columns(views.c.path, views.c.state, versions.c.record)
     .where(
-        views.c.run_id == bindparam("run_id"),
-        views.c.to_rev.is_(None),
         views.c.path >= bindparam("low"),
         views.c.path < bindparam("high"),
         views.c.state.in_(_OPEN),
