@@ -116,18 +116,17 @@ def _sequence_of(delta: Entry) -> int:
 
 
 def _plans(connection: Connection, run: RunHead, plan_id: str) -> _Plans:
-    rows = current_plans(connection, run.id)
-    own = [row for row in rows if part_of(row.path).plan_id == plan_id]
-    others = [row for row in rows if part_of(row.path).plan_id != plan_id]
-    return _Plans(_loaded(connection, run, own), others, rows)
+    rows, loaded = current_plans(connection, run.id, plan_path(plan_id))
+    own = [row for row in rows if row.content in loaded]
+    others = [row for row in rows if row.content not in loaded]
+    return _Plans(_of_entries(load_entries(connection, run, own, Wanted(), loaded)), others, rows)
 
 
-def _loaded(connection: Connection, run: RunHead, rows: Sequence[EntryRow], version: int = 0) -> _LoadedPlan | None:
+def _of_entries(entries: Sequence[Entry], version: int = 0) -> _LoadedPlan | None:
     """A plan with its deltas; `version`: the one to choose if there are several."""
-    entries = sorted(load_entries(connection, run, rows, Wanted()), key=_sequence_of)
-    heads = [entry for entry in entries if not _sequence_of(entry)]
+    heads = [one for one in entries if not _sequence_of(one)]
     head = next((one for one in heads if version in (0, one.attributes["version"])), None)
-    return _LoadedPlan(head, entries[len(heads) :]) if head else None
+    return _LoadedPlan(head, sorted(filter(_sequence_of, entries), key=_sequence_of)) if head else None
 
 
 def _find(connection: Connection, run: RunHead, plan_id: str, version: int) -> _LoadedPlan | None:
@@ -136,7 +135,8 @@ def _find(connection: Connection, run: RunHead, plan_id: str, version: int) -> _
         return _plans(connection, run, plan_id).seen
     kept = version_path(plan_id, version)
     heads = find_entry_rows(connection, run.id, [plan_path(plan_id), kept])
-    return _loaded(connection, run, [*heads.values(), *all_entry_rows(connection, run.id, f"{kept}/")], version)
+    found = [*heads.values(), *all_entry_rows(connection, run.id, f"{kept}/")]
+    return _of_entries(load_entries(connection, run, found, Wanted()), version)
 
 
 def _refuse_missing(plan_id: str, version: int = 0) -> NoReturn:
@@ -297,9 +297,10 @@ def list_plans(connection: Connection, address: RunRef, size: int, token: str) -
     (after,) = decode_page_token(token, str) or ("",)
     run = get_run_head(connection, address.project, address.run)
     rows: defaultdict[str, list[EntryRow]] = defaultdict(list)
-    for row in current_plans(connection, run.id):
+    for row in current_plans(connection, run.id)[0]:
         rows[part_of(row.path).plan_id].append(row)
-    found = ((plan_id, _loaded(connection, run, rows[plan_id])) for plan_id in sorted(rows) if plan_id > str(after))
+    later = (plan_id for plan_id in sorted(rows) if plan_id > str(after))
+    found = ((plan_id, _of_entries(load_entries(connection, run, rows[plan_id], Wanted()))) for plan_id in later)
     plans = (_plan(plan_id, seen) for plan_id, seen in found if seen)
     return page_of(plans, size, lambda plan: (plan.plan_id,), _weight)
 

@@ -7,23 +7,33 @@ moment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry
-from turnwright_store.ports import Connection
+from turnwright_store.ports import Connection, Rows
 from turnwright_store.sql.core import bindparam, case, literal_column, select, type_coerce
 from turnwright_store.sql.entries import BODY_HASH, batched
 from turnwright_store.sql.lazy_tables import chunks, versions
 from turnwright_store.sql.runs import RunHead, run_not_found
 from turnwright_store.sql.views import CURRENT_PATHS, ENTRY_ROW_COLUMNS, EntryRow, Wanted, find_entry_row, storable
 
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
+
 SHORT_BYTES_MAX: Final = 64 * 1024
 """Bodies up to which they are read together with what shows them, where few are asked for."""
 
 _CONTENT: Final = (versions.c.id, versions.c.stored_bytes, BODY_HASH, versions.c.attributes, versions.c.record)
-_SHORT_BODY: Final = case((versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)), versions.c.body))
+
+
+def with_content(condition: ColumnElement[bool]) -> tuple[Any, ...]:
+    """The columns of `rows_with_content`; bodies only where the condition holds."""
+    body = type_coerce(case((condition, versions.c.body)), versions.c.body.type)
+    return (*ENTRY_ROW_COLUMNS, *_CONTENT[1:], body)
+
+
 _WHOLE_PATHS: Final = CURRENT_PATHS.with_only_columns(
-    *ENTRY_ROW_COLUMNS, *_CONTENT[1:], type_coerce(_SHORT_BODY, versions.c.body.type)
+    *with_content(versions.c.stored_bytes <= literal_column(str(SHORT_BYTES_MAX)))
 )
 _WITH_BODIES: Final = select(*_CONTENT, versions.c.body).where(versions.c.id.in_(bindparam("ids", expanding=True)))
 _WITHOUT_BODIES: Final = select(*_CONTENT).where(versions.c.id.in_(bindparam("ids", expanding=True)))
@@ -83,15 +93,18 @@ def find_rows_with_content(
     connection: Connection, run_id: int, paths: Sequence[str]
 ) -> tuple[dict[str, EntryRow], dict[int, VersionContent]]:
     """The current views of a few paths, and short contents by version."""
-    found: dict[str, EntryRow] = {}
-    loaded: dict[int, VersionContent] = {}
-    if given := storable(paths):
-        for row in connection.execute(_WHOLE_PATHS, {"run_id": run_id, "paths": given}):
-            shown = EntryRow._make(row[:_SHOWN])
-            found[shown.path] = shown
-            if row[-1] is not None:
-                loaded[shown.content] = VersionContent._make(row[_SHOWN:])
-    return found, loaded
+    given = storable(paths)
+    found = (
+        rows_with_content(connection.execute(_WHOLE_PATHS, {"run_id": run_id, "paths": given})) if given else ([], {})
+    )
+    return {shown.path: shown for shown in found[0]}, found[1]
+
+
+def rows_with_content(rows: Rows) -> tuple[list[EntryRow], dict[int, VersionContent]]:
+    """Rows of entries with columns of their content after them; contents by version, where there is a body."""
+    found = [(EntryRow._make(row[:_SHOWN]), row[_SHOWN:]) for row in rows]
+    loaded = {shown.content: VersionContent._make(content) for shown, content in found if content[-1] is not None}
+    return [shown for shown, _ in found], loaded
 
 
 def _entry(connection: Connection, run: RunHead, one: EntryRow, content: VersionContent, wanted: Wanted) -> Entry:

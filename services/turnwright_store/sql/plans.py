@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from turnwright_store.ports import Connection
-from turnwright_store.sql.core import select
-from turnwright_store.sql.lazy_tables import CURRENT_PLANS
-from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, IN_RUN, VISIBLE_VERSIONS, EntryRow, entry_rows
+from turnwright_store.sql.contents import VersionContent, rows_with_content, with_content
+from turnwright_store.sql.core import and_, bindparam, or_, select
+from turnwright_store.sql.lazy_tables import CURRENT_PLANS, views
+from turnwright_store.sql.views import IN_RUN, VISIBLE_VERSIONS, EntryRow
 
-_CURRENT: Final = select(*ENTRY_ROW_COLUMNS).select_from(VISIBLE_VERSIONS).where(IN_RUN, CURRENT_PLANS)
+_IS_OF_PLAN: Final = or_(
+    views.c.path == bindparam("wanted"), and_(views.c.path >= bindparam("low"), views.c.path < bindparam("high"))
+)
+# One statement, because each one is waited for.
+_CURRENT: Final = select(*with_content(_IS_OF_PLAN)).select_from(VISIBLE_VERSIONS).where(IN_RUN, CURRENT_PLANS)
 
 
-def current_plans(connection: Connection, run_id: int) -> list[EntryRow]:
-    return entry_rows(connection.execute(_CURRENT, {"run_id": run_id}))
+def current_plans(
+    connection: Connection, run_id: int, path: str = ""
+) -> tuple[list[EntryRow], dict[int, VersionContent]]:
+    """The rows of all plans, and the contents of the one at a path."""
+    # The character after a slash: where the paths that begin with one end.
+    values = {"run_id": run_id, "wanted": path, "low": f"{path}/", "high": f"{path}0"}
+    return rows_with_content(connection.execute(_CURRENT, values))
