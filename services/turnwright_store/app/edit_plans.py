@@ -17,6 +17,7 @@ from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
 from turnwright_core.runs import Loop, LoopSettings, Mode
 from turnwright_store.app import message_edits
+from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.session_commands import (
     EditCommand,
@@ -99,7 +100,7 @@ def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: 
     if isinstance(command, TruncateMessages):
         return _plan_truncation(tx, run, command)
     if isinstance(command, RestoreFromTrajectory):
-        message_edits.get_turn_home(tx, run, command.turn)
+        get_turn_home(tx.connection, run, command.turn)
         return EditPlan(Edit(restore=command.turn))
     if isinstance(command, Regenerate):
         prompt = message_edits.prompt_before(tx.connection, run)
@@ -146,7 +147,8 @@ def _plan_resend(tx: Transaction, run: RunRow, prompt: Entry | None) -> EditPlan
 def _resend_of(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:
     """A prompt with the settings of its loop; an inherited loop is known by its prompt alone."""
     attributes = prompt.attributes
-    loop = _loop(tx, run, attributes.get("loop"))
+    sequence = attributes.get("loop")
+    loop = loop_rows.find_loop(tx.connection, run.id, sequence) if isinstance(sequence, int) else None
     if loop is None:
         mode = Mode[str(attributes.get("mode", "act")).upper()]
         return Resend(text, LoopSettings(mode))
@@ -160,13 +162,6 @@ def _plan_resend_of_queued(tx: Transaction, run: RunRow) -> EditPlan:
     if loop is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
     return EditPlan(Edit(truncate_loop=loop.sequence), Resend(loop.prompt, loop.settings))
-
-
-def _loop(tx: Transaction, run: RunRow, sequence: object) -> Loop | None:
-    if not isinstance(sequence, int):
-        return None
-    found = next(loop_rows.list_loops(tx.connection, run.id, sequence + 1, 1), None)
-    return found if found and found.sequence == sequence else None
 
 
 def apply_edit(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:
@@ -186,10 +181,6 @@ def _edit_messages(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, 
         return RewindResult(closed=message_edits.remove_message(tx, rules, run, actor, edit.remove))
     if edit.restore:
         return message_edits.rewind_to_turn(tx, rules, run, actor, edit.restore)
-    path = edit.truncate or _prompt_of(tx, run, edit.truncate_loop)
+    loop = loop_rows.find_loop(tx.connection, run.id, edit.truncate_loop) if edit.truncate_loop else None
+    path = edit.truncate or f"prompt://{loop.first_turn if loop else 0}"
     return message_edits.rewind_before_message(tx, rules, run, actor, message_edits.find_message(tx, run, path))
-
-
-def _prompt_of(tx: Transaction, run: RunRow, sequence: int) -> str:
-    loop = _loop(tx, run, sequence)
-    return f"prompt://{loop.first_turn}" if loop else "prompt://0"

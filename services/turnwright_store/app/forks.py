@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import Run
+from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.registry import check_alias_free, generate_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
 from turnwright_store.domain.names import RunRef
@@ -57,12 +57,5 @@ def _moment(connection: Connection, parent: RunRow, turn: int) -> _Moment:
     if not turn:
         # The number of an open turn is taken: its records are in the view.
         return _Moment(parent.id, parent.revision_run, parent.run.turn, rows.latest_ended(connection, parent.id))
-    home = rows.find_turn_home(connection, parent.id, turn)
-    if home is None:
-        raise turn_not_found(parent, turn, f"No turn {turn} of {parent.run.run} has ended.")
+    home = get_turn_home(connection, parent, turn)
     return _Moment(home.run_id, home.revision, turn, turn)
-
-
-def turn_not_found(run: RunRow, turn: int, message: str) -> Exception:
-    """The error for an unknown turn."""
-    return fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=turn)

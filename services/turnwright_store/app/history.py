@@ -63,7 +63,7 @@ def run_at(connection: Connection, run: RunHead, incarnation: str, at: At | None
     if isinstance(at, Cursor):
         check_cursor(at, now)
         return RunSnapshot(run, moment_of(run, at), at)
-    home = _home_of(connection, run, at if isinstance(at, int) else at.turn)
+    home = get_turn_home(connection, run, at if isinstance(at, int) else at.turn)
     then = Cursor(incarnation, home.revision, home.project, home.global_)
     if isinstance(at, PacketMoment):
         result = get_turn(connection, home.run_id, at.turn).result
@@ -77,7 +77,8 @@ def run_at(connection: Connection, run: RunHead, incarnation: str, at: At | None
     return RunSnapshot(replace(run, id=home.run_id), moment_of(run, then), cursor)
 
 
-def _home_of(connection: Connection, run: RunHead, number: int) -> TurnHome:
+def get_turn_home(connection: Connection, run: RunHead, number: int) -> TurnHome:
+    """Where an ended turn is stored. Raises TURN_NOT_FOUND."""
     home = find_turn_home(connection, run.id, number) if 0 < number <= NUMBER_MAX else None
     if home is None:
         message = f"No turn {number} of {run.alias} has ended, or the run that had it was removed."

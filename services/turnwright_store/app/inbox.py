@@ -36,6 +36,7 @@ ROWS_A_READ: Final = 100
 """Proposals whose contents are read at a time; each may have a few hundred kilobytes."""
 
 _START: Final = (0, 0)
+_ALL: Final = 2**31
 
 
 class PendingProposal(Struct, frozen=True):
@@ -161,7 +162,8 @@ async def watch_inbox(database: Database, project: str) -> InboxWatch:
 
 
 def _waiting(connection: Connection, project: str) -> list[InboxRow]:
-    return rows.all_waiting(connection, get_project(connection, project).id if project else None)
+    of = get_project(connection, project).id if project else None
+    return rows.page_of_waiting(connection, of, None, _START, _ALL)
 
 
 def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, PendingProposal]]:

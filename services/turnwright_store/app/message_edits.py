@@ -7,7 +7,8 @@ Source: architecture 4; rows RC03-RC05, RC08, OM14; decisions C40, C49.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
@@ -21,13 +22,14 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.events import REWIND_SLUG, RunEvent, Subkind
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_store.app.apply_writes import apply_writes
-from turnwright_store.app.run_events import new_event, turn_of_cause
+from turnwright_store.app.history import get_turn_home
+from turnwright_store.app.run_events import write_event
 from turnwright_store.domain.names import records_prefix
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import messages as rows
 from turnwright_store.sql.contents import find_entry, load_entries
-from turnwright_store.sql.forks import TurnHome, find_turn_home
+from turnwright_store.sql.forks import find_turn_home
 from turnwright_store.sql.rewind import RewindTarget, rewind_views
 from turnwright_store.sql.runs import RunRow, bump_revision
 from turnwright_store.sql.views import Wanted, all_entry_rows, find_entry_row
@@ -35,7 +37,8 @@ from turnwright_store.sql.views import Wanted, all_entry_rows, find_entry_row
 UNSIGNED: Final = ("thinking", "server_blocks")
 """Attributes of a reply that are signed by its vendor or refer to offsets in its text."""
 
-_SOURCE: Final = "session"
+SOURCE: Final = "session"
+"""Of events."""
 
 
 class RewindResult(Struct, frozen=True):
@@ -63,23 +66,17 @@ def message_at(connection: Connection, run: RunRow, index: int, expected_revisio
         raise invalid("from_index", f"from_index must be 0 or more; it is {index}.")
     if expected_revision > run.revision_run:
         raise _messages_changed(run, expected_revision, run.revision_run)
-    found = _message_at(connection, run, index)
+    found = next(islice(_messages(connection, run), index, None), None)
     changed = rows.last_change(connection, run.id, found.position if found else None)
     if changed > expected_revision:
         raise _messages_changed(run, expected_revision, changed)
     return found
 
 
-def _message_at(connection: Connection, run: RunRow, index: int) -> Entry | None:
-    seen = 0
-    for page in rows.pages_by_position(connection, run.id):
-        for entry in load_entries(connection, run, page, Wanted(bodies=False)):
-            if kind_of(entry) is None:
-                continue
-            if seen == index:
-                return entry
-            seen += 1
-    return None
+def _messages(connection: Connection, run: RunRow, position: int = 0) -> Iterator[Entry]:
+    """The messages after a position."""
+    for page in rows.pages_by_position(connection, run.id, position):
+        yield from filter(kind_of, load_entries(connection, run, page, Wanted(bodies=False)))
 
 
 def _messages_changed(run: RunRow, expected: int, actual: int) -> Exception:
@@ -114,9 +111,7 @@ def prompt_before(connection: Connection, run: RunRow, position: int = rows.LAST
 
 def next_message(connection: Connection, run: RunRow, position: int) -> Entry | None:
     """The first message after a position."""
-    pages = rows.pages_by_position(connection, run.id, position)
-    entries = (entry for page in pages for entry in load_entries(connection, run, page, Wanted(bodies=False)))
-    return next((entry for entry in entries if kind_of(entry)), None)
+    return next(_messages(connection, run, position), None)
 
 
 def update_message(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, path: str, content: str) -> None:
@@ -174,18 +169,9 @@ def rewind_before_message(tx: Transaction, rules: StoreRules, run: RunRow, actor
 
 def rewind_to_turn(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, turn: int) -> RewindResult:
     """Restore the view at the end of a turn, even of one after the current view. Raises TURN_NOT_FOUND."""
-    home = get_turn_home(tx, run, turn)
+    home = get_turn_home(tx.connection, run, turn)
     summary = f"The conversation was set to what it was at the end of turn {turn}."
     return _rewind(tx, rules, run, actor, RewindTarget(home.run_id, home.revision), 0, {"turn": turn}, summary)
-
-
-def get_turn_home(tx: Transaction, run: RunRow, turn: int) -> TurnHome:
-    """Where an ended turn is stored. Raises TURN_NOT_FOUND."""
-    home = find_turn_home(tx.connection, run.id, turn) if turn > 0 else None
-    if home is None:
-        message = f"No turn {turn} of {run.run.run} has ended."
-        raise fault(Reason.TURN_NOT_FOUND, message, run=run.run.run, turn=turn)
-    return home
 
 
 def _rewind(
@@ -202,18 +188,9 @@ def _rewind(
     closed, opened = rewind_views(tx.connection, run, moment, position, run.revision_run)
     if closed or opened:
         whole = f"{sentence} Files of the project were not changed back."
-        event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, {**details, "files_kept": True}, whole, REWIND_SLUG)
-        write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
-        _write(tx, rules, run, actor, [write])
+        event = RunEvent(Subkind.SYSTEM_NOTICE, SOURCE, {**details, "files_kept": True}, whole, REWIND_SLUG)
+        write_event(tx, rules, run, actor, event)
     return RewindResult(closed, opened)
-
-
-def write_notice(
-    tx: Transaction, rules: StoreRules, run: RunRow, actor: str, payload: Mapping[str, object], sentence: str
-) -> None:
-    """Write an event for the model and for watchers about a command that could not be carried out."""
-    event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, dict(payload), sentence, "command")
-    _write(tx, rules, run, actor, [new_event(tx, run, turn_of_cause(run, is_owners=False), event)])
 
 
 def _write(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, writes: Sequence[EntryWrite]) -> None:

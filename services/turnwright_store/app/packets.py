@@ -14,9 +14,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.delta_encoding import decode
+from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import TurnPacket
-from turnwright_store.app.forks import turn_not_found
 from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import (
@@ -209,7 +209,8 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
         run = get_run(connection, address.project, address.run)
         found = find_packet(connection, run, turn)
         if found is None:
-            raise turn_not_found(run, turn, f"There is no packet of turn {turn} in {address.run}.")
+            message = f"There is no packet of turn {turn} in {address.run}."
+            raise fault(Reason.TURN_NOT_FOUND, message, run=address.run, turn=turn)
         return found, rows.packet_note(connection, found.run_id, found.turn)
 
     found, note = await database.read(begin)

@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite
 from turnwright_core.events import RunEvent, event_write
+from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.views import find_entry_rows
@@ -22,6 +24,12 @@ def new_event(tx: Transaction, run: RunHead, turn: int, event: RunEvent) -> Entr
     """The write of an event, with a suffix if its path is taken: the same can happen twice in a turn."""
     write = event_write(turn, event)
     return replace(write, path=free_path(tx, run, write.path))
+
+
+def write_event(tx: Transaction, rules: StoreRules, run: RunHead, actor: str, event: RunEvent) -> RunHead:
+    """Write an event that no owner has caused, even if the run is full; returns the run."""
+    write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
+    return apply_writes(tx, rules, run, [write], actor, is_unbounded=True).run
 
 
 def free_path(tx: Transaction, run: RunHead, path: str) -> str:

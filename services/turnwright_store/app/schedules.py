@@ -24,7 +24,7 @@ from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import latest_settings
 from turnwright_store.app.maintenance import Chore, process_row
-from turnwright_store.app.run_events import new_event, turn_of_cause
+from turnwright_store.app.run_events import turn_of_cause, write_event
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import Schedule, check_schedule, next_time_ms
@@ -93,15 +93,17 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
 
 def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
     """Write the event of a time. Ticks that no turn has read are one event, the latest."""
-    name, turn = schedule.schedule_id, turn_of_cause(run, is_owners=False)
+    name = schedule.schedule_id
     payload = {"schedule_id": name, "time_ms": schedule.next_ms, "fired": schedule.fired + 1}
     if schedule.prompt:
         sentence = f"The schedule {name} says: {schedule.prompt}"
-        write = new_event(tx, run, turn, RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, sentence, name))
+        event = RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, sentence, name)
+        write_event(tx, rules, run, _STORE.principal, event)
     else:
         sentence = f"The schedule {name} has ticked {schedule.fired + 1} times."
-        write = event_write(turn, RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, sentence, name))
-    apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
+        event = RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, sentence, name)
+        write = event_write(turn_of_cause(run, is_owners=False), event)
+        apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
 
 
 def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
@@ -114,9 +116,7 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) 
         payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}
         sentence = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
         event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, sentence, schedule.schedule_id)
-        write = new_event(tx, run, turn_of_cause(run, is_owners=False), event)
-        run = get_run(tx.connection, run.project, run.alias)
-        apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
+        write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.principal, event)
 
 
 def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright.types.v1.command_record_pb2 import CommandRecord
 
 from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
@@ -169,7 +170,7 @@ def _message(command: UserMessage, at: _Session) -> _Outcome | None:
     content = user_content(command.parts, command.context_files)
     is_plain = not content.images and len(content.text.encode()) <= COMMENT_BYTES_MAX
     if at.state is SessionState.WAITING_USER_INPUT and not command.priority and is_plain:
-        asked = [path for path, wait in _open_waits(at).items() if wait is Wait.ANSWER]
+        asked = [path for path, (wait, _) in _waiting(at).items() if wait is Wait.ANSWER]
         if len(asked) == 1:
             resolve_proposal(at.tx, at.rules, at.caller, at.address, asked[0], Resolution(True, content.text))
             return None
@@ -223,19 +224,18 @@ def _decide(command: DecideTools, at: _Session) -> None:
     check_bytes("answer" if command.accept else "reason", command.comment, COMMENT_BYTES_MAX)
     if len(command.calls) > 1 and (command.contents or (command.accept and command.comment)):
         raise invalid("calls", "Contents and an answer are for one call: name one call.")
-    named = _open_calls(at)
+    waiting = _waiting(at)
+    named = {record.call_id: path for path, (_, record) in waiting.items() if record.call_id}
     paths = [named.get(call, call) for call in command.calls]
     if len(set(paths)) < len(paths):
         raise invalid("calls", "calls must name each call once.")
     resolution = Resolution(command.accept, command.comment, command.contents)
-    waits = _open_waits(at)
-    waiting = waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
     tools = {path: record.tool for path, (wait, record) in waiting.items() if wait is Wait.APPROVAL}
     for call, path in zip(command.calls, paths, strict=True):
         if not path.startswith("log://"):
             raise fault(Reason.ENTRY_NOT_FOUND, f"No call {call!r} of {at.address.run} waits.", path=call)
         if command.accept:
-            _check_answer(call, command.comment, is_question=waits.get(path) is Wait.ANSWER)
+            _check_answer(call, command.comment, is_question=path in waiting and waiting[path][0] is Wait.ANSWER)
         resolve_proposal(at.tx, at.rules, at.caller, at.address, path, resolution)
     if command.for_run:
         _apply_to_run(at, {tools[path] for path in paths if path in tools}, accept=command.accept)
@@ -258,21 +258,16 @@ def _check_answer(call: str, answer: str, *, is_question: bool) -> None:
 
 def _tool_result(command: IdeToolResult, at: _Session) -> None:
     check_bytes("content", command.content, RESULT_BYTES_MAX)
-    path = _open_calls(at).get(command.call, command.call)
-    if _open_waits(at).get(path) is not Wait.CLIENT:
+    waiting = ((path, record) for path, (wait, record) in _waiting(at).items() if wait is Wait.CLIENT)
+    path = next((path for path, record in waiting if command.call in (path, record.call_id)), "")
+    if not (command.call and path):
         raise fault(Reason.ENTRY_NOT_FOUND, f"No call {command.call!r} waits for its client.", path=command.call)
     result = Resolution(True, contents=(("", command.content),), tool_failed=command.failed)
     resolve_proposal(at.tx, at.rules, at.caller, at.address, path, result)
 
 
-def _open_waits(at: _Session) -> dict[str, Wait]:
-    return {path: wait for path, (wait, _) in waiting_commands(at.tx.connection, at.row.id, at.row.run.turn).items()}
-
-
-def _open_calls(at: _Session) -> dict[str, str]:
-    """The paths of the calls that have not ended, by their ids."""
-    waiting = waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
-    return {record.call_id: path for path, (_, record) in waiting.items() if record.call_id}
+def _waiting(at: _Session) -> dict[str, tuple[Wait, CommandRecord]]:
+    return waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
 
 
 def _set_draft(command: SetDraft, at: _Session) -> None:

@@ -44,7 +44,7 @@ from turnwright_core.streams import (
 )
 from turnwright_core.text import slugify
 from turnwright_store.app.apply_writes import apply_writes, check_writes
-from turnwright_store.app.run_events import free_path, new_event, turn_of_cause
+from turnwright_store.app.run_events import free_path, write_event
 from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -284,9 +284,8 @@ def end_channels(
         writes.append(_final_record_write(record, channels, ending, state, outcome))
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     if PRODUCER in record.attributes:
-        event = new_event(tx, run, turn_of_cause(run, is_owners=False), _completed(record, channels, ending, outcome))
-        # Unbounded: the exit code of a process must not be lost because the run is full.
-        run = apply_writes(tx, rules, run, [event], caller.principal, is_unbounded=True).run
+        # The exit code of a process must not be lost because the run is full.
+        run = write_event(tx, rules, run, caller.principal, _completed(record, channels, ending, outcome))
     return [Channel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 

@@ -24,6 +24,7 @@ from turnwright_core.entries import (
     to_attributes_json,
 )
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.events import RunEvent, Subkind
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import ABORTED, QUEUED, Loop, Run
 from turnwright_core.session_queue import (
@@ -38,13 +39,14 @@ from turnwright_store.app import message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import Edit, apply_edit
 from turnwright_store.app.registry import with_origin
+from turnwright_store.app.run_events import write_event
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, write_run
-from turnwright_store.sql.views import EntryRow, Wanted, all_entry_rows
+from turnwright_store.sql.views import Wanted, all_entry_rows
 
 PREFIX: Final = f"{EDIT_SCHEME}://"
 
@@ -74,7 +76,7 @@ def add_waiting(
 
 def waiting_edits(connection: Connection, run: RunHead, until: int | None = None) -> list[WaitingEdit]:
     """The edits that wait, in their order; `until`: only those that wait for no later loop."""
-    shown = [one for one in _shown(connection, run.id) if one.state == State.RECORDED]
+    shown = [one for one in all_entry_rows(connection, run.id, PREFIX) if one.state == State.RECORDED]
     entries = load_entries(connection, run, sorted(shown, key=lambda one: one.position), Wanted())
     found = map(_waiting_edit, entries)
     return [one for one in found if until is None or one.queued.after_loop <= until]
@@ -90,11 +92,7 @@ def _waiting_edit(entry: Entry) -> WaitingEdit:
 
 def count_waiting(connection: Connection, run: RunHead) -> int:
     """How many edits wait that bring no loop."""
-    return sum(not one.queued.loop for one in waiting_edits(connection, run)) if _shown(connection, run.id) else 0
-
-
-def _shown(connection: Connection, run_id: int) -> list[EntryRow]:
-    return all_entry_rows(connection, run_id, PREFIX)
+    return sum(not one.queued.loop for one in waiting_edits(connection, run))
 
 
 def apply_waiting_edits(tx: Transaction, rules: StoreRules, run: RunRow, ended: int) -> RunRow | None:
@@ -110,7 +108,8 @@ def apply_waiting_edits(tx: Transaction, rules: StoreRules, run: RunRow, ended: 
             queued = one.queued
             sentence = f"A queued command ({queued.kind}) could not be carried out: {error.message}"
             payload = {"command": queued.kind, "command_id": queued.command_id, "reason": error.reason.name}
-            message_edits.write_notice(tx, rules, run, queued.principal, payload, sentence)
+            event = RunEvent(Subkind.SYSTEM_NOTICE, message_edits.SOURCE, payload, sentence, "command")
+            write_event(tx, rules, run, queued.principal, event)
             cancel_loop(tx, get_run(tx.connection, run.project, run.alias), queued.loop)
         run = get_run(tx.connection, run.project, run.alias)
         drop_waiting(tx, rules, run, one)
@@ -125,8 +124,8 @@ def drop_waiting(tx: Transaction, rules: StoreRules, run: RunRow, one: WaitingEd
 
 def cancel_loop(tx: Transaction, run: RunRow, sequence: int, command_id: str = "") -> Loop | None:
     """Take a loop out of the queue; None where it does not wait, or is not that of the command."""
-    loop = next(loop_rows.list_loops(tx.connection, run.id, sequence + 1, 1), None)
-    if loop is None or loop.sequence != sequence or loop.status != QUEUED:
+    loop = loop_rows.find_loop(tx.connection, run.id, sequence)
+    if loop is None or loop.status != QUEUED:
         return None
     if command_id and loop.command_id != command_id:
         return None

@@ -37,7 +37,6 @@ _AFTER: Final = and_(
 _PAGE: Final = _WAITING.where(_AFTER).limit(bindparam("page"))
 _PAGE_OF_PROJECT: Final = _PAGE.where(_OF_PROJECT)
 _PAGE_OF_RUN: Final = _PAGE.where(views.c.run_id == bindparam("run"))
-_WAITING_IN_PROJECT: Final = _WAITING.where(_OF_PROJECT)
 _SHOWN: Final = (
     select(views.c.id, *ENTRY_ROW_COLUMNS)
     .select_from(VISIBLE_VERSIONS)
@@ -81,13 +80,6 @@ def page_of_waiting(
     if project is not None:
         return _rows(connection, _PAGE_OF_PROJECT, values | {"project": project})
     return _rows(connection, _PAGE, values)
-
-
-def all_waiting(connection: Connection, project: int | None) -> list[InboxRow]:
-    """Everything that waits, in a project or in all; a few numbers for each."""
-    if project is None:
-        return _rows(connection, _WAITING, {})
-    return _rows(connection, _WAITING_IN_PROJECT, {"project": project})
 
 
 def _rows(connection: Connection, statement: Select[Any], values: dict[str, Any]) -> list[InboxRow]:

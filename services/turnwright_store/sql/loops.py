@@ -108,6 +108,11 @@ def list_loops(connection: Connection, run_id: int, before: int, page: int) -> I
         yield from _loops(rows)
 
 
+def find_loop(connection: Connection, run_id: int, sequence: int) -> Loop | None:
+    found = next(list_loops(connection, run_id, sequence + 1, 1), None)
+    return found if found and found.sequence == sequence else None
+
+
 def changed_loops(connection: Connection, run_id: int, after: tuple[int, int], to: int, page: int) -> list[Loop]:
     """Loops of a run after (revision, sequence), written up to a revision, in the order of the writes."""
     values = {"run_id": run_id, "from_revision": after[0], "from_number": after[1], "to": to, "page": page}
