@@ -26,7 +26,7 @@ from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.inbox import InboxRow
 from turnwright_store.sql.registry import get_project
-from turnwright_store.sql.runs import find_run, get_run, load_runs
+from turnwright_store.sql.runs import find_run, get_run_head, load_runs
 from turnwright_store.sql.views import EntryRow, Wanted
 
 INBOX_PAUSE_S: Final = 0.1
@@ -65,25 +65,21 @@ class InboxMessage(Struct, frozen=True):
     complete: bool = True
 
 
-class InboxQuery(Struct, frozen=True):
-    """What to list: proposals of a run, of a project, or all."""
+def list_proposals(
+    connection: Connection, project: str, run: str, size: int, token: str
+) -> tuple[list[PendingProposal], str]:
+    """A page of the proposals that wait in a run, a project or all, the longest waiting first.
 
-    project: str = ""
-    run: str = ""
-    size: int = 0
-    token: str = ""
-
-
-def list_proposals(connection: Connection, query: InboxQuery) -> tuple[list[PendingProposal], str]:
-    """A page of waiting proposals, the longest waiting first. Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND."""
-    if query.run and not query.project:
+    Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND.
+    """
+    if run and not project:
         raise invalid("project", "Name the project of the run, too.")
-    size = page_size(query.size)
-    since_ms, view = decode_page_token(query.token, int, int) or _START
+    size = page_size(size)
+    since_ms, view = decode_page_token(token, int, int) or _START
     after = int(since_ms), int(view)
-    run = get_run(connection, query.project, query.run).id if query.run else None
-    project = get_project(connection, query.project).id if query.project else None
-    found = rows.page_of_waiting(connection, project, run, after, size + 1)
+    run_id = get_run_head(connection, project, run).id if run else None
+    project_id = get_project(connection, project).id if project else None
+    found = rows.page_of_waiting(connection, project_id, run_id, after, size + 1)
     shown = rows.entry_rows_of(connection, [one.view for one in found])
     there = [one for one in found if one.view in shown]
     page, next_token = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))

@@ -201,22 +201,15 @@ class PastEntry(Struct, frozen=True):
     """Revision at which it ended; None: it is the current one."""
 
 
-class HistoryQuery(Struct, frozen=True):
-    """The history of one path."""
-
-    path: str
-    bodies: bool = True
-    size: int = 0
-    token: str = ""
-
-
-def list_entry_history(connection: Connection, address: RunRef, query: HistoryQuery) -> tuple[list[PastEntry], str]:
+def list_entry_history(
+    connection: Connection, address: RunRef, path: str, size: int, token: str, *, bodies: bool
+) -> tuple[list[PastEntry], str]:
     """A page of the states of a path, latest first."""
-    size = page_size(query.size)
-    (before,) = decode_page_token(query.token, int) or (END_OF_REVISION,)
+    size = page_size(size)
+    (before,) = decode_page_token(token, int) or (END_OF_REVISION,)
     run = get_run_head(connection, address.project, address.run)
-    wanted = Wanted(bodies=query.bodies)
-    intervals = list_history(connection, run.id, query.path, max(0, min(int(before), END_OF_REVISION)), size + 1)
+    wanted = Wanted(bodies=bodies)
+    intervals = list_history(connection, run.id, path, max(0, min(int(before), END_OF_REVISION)), size + 1)
     page, next_token = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
     entries = load_entries(connection, run, [one.shown for one in page], wanted)
     return [PastEntry(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], next_token

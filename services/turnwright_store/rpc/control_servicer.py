@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import control_pb2, read_pb2, registry_pb2, schedule_pb2
@@ -26,17 +27,13 @@ from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, m
 _schedule_to_pb, _schedule_from_pb = codec(Schedule, types_pb2.Schedule)
 
 
-def patch_of(message: settings_pb2.RunSettingsPatch) -> SettingsPatch:
-    return SettingsPatch(
-        model=message.model if message.HasField("model") else None,
-        temperature=message.temperature if message.HasField("temperature") else None,
-        persona=message.persona if message.HasField("persona") else None,
-        context_limit=message.context_limit if message.HasField("context_limit") else None,
-        budget=wire.budget_from_pb(message.budget) if message.HasField("budget") else None,
-        yolo=message.yolo if message.HasField("yolo") else None,
-        calls=known(CallStyle, message.calls, "calls") if message.HasField("calls") else None,
-        tool_rules=wire.tool_rules_from_pb(message.tool_rules) if message.HasField("tool_rules") else None,
-    )
+_, patch_of = codec(
+    SettingsPatch,
+    settings_pb2.RunSettingsPatch,
+    budget=(wire.budget_to_pb, wire.budget_from_pb),
+    calls=(int, partial(known, CallStyle, field="calls")),
+    tool_rules=(wire.tool_rules_to_pb, wire.tool_rules_from_pb),
+)
 
 
 class ControlRpcs(Calls):

@@ -14,7 +14,6 @@ from turnwright_store.app import proposals
 from turnwright_store.app.inbox import (
     ClosedProposal,
     InboxMessage,
-    InboxQuery,
     InboxWatch,
     PendingProposal,
     list_proposals,
@@ -48,8 +47,7 @@ class ProposalRpcs(Calls):
 
     @query
     def ListProposals(self, request: proposal_pb2.ListProposalsRequest, connection: Connection) -> Fields:
-        wanted = InboxQuery(request.project, request.run, request.page_size, request.page_token)
-        found, token = list_proposals(connection, wanted)
+        found, token = list_proposals(connection, request.project, request.run, request.page_size, request.page_token)
         return {"proposals": map(_pending_to_pb, found), "next_page_token": token}
 
     def _inbox_to_pb(self, change: InboxMessage) -> proposal_pb2.WatchProposalsResponse:

@@ -16,7 +16,7 @@ from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_store.app.changes import ChangesWatch, watch_changes
 from turnwright_store.app.history import At, PacketMoment
-from turnwright_store.app.list_entries import EntryQuery, HistoryQuery, list_entries, list_entry_history, time_limit
+from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.app.search import search_entries
@@ -130,8 +130,14 @@ class ReadRpcs(Calls):
 
     @query
     def ListEntryHistory(self, request: read_pb2.ListEntryHistoryRequest, connection: Connection) -> Fields:
-        wanted = HistoryQuery(request.path, not request.without_bodies, request.page_size, request.page_token)
-        found, token = list_entry_history(connection, address_of(request), wanted)
+        found, token = list_entry_history(
+            connection,
+            address_of(request),
+            request.path,
+            request.page_size,
+            request.page_token,
+            bodies=not request.without_bodies,
+        )
         intervals = [
             read_pb2.EntryInterval(entry=entry_wire.entry_to_pb(one.entry), to_revision=one.to_revision)
             for one in found
