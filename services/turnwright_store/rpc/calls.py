@@ -35,7 +35,7 @@ M = TypeVar("M")
 R = TypeVar("R")
 Q = TypeVar("Q")
 C = TypeVar("C", bound="Calls")
-Stream = Callable[[C, Q, Any], AsyncIterator[R]]
+WatchHandler = Callable[[C, Q, Any], AsyncIterator[R]]
 Handler = Callable[[C, Q, Any], Awaitable[Any]]
 Fields = dict[str, Any]
 """The fields of an answer: its message is that of the rpc."""
@@ -204,10 +204,10 @@ def inline_query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:
 
 def watch(
     to_message: Callable[[C, M], R], *, min_tier: Tier = Tier.UNSPECIFIED
-) -> Callable[[Callable[[C, Q], Awaitable[Watch[M]]]], Stream[C, Q, R]]:
+) -> Callable[[Callable[[C, Q], Awaitable[Watch[M]]]], WatchHandler[C, Q, R]]:
     """Declare an rpc as a watch: of the function that begins it, and `to_message` for each of its messages."""
 
-    def declare(begin: Callable[[C, Q], Awaitable[Watch[M]]]) -> Stream[C, Q, R]:
+    def declare(begin: Callable[[C, Q], Awaitable[Watch[M]]]) -> WatchHandler[C, Q, R]:
         async def handle(self: C, request: Q, _context: Any) -> AsyncIterator[R]:
             check_min_tier(current_caller(), min_tier, begin.__name__)
             changes = self._service.watches.follow(partial(begin, self, request), lambda: self._rules.heartbeat_s)
