@@ -25,7 +25,7 @@ from turnwright_provider.domain.endpoints import SCRIPTED
 
 if TYPE_CHECKING:
     from turnwright_core.rpc_codec import Codecs
-    from turnwright_provider.app.generate import FlowControl
+    from turnwright_provider.app.outbox import FlowControl
     from turnwright_provider.domain.endpoints import EndpointSpec
     from turnwright_provider.domain.retry import RetryPolicy
     from turnwright_provider.ports import Vendor
@@ -99,7 +99,7 @@ def _policy(settings: ProviderSettings) -> RetryPolicy:
 
 
 def _pace(settings: ProviderSettings) -> FlowControl:
-    from turnwright_provider.app.generate import FlowControl
+    from turnwright_provider.app.outbox import FlowControl
 
     return FlowControl(settings.flush_ms / 1000, settings.flush_bytes)
 

@@ -37,20 +37,11 @@ from turnwright_core.kit.telemetry_names import (
 )
 from turnwright_core.runs import Usage
 from turnwright_core.suggestions import unknown_vendor
-from turnwright_provider.app.outbox import Outbox
-from turnwright_provider.domain.coalesce import DeltaBuffer
+from turnwright_provider.app.outbox import FlowControl, Outbox
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
 from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart, Retry
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor, VendorState
-
-
-class FlowControl(Struct, frozen=True):
-    """Flow control of a reply. `outbox_bytes_max`: how far the caller may fall behind."""
-
-    flush_s: float
-    flush_bytes: int
-    outbox_bytes_max: int = 256 * 1024
 
 
 class RetryClock(Struct, frozen=True):
@@ -111,8 +102,7 @@ class ReplyStream:
                     break
             # The transport sends it before there is more to do.
             await asyncio.sleep(0)
-            pace, clock = self._pace, self._chance.clock
-            outbox = Outbox(DeltaBuffer(pace.flush_s, pace.flush_bytes, clock()), pace.outbox_bytes_max, clock)
+            outbox = Outbox(self._pace, self._chance.clock)
             reading = asyncio.create_task(_read_ahead(read, outbox), name=f"generate {self._name}/{call.model}")
             try:
                 while parts := await outbox.take():

@@ -7,14 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import expect, params
-from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
-from turnwright_core.chat.message import ToolCall
 from turnwright_core.errors import Reason
 from turnwright_core.kit.settings import SettingsError, load
-from turnwright_core.runs import Usage
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.classify import classify, classify_in_stream
-from turnwright_provider.domain.coalesce import TEXT_CHARS_MAX, DeltaBuffer
 from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes
 from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass, clean, to_fault
 from turnwright_provider.domain.overflow import is_context_exceeded, reported_token_counts
@@ -263,50 +259,6 @@ def test_a_detail_is_one_short_line(text):
     detail = clean(text)
     assert len(detail) <= 500
     assert "\n" not in detail
-
-
-# ---- Coalescing
-
-
-def test_the_first_is_due_at_once_and_the_next_after_the_beat():
-    buffer = DeltaBuffer(flush_s=0.04, flush_bytes=10)
-    buffer.add(AppendContent("a"))
-    assert buffer.wait_s(now=100.0) == 0.0
-    assert buffer.take(now=100.0) == [AppendContent("a")]
-    buffer.add(AppendContent("b"))
-    assert buffer.wait_s(now=100.01) == pytest.approx(0.03)
-    assert buffer.wait_s(now=100.5) == 0.0
-    buffer.add(AppendContent("é" * 5))
-    assert buffer.wait_s(now=100.01) == 0.0
-    assert buffer.take(now=100.01) == [AppendContent("bééééé")]
-    assert not buffer
-
-
-def test_of_calls_and_usage_only_the_newest_is_kept_and_texts_stay_in_order():
-    buffer = DeltaBuffer(0.04, 1024)
-    tools = [SetToolCalls((ToolCall("f", arguments, 0, "a"),)) for arguments in ("", "{}")]
-    usages = [SetUsage(Usage(n, 0, 0, 0, n)) for n in (1, 2)]
-    for delta in (tools[0], AppendReasoning("r"), usages[0], AppendContent("a"), AppendContent("b"), tools[1], AppendReasoning("s"), usages[1]):  # fmt: skip
-        buffer.add(delta)
-    assert buffer.take(0.0) == [AppendReasoning("r"), AppendContent("ab"), AppendReasoning("s"), tools[1], usages[1]]
-
-
-@given(st.lists(st.tuples(st.booleans(), st.text(max_size=5), st.booleans()), max_size=40))
-def test_joined_texts_concatenate_to_what_was_put(puts):
-    buffer, taken = DeltaBuffer(0.04, 8), []
-    for is_content, text, take in puts:
-        buffer.add(AppendContent(text) if is_content else AppendReasoning(text))
-        taken += buffer.take(0.0) if take else []
-    taken += buffer.take(0.0)
-    for kind, wanted in ((AppendContent, True), (AppendReasoning, False)):
-        texts = [delta.text for delta in taken if isinstance(delta, kind)]
-        assert "".join(texts) == "".join(text for is_content, text, _ in puts if is_content is wanted)
-
-
-def test_a_huge_text_is_cut():
-    buffer = DeltaBuffer(0.04, 1024)
-    buffer.add(AppendContent("x" * (TEXT_CHARS_MAX + 1)))
-    assert [len(delta.text) for delta in buffer.take(0.0)] == [TEXT_CHARS_MAX, 1]
 
 
 # ---- Scripts
