@@ -58,48 +58,43 @@ class MultiplexedChannel:
         self._next_s = 0.0
 
     def unary_unary(self, method: str, **more: Any) -> Callable[..., Awaitable[Any]]:
-        """As in grpc.aio.Channel; the request may be a value, and then the answer is one."""
+        """As in grpc.aio.Channel; methods with codecs take values."""
         rpc = _Rpc(self._channel.unary_unary, method, self._codecs.get(method), more)
 
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
-            is_value, begun_s = rpc.is_value(request), time.monotonic()
-            if stream := self._ready(metadata):
-                data = encode_value(request) if is_value else rpc.serialize(request)
-                if len(data) <= PART_BYTES:
-                    try:
-                        answer = await stream.unary(Call(next(stream.ids), method, data, is_value, metadata, timeout))
-                        return rpc.decoder(self._values, is_value=is_value)(answer)
-                    except UnansweredError as error:
-                        timeout = await self._before_repeat(error, rpc, request, begun_s, timeout)
-            return await rpc.callable(is_value=is_value)(request, timeout=timeout, metadata=metadata)
+            begun_s = time.monotonic()
+            stream = self._ready(metadata)
+            if stream and len(data := rpc.encode(request)) <= PART_BYTES:
+                try:
+                    answer = await stream.unary(Call(next(stream.ids), method, data, metadata, timeout))
+                    return self._decoder(rpc)(answer)
+                except UnansweredError as error:
+                    timeout = await self._before_repeat(error, rpc, request, begun_s, timeout)
+            return await rpc.call(request, timeout=timeout, metadata=metadata)
 
         return call
 
     def unary_stream(self, method: str, **more: Any) -> Callable[..., Any]:
-        """As in grpc.aio.Channel; the request may be a value, and then the messages are."""
+        """As in grpc.aio.Channel; methods with codecs take values."""
         rpc = _Rpc(self._channel.unary_stream, method, self._codecs.get(method), more)
 
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:
-            is_value, begun_s = rpc.is_value(request), time.monotonic()
+            begun_s = time.monotonic()
 
             async def again(error: UnansweredError) -> Any:
                 left_s = await self._before_repeat(error, rpc, request, begun_s, timeout)
-                return rpc.callable(is_value=is_value)(request, timeout=left_s, metadata=metadata)
+                return rpc.call(request, timeout=left_s, metadata=metadata)
 
-            if stream := self._ready(metadata):
-                data = encode_value(request) if is_value else rpc.serialize(request)
-                if len(data) <= PART_BYTES:
-                    asked = Call(next(stream.ids), method, data, is_value, metadata, timeout)
-                    return StreamingCall(stream, asked, rpc.decoder(self._values, is_value=is_value), again)
-            return rpc.callable(is_value=is_value)(request, timeout=timeout, metadata=metadata)
+            stream = self._ready(metadata)
+            if stream and len(data := rpc.encode(request)) <= PART_BYTES:
+                asked = Call(next(stream.ids), method, data, metadata, timeout)
+                return StreamingCall(stream, asked, self._decoder(rpc), again)
+            return rpc.call(request, timeout=timeout, metadata=metadata)
 
         return call
 
-    def stream_stream(self, *args: Any, **more: Any) -> Any:
-        return self._channel.stream_stream(*args, **more)
-
-    def stream_unary(self, *args: Any, **more: Any) -> Any:
-        return self._channel.stream_unary(*args, **more)
+    def _decoder(self, rpc: _Rpc) -> Callable[[bytes], Any]:
+        return self._values.answers.get(rpc.method, rpc.deserialize) if self._values else rpc.deserialize
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         return self._channel.get_state(try_to_connect)
@@ -198,23 +193,15 @@ class _Rpc:
         self, make: Callable[..., Any], method: str, codec: RpcCodec[Any, Any] | None, more: dict[str, Any]
     ) -> None:
         self.method = method
-        self.serialize: Callable[[Any], bytes] = more["request_serializer"]
         self.deserialize: Callable[[bytes], Any] = more["response_deserializer"]
-        self._codec = codec
-        self._messages = make(method, **more)
+        serialize: Callable[[Any], bytes] = more["request_serializer"]
+        self.encode = encode_value if codec else serialize
+        """For the stream."""
         if codec:
             more = {
                 **more,
-                "request_serializer": lambda request: self.serialize(codec.request_to_pb(request)),
+                "request_serializer": lambda request: serialize(codec.request_to_pb(request)),
                 "response_deserializer": lambda data: codec.answer_from_pb(self.deserialize(data)),
             }
-        self._values = make(method, **more)
-
-    def is_value(self, request: Any) -> bool:
-        return self._codec is not None and isinstance(request, self._codec.request)
-
-    def callable(self, *, is_value: bool) -> Any:
-        return self._values if is_value else self._messages
-
-    def decoder(self, values: ValueCodecs | None, *, is_value: bool) -> Callable[[bytes], Any]:
-        return values.answers[self.method] if values and is_value else self.deserialize
+        self.call = make(method, **more)
+        """Makes it an rpc."""

@@ -45,12 +45,11 @@ class Hello(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Call(Struct, frozen=True, array_like=True, tag=1):
-    """A call begins. `is_value`: the data is a value."""
+    """A call begins. For a method with codecs, the data is a value, and so are its answers."""
 
     id: int
     method: str
     data: bytes
-    is_value: bool
     metadata: Pairs
     timeout_s: float | None
 

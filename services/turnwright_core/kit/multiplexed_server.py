@@ -165,11 +165,9 @@ class _MultiplexedStream:
 
     def _request(self, call: Call, handler: Any) -> Any:
         """Raises AioRpcError for a value that is none."""
-        if not call.is_value:
-            return handler.request_deserializer(call.data)
         try:
-            return self._values.requests[call.method](call.data)
-        except (msgspec.MsgspecError, KeyError) as error:
+            return self._values.requests.get(call.method, handler.request_deserializer)(call.data)
+        except msgspec.MsgspecError as error:
             raise error_of(grpc.StatusCode.INVALID_ARGUMENT, f"The value cannot be read: {error}.") from None
 
     async def _stream(self, call: Call, handler: Any, request: Any) -> None:
@@ -186,7 +184,7 @@ class _MultiplexedStream:
             del self._rooms[call.id]
 
     def _answer(self, call: Call, handler: Any, answer: Any) -> None:
-        data = encode_value(answer) if call.is_value else handler.response_serializer(answer)
+        data = encode_value(answer) if call.method in self._values.answers else handler.response_serializer(answer)
         if len(data) <= PART_BYTES:
             self.send(AnswerPart(call.id, data))
         else:

@@ -16,7 +16,7 @@ from turnwright.store.v1 import queue_pb2, registry_pb2
 from turnwright.types.v1 import session_pb2, settings_pb2
 
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.claims import CreatedRun
+from turnwright_core.claims import CreatedRun, CreateRunCall
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
@@ -104,7 +104,11 @@ class TaskRpcs(Forwarding):
             # The run is opened before the task is stored, so that its cursor precedes all that the task causes.
             async with self._hubs.hold(address) as hub:
                 before, state = hub.before_call(), hub.state
-                answer = await self.store.call(self.rows.EnqueueLoop, wanted, caller=current_caller())
+                rows: Any = self.rows
+                queued: CreatedRun = await self.store.call(
+                    rows.EnqueueLoop, CreateRunCall(wanted), caller=current_caller()
+                )
+                answer = queued.answer
                 cursor = before.cursor(answer.cursor)
             self._scheduler.kick(address)
         else:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
@@ -53,7 +52,7 @@ def check_generate(request: pb.GenerateRequest) -> None:
     """Raise InvalidError for a request without a model or message, with a bad part, or over a limit."""
     if not request.model.vendor_model:
         raise invalid("model.vendor_model", "Name the model as `vendor/model`.")
-    _check_messages(request.messages)
+    _check_messages(request)
     _check_tools(request)
     temperature = request.temperature
     if math.isnan(temperature) or not 0 <= temperature <= TEMPERATURE_MAX:
@@ -85,14 +84,14 @@ def _check_words(request: pb.GenerateRequest) -> None:
         raise invalid("required", f"{unknown[0]!r} cannot be required; these can: {known}.")
 
 
-def _check_messages(messages: Iterable[message_pb2.Message]) -> None:
-    listed = list(messages)
+def _check_messages(request: pb.GenerateRequest) -> None:
+    listed = list(request.messages)
     if not listed:
         raise invalid("messages", "Send at least one message.")
     for index, message in enumerate(listed):
         _check_message(f"messages[{index}]", message)
-    size = sum(_text_bytes(message) for message in listed)
-    if size > MESSAGES_BYTES_MAX:
+    # The texts are a part of the request.
+    if request.ByteSize() > MESSAGES_BYTES_MAX and (size := sum(map(_text_bytes, listed))) > MESSAGES_BYTES_MAX:
         raise over_limit("messages", MESSAGES_BYTES_MAX, size, "bytes")
     _check_answers(listed)
 
