@@ -133,7 +133,7 @@ class ValueCodecs:
     """Requests and answers as bytes, for those rpcs that have values."""
 
     def __init__(self, codecs: Codecs) -> None:
-        types = [one for codec in codecs.values() for one in (codec.request, codec.answer)]
+        types: list[Any] = [Frame, *(one for codec in codecs.values() for one in (codec.request, codec.answer))]
         self.schema = hashlib.sha256(repr(multi_type_info(types)).encode()).hexdigest()
         """What both sides must agree on."""
         self.requests = {
