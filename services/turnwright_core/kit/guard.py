@@ -23,6 +23,7 @@ from turnwright_core.kit.auth import Authenticator, is_open
 from turnwright_core.kit.errors import abort
 from turnwright_core.kit.guarded_call import CallsInProgress, GuardedCall
 from turnwright_core.kit.in_process import LocalServer
+from turnwright_core.kit.in_process_context import LocalContext
 from turnwright_core.kit.message_size import check_length, size_limit
 from turnwright_core.kit.scope import Metadata
 from turnwright_core.limits import MESSAGE_BYTES_MAX
@@ -139,18 +140,21 @@ class _Guarded(grpc.GenericRpcHandler):
             return grpc.stream_stream_rpc_method_handler(stream, **codecs)
         raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
+    def _admitted(self, context: Any, metadata: Metadata) -> str:
+        return self._gate.admit(metadata, context.identity if isinstance(context, LocalContext) else None)
+
     def _unary(self, inner: Any, method: str) -> Any:
         codec, opened = self._codecs().get(method), is_open(method)
 
         async def call(request: Any, context: Context) -> Any:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
-                guarded.admitted("" if opened else self._gate.admit(metadata), _checked(request))
+                guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
                 if codec is None or isinstance(request, codec.request):
                     answer = await inner(request, context)
                 else:
                     answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
-                if (limit := size_limit(metadata)) < MESSAGE_BYTES_MAX:
+                if (limit := _size_limit(context, metadata)) < MESSAGE_BYTES_MAX:
                     check_length(answer.ByteSize(), limit)
                 return answer
 
@@ -162,11 +166,11 @@ class _Guarded(grpc.GenericRpcHandler):
         async def call(request: Any, context: Context) -> None:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
-                guarded.admitted("" if opened else self._gate.admit(metadata), _checked(request))
+                guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
                 encode = None
                 if codec and not isinstance(request, codec.request):
                     request, encode = codec.request_from_pb(request), codec.answer_to_pb
-                limit = size_limit(metadata)
+                limit = _size_limit(context, metadata)
                 async with contextlib.aclosing(inner(request, context)) as answers:
                     async for answer in answers:
                         message = encode(answer) if encode else answer
@@ -175,6 +179,11 @@ class _Guarded(grpc.GenericRpcHandler):
                         await context.write(message)
 
         return call
+
+
+def _size_limit(context: Any, metadata: Metadata) -> int:
+    """The longest message that a caller takes, in bytes. Without a socket of its own, a call takes any."""
+    return MESSAGE_BYTES_MAX if isinstance(context, LocalContext) else size_limit(metadata)
 
 
 def _reader(deserialize: Any) -> Callable[[bytes], Any]:

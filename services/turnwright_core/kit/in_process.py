@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import grpc
 
+from turnwright_core.kit.auth import LocalIdentity
 from turnwright_core.kit.in_process_context import LocalContext, error_of, late_error
 from turnwright_core.kit.message_stream import MessageStream
 from turnwright_core.kit.scope import Metadata
@@ -85,10 +86,11 @@ class LocalChannel:
 
     def __init__(self, server: LocalServer) -> None:
         self._server = server
+        self._identity = LocalIdentity()
 
     def unary_unary(self, method: str, **_codecs: Any) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
-            handler, context = self._server.find(method), LocalContext(metadata, timeout)
+            handler, context = self._server.find(method), LocalContext(metadata, timeout, identity=self._identity)
             loop = asyncio.get_running_loop()
             answer: asyncio.Future[Any] = loop.create_future()
             task = self._server.begin(context.outcome(handler.unary_unary(request, context)))
@@ -106,7 +108,7 @@ class LocalChannel:
 
     def unary_stream(self, method: str, **_codecs: Any) -> Callable[..., LocalStream]:
         def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
-            return LocalStream(self._server, method, request, timeout, metadata)
+            return LocalStream(self._server, method, request, timeout, metadata, self._identity)
 
         return call
 
@@ -132,11 +134,17 @@ class LocalStream(MessageStream):
     """One call that returns a stream."""
 
     def __init__(
-        self, server: LocalServer, method: str, request: Any, timeout_s: float | None, metadata: Metadata
+        self,
+        server: LocalServer,
+        method: str,
+        request: Any,
+        timeout_s: float | None,
+        metadata: Metadata,
+        identity: LocalIdentity,
     ) -> None:
         super().__init__(timeout_s)
         self._room: asyncio.Future[None] | None = None
-        context = LocalContext(metadata, timeout_s, self._write)
+        context = LocalContext(metadata, timeout_s, self._write, identity)
         self._task = server.begin(self._run(server, method, request, context))
         self._task.add_done_callback(lambda task: self.end(_failure_of(task)))
 

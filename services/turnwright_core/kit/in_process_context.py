@@ -8,6 +8,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 
+from turnwright_core.kit.auth import LocalIdentity
 from turnwright_core.kit.scope import Metadata
 
 T = TypeVar("T")
@@ -24,10 +25,12 @@ class LocalContext:
         self,
         metadata: Metadata,
         timeout_s: float | None,
-        write: Callable[[Any], Awaitable[None]] = _no_stream,
+        write: Callable[[Any], Awaitable[None]] | None = None,
+        identity: LocalIdentity | None = None,
     ) -> None:
         """`timeout_s` is the caller's deadline in seconds from now; None: no deadline. `write` sends a message."""
-        self.write = write
+        self.write = write or _no_stream
+        self.identity = identity
         self._metadata = metadata
         self._ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         self._failure: grpc.aio.AioRpcError | None = None

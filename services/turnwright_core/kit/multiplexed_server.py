@@ -203,8 +203,10 @@ def _decoded(data: bytes) -> list[Frame]:
 class _Context(LocalContext):
     """A call of a multiplexed stream, as its handler sees it."""
 
-    def __init__(self, stream: _MultiplexedStream, call: Call, *write: Callable[[Any], Awaitable[None]]) -> None:
-        super().__init__(call.metadata, call.timeout_s, *write)
+    def __init__(
+        self, stream: _MultiplexedStream, call: Call, write: Callable[[Any], Awaitable[None]] | None = None
+    ) -> None:
+        super().__init__(call.metadata, call.timeout_s, write)
         self._stream = stream
         self._call = call.id
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.auth import Authenticator, Caller, authenticate, derive_token
+from turnwright_core.kit.auth import Authenticator, Caller, LocalIdentity, authenticate, derive_token
 from turnwright_core.kit.home import read_or_make_token
 
 SECRET = "s3cret"
@@ -69,6 +69,22 @@ def test_while_the_secret_is_replaced_tokens_of_both_are_accepted() -> None:
     ]  # fmt: skip
     with pytest.raises(TurnwrightError):
         admit("older")
+
+
+def test_a_peer_of_the_same_process_is_known_by_its_metadata_alone() -> None:
+    gate, peer = Authenticator(SECRET, Tier.CLIENT), LocalIdentity()
+    own, derived, wrong = (
+        (("authorization", f"Bearer {token}"),) for token in (SECRET, derive_token(SECRET, Tier.CLIENT, "ci"), "wrong")
+    )
+
+    def admit(metadata) -> str:
+        return copy_context().run(gate.admit, metadata, peer)
+
+    assert [admit(metadata) for metadata in (own, own, derived, own)] == ["operator", "operator", "ci", "operator"]
+    for _ in range(2):
+        with pytest.raises(TurnwrightError):
+            admit(wrong)
+    assert admit(own) == "operator"
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "x" * 65, "é", "operator"])
