@@ -8,7 +8,6 @@ names, and the reason of an error. Nothing else of a message is logged. Calls th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import Any, Final, Self
 
@@ -33,35 +32,25 @@ class CallsInProgress:
     """The calls in progress on a server."""
 
     def __init__(self) -> None:
-        self._streams = 0
-        self._no_streams = asyncio.Event()
-        self._no_streams.set()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], bool] = {}
+        """Each with whether its call returns a stream."""
         self._ended: set[asyncio.Task[Any]] = set()
 
     def begins(self, task: asyncio.Task[Any], *, is_stream: bool) -> None:
-        self._tasks.add(task)
-        if is_stream:
-            self._streams += 1
-            self._no_streams.clear()
+        self._tasks[task] = is_stream
 
-    def ends(self, task: asyncio.Task[Any], *, is_stream: bool) -> None:
-        self._tasks.discard(task)
+    def ends(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
         self._ended.discard(task)
-        if is_stream:
-            self._streams -= 1
-            if not self._streams:
-                self._no_streams.set()
 
     async def streams_ended(self, within_s: float) -> None:
-        """Wait so long, or until no call in progress returns a stream."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._no_streams.wait()
+        """Wait so long, or until the calls in progress that return streams have ended."""
+        if streams := [task for task, is_stream in self._tasks.items() if is_stream]:
+            await asyncio.wait(streams, timeout=within_s)
 
     def end(self) -> None:
         """End all calls; each gets the error that the service is shutting down."""
-        self._ended |= self._tasks
+        self._ended |= self._tasks.keys()
         for task in self._tasks:
             task.cancel()
 
@@ -113,7 +102,7 @@ class GuardedCall:
                 code = code_of(failure).name
                 await abort(self._context, failure)
         finally:
-            self._calls.ends(self._task, is_stream=self._is_stream)
+            self._calls.ends(self._task)
             self._ended(code, failure.reason.name if failure else "")
             self._scope.end()
 

@@ -29,15 +29,14 @@ async def test_a_step_that_hangs_is_given_up_and_reported(tmp_path, step):
 
 @pytest.mark.asyncio
 async def test_streams_are_waited_for_no_longer_than_they_last():
-    calls, first, second = CallsInProgress(), object(), object()
+    calls, ended = CallsInProgress(), asyncio.Event()
     await calls.streams_ended(600)
-    calls.begins(first, is_stream=True)
-    calls.begins(second, is_stream=True)
-    calls.ends(first, is_stream=True)
+    for is_stream, work in ((True, asyncio.sleep(0)), (True, ended.wait()), (False, asyncio.Event().wait())):
+        calls.begins(asyncio.create_task(work), is_stream=is_stream)
     waiting = asyncio.create_task(calls.streams_ended(600))
     await asyncio.sleep(0.01)
     assert not waiting.done()
     await calls.streams_ended(0.01)
-    calls.ends(second, is_stream=True)
+    ended.set()
     async with asyncio.timeout(60):
         await waiting
