@@ -107,8 +107,6 @@ class RunHub:
         self._cursor = Cursor("", 0, 0, 0)
         self._feed: asyncio.Task[None] | None = None
         self._closed = False
-        self._crashes = 0
-        """Consecutive crashes of the feed."""
         self._aborting = 0
         """Sequence of the loop whose abort was requested; 0: none."""
         self._report_abort: Callable[[int], None] | None = None
@@ -126,11 +124,7 @@ class RunHub:
             await self._load()
         if self._closed:
             raise draining_error()
-        self._start(is_stale=False)
-
-    def _start(self, *, is_stale: bool) -> None:
-        self._feed = detached(self._follow(is_stale=is_stale), name=f"feed {self.address.run}")
-        self._feed.add_done_callback(self._fed)
+        self._feed = detached(self._follow(), name=f"feed {self.address.run}")
 
     async def _load(self) -> None:
         entries, cursor = await self._ledger.read_timeline(self.address, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS)
@@ -237,12 +231,13 @@ class RunHub:
         self._changed.notify()
         self._gathered.gather()
 
-    async def _follow(self, *, is_stale: bool) -> None:
-        """Publish the change feed. If the state is stale, reload it first: watchers then get a snapshot."""
-        failures = self._crashes
+    async def _follow(self) -> None:
+        """Publish the change feed. If the state is stale, reload it first: watchers then get a snapshot.
+
+        A worker publishes to this hub, too, so it stays when the feed has crashed, but not after several times.
+        """
+        failures, crashes, is_stale = 0, 0, False
         while True:
-            if failures:
-                await asyncio.sleep(FEED_BACKOFF.pause_s(failures))
             try:
                 if is_stale:
                     await self._load()
@@ -255,7 +250,7 @@ class RunHub:
                 async with contextlib.aclosing(feed) as feed:
                     async for changes in feed:
                         await self._publish_changes(changes)
-                        failures = self._crashes = 0
+                        failures = crashes = 0
             except TurnwrightError as error:
                 if error.reason is Reason.RUN_NOT_FOUND:
                     _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
@@ -265,18 +260,13 @@ class RunHub:
                     self._send(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=STORE_AWAY)))
                 if error.reason not in AWAY:
                     _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
+            except Exception as error:  # noqa: BLE001 - whatever it was: the hub goes on
+                _log.error("feed_crashed", run=self.address.run, exc_info=error)
+                crashes, is_stale = crashes + 1, True
+                if crashes > FEED_CRASHES_MAX:
+                    return self._end()
             failures += 1
-
-    def _fed(self, feed: asyncio.Task[None]) -> None:
-        """Start a crashed feed again in this hub, which a worker also publishes to. After several crashes it ends."""
-        if feed.cancelled() or not (error := feed.exception()):
-            return
-        _log.error("feed_crashed", run=self.address.run, exc_info=error)
-        self._crashes += 1
-        if self._crashes > FEED_CRASHES_MAX:
-            self._end()
-        elif not self._closed:
-            self._start(is_stale=True)
+            await asyncio.sleep(FEED_BACKOFF.pause_s(failures))
 
     def _end(self) -> None:
         self._closed = True

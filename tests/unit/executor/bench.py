@@ -10,6 +10,7 @@ from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 from turnwright.types.v1.command_record_pb2 import Effect
 
+from turnwright_core.claims import CreateRunCall
 from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
 from turnwright_core.kit.peer import Peer
@@ -69,7 +70,7 @@ async def run_entries(store: Peer, root: Path) -> WriteBuffer:
         settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m"),
         run_settings=settings_pb2.RunSettings(model="m"),
     )
-    await store.call(stub.EnqueueLoop, loop)
+    await store.call(stub.EnqueueLoop, CreateRunCall(loop))
     ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
     claim = await ledger.claim(run)
     await ledger.begin_turn(run, claim.epoch, TurnStart(TurnRequest("m", "scripted/m", 1000, 0.1, ()), []))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
+from turnwright_core.claims import CreateRunCall
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.owner_calls import TurnStart
@@ -315,12 +316,14 @@ class World:
     async def _begun(self, stub, ledger, address, commands) -> None:
         await self.peer.call(
             stub.EnqueueLoop,
-            queue_pb2.EnqueueLoopRequest(
-                project=address.project,
-                run=address.run,
-                prompt="go",
-                settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m"),
-                run_settings=settings_pb2.RunSettings(model="m"),
+            CreateRunCall(
+                queue_pb2.EnqueueLoopRequest(
+                    project=address.project,
+                    run=address.run,
+                    prompt="go",
+                    settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m"),
+                    run_settings=settings_pb2.RunSettings(model="m"),
+                )
             ),
         )
         claim = await ledger.claim(address)
