@@ -88,9 +88,12 @@ class Outbox:
         """What was added, in order, once it is due; nothing once it is closed and empty."""
         while True:
             self._woken.clear()
-            wait_s = self._due_s - self._clock() if self._has_deltas else None
-            is_urgent = self._is_closed or self._finish or self._bytes >= self._pace.flush_bytes
-            if is_urgent or (wait_s is not None and wait_s <= 0):
+            if self._is_closed or self._finish or self._bytes >= self._pace.flush_bytes:
+                return self._batch()
+            if not self._has_deltas:
+                await self._woken.wait()
+                continue
+            if (wait_s := self._due_s - self._clock()) <= 0:
                 return self._batch()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
