@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import Struct
@@ -124,7 +124,13 @@ class Entry(Struct, frozen=True):
         return parse_attributes(self.attributes_json)
 
 
-class SetEntry(Struct, frozen=True, tag=True):
+class _Change(Struct, frozen=True):
+    """A change of the entry itself; a copy or a move also names another path."""
+
+    to: ClassVar[None] = None
+
+
+class SetEntry(_Change, frozen=True, tag=True):
     """Create or update an entry; None and UNSPECIFIED keep the current value."""
 
     body: str | None = None
@@ -139,7 +145,7 @@ class SetEntry(Struct, frozen=True, tag=True):
     """State of a command, as in Entry; empty: none. Only the runtime writes it."""
 
 
-class AppendEntry(Struct, frozen=True, tag=True):
+class AppendEntry(_Change, frozen=True, tag=True):
     """Append to a streaming body.
 
     `offset` is the body's length in bytes before the text: bytes that the body already has are not appended again.
@@ -149,7 +155,7 @@ class AppendEntry(Struct, frozen=True, tag=True):
     offset: int | None = None
 
 
-class RemoveEntry(Struct, frozen=True, tag=True):
+class RemoveEntry(_Change, frozen=True, tag=True):
     """Remove the entry from the run's view."""
 
 

@@ -14,10 +14,9 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from msgspec import Struct, field
 
-from turnwright_core.entries import Entry
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import ReturnView
-from turnwright_store.domain.path_state import PathState
+from turnwright_store.domain.path_state import WrittenPath
 
 T = TypeVar("T")
 
@@ -108,11 +107,8 @@ class Connection(Protocol):
     def execute_many(self, statement: Any, values: Sequence[Mapping[str, Any]]) -> None:
         """Execute a statement without rows for each of these, in as few trips as possible."""
 
-    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> Rows:
-        """Execute an INSERT for rows of these columns, which stand in the order of the table."""
-
-    def prefetch(self, statement: Any, values: dict[str, Any]) -> Rows:
-        """Execute a query; on a remote database without waiting until the rows are read."""
+    def insert(self, into: tuple[Any, tuple[str, ...]], rows: Sequence[Sequence[Any]]) -> Rows:
+        """Execute an INSERT for rows (see sql.clauses.insertion)."""
 
 
 class Durability(IntEnum):
@@ -137,16 +133,6 @@ class ScopeDelta(Protocol):
     @property
     def weight_bytes(self) -> int:
         """Estimated bytes."""
-
-
-class WrittenPaths(Struct, frozen=True):
-    """The paths of a run that one moment of a transaction has written, and the revision of that moment."""
-
-    scope: int
-    revision: int
-    states: Sequence[PathState]
-    entries: dict[str, Entry] = field(default_factory=dict)
-    """Entries by path, shared by the view change and the feed."""
 
 
 class Transaction(Struct):
@@ -174,8 +160,8 @@ class Transaction(Struct):
     """By scope, the last position that this request has assigned."""
     returns_view_change: ReturnView = ReturnView.NONE
     """Which view changes the answer to the request contains."""
-    stored: list[WrittenPaths] = field(default_factory=list)
-    """The written entries, of followed scopes; all of them if `returns_view_change` is set."""
+    written: list[WrittenPath] = field(default_factory=list)
+    """What was written, in followed scopes; all of it if `returns_view_change` is set."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)
     """Commit deltas, by scope."""
     _now_ms: int | None = None

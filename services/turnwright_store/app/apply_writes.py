@@ -5,8 +5,8 @@ Source: architecture 3, 12.1; rows RU022-RU036, RU048-RU060, RU089-RU095; decisi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from turnwright_core.entries import (
     RemoveEntry,
     SetEntry,
     State,
+    Tier,
 )
 from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -39,11 +40,11 @@ from turnwright_store.domain.checks import (
 )
 from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.locks import paths_of
-from turnwright_store.domain.path_state import HomeScope, PathState, StoredVersion, WriteStamp, changes_content
+from turnwright_store.domain.path_state import EntryVersion, HomeScope, PathState, WriteStamp, changes_content
 from turnwright_store.domain.permissions import check_record_writer, check_writer, plan_entry_error, writer_of
 from turnwright_store.domain.scheme_rules import check_event
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import SQLITE, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.runs import RunHead
 
@@ -59,16 +60,6 @@ class WriteResult(Struct, Generic[R], frozen=True):
     paths: tuple[str, ...]
     view_change: ViewChange | None = None
     """Changes of the run's view, if requested."""
-
-
-class TurnTag(Struct, frozen=True):
-    """The default turn and loop for the writes of a request; None: the views keep theirs."""
-
-    turn: int | None = None
-    loop: int | None = None
-
-
-_NO_TURN: Final = TurnTag()
 
 
 def check_writes(
@@ -94,38 +85,26 @@ def _with_path(write: EntryWrite, error: InvalidError) -> Exception:
 
 
 def _checked(rules: StoreRules, caller: Caller, write: EntryWrite, *, of_plans: bool) -> EntryWrite:
-    check_path(write.path, rules.limits.path_chars_max)
+    limits, change = rules.limits, write.change
+    check_path(write.path, limits.path_chars_max)
     writer = writer_of(caller, write.writer)
-    if writer is not write.writer:
-        write = replace(write, writer=writer)
-    if isinstance(write.change, SetEntry):
-        scheme = scheme_of(write.path) or ""
-        check_writer(rules.scheme(scheme), writer, write.path)
-        if scheme == PLANS and not of_plans:
-            raise plan_entry_error(write.path)
-        _check_set(rules.limits, write.path, scheme, write.change)
-        if write.change.record is not None:
-            check_record_writer(writer, write.path)
-        return write
-    if isinstance(write.change, (CopyEntry, MoveEntry)):
-        _check_target(rules.limits, write.path, write.change.to)
+    if change.to is not None:
+        check_path(change.to, limits.path_chars_max, "to")
+        if change.to == write.path:
+            raise invalid("to", f"{change.to} is both source and destination.")
     for path in written_paths(write):
         scheme = scheme_of(path) or ""
-        check_writer(rules.scheme(scheme), write.writer, path)
+        check_writer(rules.scheme(scheme), writer, path)
         if scheme == PLANS and not of_plans:
             raise plan_entry_error(path)
-    if isinstance(write.change, AppendEntry):
-        check_bytes("text", write.change.text, rules.limits.append_bytes_max)
-    return write
+    if isinstance(change, SetEntry):
+        _check_set(limits, write.path, change, writer)
+    elif isinstance(change, AppendEntry):
+        check_bytes("text", change.text, limits.append_bytes_max)
+    return write if writer is write.writer else replace(write, writer=writer)
 
 
-def _check_target(limits: WriteLimits, path: str, to: str) -> None:
-    check_path(to, limits.path_chars_max, "to")
-    if to == path:
-        raise invalid("to", f"{to} is both source and destination.")
-
-
-def _check_set(limits: WriteLimits, path: str, scheme: str, change: SetEntry) -> None:
+def _check_set(limits: WriteLimits, path: str, change: SetEntry, writer: Tier) -> None:
     if change.body is not None:
         check_bytes("body", change.body, limits.body_bytes_max)
     if change.attributes_json is not None:
@@ -134,17 +113,19 @@ def _check_set(limits: WriteLimits, path: str, scheme: str, change: SetEntry) ->
         check_attributes(change.merge_attributes_json, limits.attributes_bytes_max, "merge_attributes_json")
     if change.outcome:
         check_words("outcome", change.outcome, OUTCOME_CHARS_MAX)
-    if change.record:
-        check_record(change.record, limits.attributes_bytes_max)
-    if scheme == "event":
+    if scheme_of(path) == "event":
         check_event(path, change)
+    if change.record is not None:
+        check_record(change.record, limits.attributes_bytes_max)
+        check_record_writer(writer, path)
 
 
 def written_paths(write: EntryWrite) -> tuple[str, ...]:
     """The paths that a write changes: a copy only reads its source."""
-    if isinstance(write.change, CopyEntry):
-        return (write.change.to,)
-    return (write.path, write.change.to) if isinstance(write.change, MoveEntry) else (write.path,)
+    to = write.change.to
+    if to is None:
+        return (write.path,)
+    return (to,) if isinstance(write.change, CopyEntry) else (write.path, to)
 
 
 def apply_writes(
@@ -153,14 +134,15 @@ def apply_writes(
     run: R,
     writes: Sequence[EntryWrite],
     actor: str,
-    turn_tag: TurnTag = _NO_TURN,
     *,
+    turn: int | None = None,
+    loop: int | None = None,
     is_unbounded: bool = False,
 ) -> WriteResult[R]:
     """Apply checked writes and bump the scopes that they touch. Raises if the state does not allow one.
 
-    `is_unbounded`: accept them however many entries the run has. For the end of a loop and for decisions: a full run
-    must be able to end.
+    `turn` and `loop` are for writes that say none; None: the views keep theirs. `is_unbounded`: accept them however
+    many entries the run has. For the end of a loop and for decisions: a full run must be able to end.
     """
     if not writes:
         return WriteResult(run, (), ())
@@ -169,17 +151,21 @@ def apply_writes(
     states.load(paths_of(writes))
     states.load_bodies(writes)
     results = []
-    # Most writes of a request are stamped alike.
-    stamps: dict[object, WriteStamp] = {}
     for write in writes:
         state = states.state_for(write)
         if write.expected_revision is not None:
-            check_revision(state.path, write.expected_revision, state.stored_revision)
-        _check_turn(run, write, turn_tag)
-        same = (write.writer, write.turn, write.loop)
-        stamp = stamps.get(same) or stamps.setdefault(same, _stamp(run, write, turn_tag))
+            check_revision(state.path, write.expected_revision, state.view.revision if state.view else 0)
+        if state.scheme in MESSAGE_SCHEMES:
+            _check_turn(run, state.scheme, write, turn or run.turn)
+        stamp = WriteStamp(
+            write.writer,
+            turn if write.turn is None else write.turn,
+            loop if write.loop is None else write.loop,
+            run.turn,
+            run.loop_active,
+        )
         try:
-            results.append((state.path, _apply(states, state, write, stamp)))
+            results.append((state.path, _apply(states, state, write.change, stamp)))
         except InvalidError as error:
             raise _with_path(write, error) from None
     touched = states.touched()
@@ -189,19 +175,15 @@ def apply_writes(
     return WriteResult(after, revisions, tuple([path for path, _ in results]))
 
 
-def _check_turn(run: RunHead, write: EntryWrite, turn_tag: TurnTag) -> None:
+def _check_turn(run: RunHead, scheme: str, write: EntryWrite, latest: int) -> None:
     """Refuse a message of a turn that does not exist (OM06).
 
     Records of the log are stamped with their turn, since models write to the log too, under any path.
     """
-    scheme = scheme_of(write.path)
-    if scheme not in MESSAGE_SCHEMES:
-        return
     turn = write.turn or 0
     if scheme in ("prompt", "assistant") and (named := named_turn(write.path) or 0) > turn:
         turn = named
-    if turn > run.turn and turn > (turn_tag.turn or 0):
-        latest = turn_tag.turn or run.turn
+    if turn > max(run.turn, latest):
         raise fault(
             Reason.TURN_NOT_FOUND,
             f"{write.path} is of turn {turn}, and the latest of {run.alias} is turn {latest}: begin the turn first.",
@@ -210,21 +192,10 @@ def _check_turn(run: RunHead, write: EntryWrite, turn_tag: TurnTag) -> None:
         )
 
 
-def _stamp(run: RunHead, write: EntryWrite, turn_tag: TurnTag) -> WriteStamp:
-    return WriteStamp(
-        write.writer,
-        turn_tag.turn if write.turn is None else write.turn,
-        turn_tag.loop if write.loop is None else write.loop,
-        run.turn,
-        run.loop_active,
-    )
-
-
-def _apply(states: _PathStates, state: PathState, write: EntryWrite, stamp: WriteStamp) -> bool:
-    change = write.change
+def _apply(states: _PathStates, state: PathState, change: EntryChange, stamp: WriteStamp) -> bool:
     if not isinstance(change, (CopyEntry, MoveEntry)):
         return state.apply(change, stamp, states.read_body)
-    if state.draft:
+    if state.content and state.content.body is not None:
         # It is not read, but written once more.
         states.count_body(state.body_size_bytes)
     copied = state.copy_write(change.visibility, states.read_body)
@@ -263,7 +234,7 @@ class _PathStates:
 
     def load_bodies(self, writes: Sequence[EntryWrite]) -> None:
         """Read at once the stored bodies that the writes need. Raises LIMIT_EXCEEDED when they are too many."""
-        wanted: dict[StoredVersion, int] = {}
+        wanted: dict[EntryVersion, int] = {}
         for write in writes:
             state = self._by_path[write.path]
             if state.content is not None and state.view and _needs_body(write.change, state):
@@ -272,7 +243,7 @@ class _PathStates:
             self._check_bodies(sum(content.body_size_bytes + tail for content, tail in wanted.items()))
             self._bodies = rows.load_bodies(self._tx.connection, wanted)
 
-    def read_body(self, content: StoredVersion, tail: int) -> str:
+    def read_body(self, content: EntryVersion, tail: int) -> str:
         """A stored body. Raises LIMIT_EXCEEDED when the request has taken too much."""
         self.count_body(content.body_size_bytes + tail)
         if content.version not in self._bodies:
@@ -291,35 +262,16 @@ class _PathStates:
 
     def load(self, paths: Iterable[str]) -> None:
         """Load the states of paths from what is stored."""
-        known = self._by_path
-        fresh = {path: self._place_of(path) for path in paths if path not in known}
-        asked = self._prefetch(fresh)
-        found = rows.find_visible(self._tx.connection, self._run.id, fresh)
-        # A path can have a view of an entry in another scope, and an entry in its own scope too.
-        not_at_home = {
-            path: place
-            for path, place in fresh.items()
-            if path not in found or found[path].content.scope != place[1].scope
-        }
-        at_home = self._at_home(not_at_home, asked)
-        for path, (scheme, place) in fresh.items():
-            home = at_home.get(path)
-            stored = found.get(path) or home
-            if stored is None:
-                known[path] = PathState(path, scheme, place, self.limits, None, 0, None)
-                continue
-            has_two = home is not None and path in found
-            mine = HomeScope(place.scope, place.shared, home.content.entry) if home and has_two else place
-            known[path] = PathState(path, scheme, mine, self.limits, stored.content, stored.tail, stored.view)
-
-    def _prefetch(self, places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, list[Any] | None]:
-        """Prefetch what is stored at these paths, if the database is remote."""
-        if self._tx.connection.dialect == SQLITE:
-            return {}
-        return {
-            scope: rows.prefetch_in_scope(self._tx.connection, scope, paths)
-            for scope, paths in _by_scope(places).items()
-        }
+        fresh = {path: self._place_of(path) for path in paths if path not in self._by_path}
+        scopes = {home.scope for _, home in fresh.values()}
+        stored = rows.find_at_paths(self._tx.connection, self._run.id, self._run.scope, scopes, fresh)
+        for path, (scheme, home) in fresh.items():
+            seen, other = stored.get((path, 0)), stored.get((path, home.scope))
+            found = seen or other
+            at_home = other or (seen if seen and seen.content.scope == home.scope else None)
+            content, tail, view = (found.content, found.tail, found.view) if found else (None, 0, None)
+            entry, scope = at_home.content.entry if at_home else 0, content.scope if content else 0
+            self._by_path[path] = PathState(path, scheme, home, entry, self.limits, content, tail, view, view, scope)
 
     def _place_of(self, path: str) -> tuple[str, HomeScope]:
         """The scheme of a path, and where its entries are made."""
@@ -330,23 +282,14 @@ class _PathStates:
             home = self._homes[scheme] = HomeScope(scope, scope != self._run.scope)
         return scheme, home
 
-    def _at_home(
-        self, places: Mapping[str, tuple[str, HomeScope]], asked: Mapping[int, list[Any] | None]
-    ) -> dict[str, rows.StoredPath]:
-        found: dict[str, rows.StoredPath] = {}
-        for scope, inside in _by_scope(places).items():
-            find = rows.find_in_own_scope if scope == self._run.scope else rows.find_in_scope
-            found |= find(self._tx.connection, scope, inside, asked.get(scope))
-        return found
-
     def state_for(self, write: EntryWrite) -> PathState:
         """The state of the path that a write goes to: a new record never takes the path of another one."""
         state = self._by_path[write.path]
         is_new_record = isinstance(write.change, SetEntry) and write.change.state is State.RECORDED
-        if not (is_new_record and state.scheme == "log" and state.is_taken and write.expected_revision is None):
+        if not (is_new_record and state.scheme == "log" and state.content and write.expected_revision is None):
             return state
         number = self._next_suffix.get(write.path, 2)
-        while (candidate := self._candidate(f"{write.path}+{number}")).is_taken:
+        while (candidate := self._candidate(f"{write.path}+{number}")).content:
             number += 1
         self._next_suffix[write.path] = number + 1
         return candidate
@@ -355,14 +298,6 @@ class _PathStates:
         check_path(path, self.limits.path_chars_max)
         self.load([path])
         return self._by_path[path]
-
-
-def _by_scope(places: Mapping[str, tuple[str, HomeScope]]) -> dict[int, dict[str, None]]:
-    """Paths by the scope that their entries are made in."""
-    by_scope: dict[int, dict[str, None]] = {}
-    for path, (_, home) in places.items():
-        by_scope.setdefault(home.scope, {})[path] = None
-    return by_scope
 
 
 def _needs_body(change: EntryChange, state: PathState) -> bool:

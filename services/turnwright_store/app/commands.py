@@ -15,7 +15,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
-from turnwright_store.app.apply_writes import TurnTag, apply_writes, check_writes
+from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.registry import add_run, existing_model, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.domain.checks import (
@@ -156,7 +156,7 @@ def _write_run_entry(tx: Transaction, rules: StoreRules, caller: Caller, run: Ru
     attributes = settings_json(loop.settings, loop=loop.sequence)
     write = EntryWrite(f"run://{run.run.run}", SetEntry(loop.prompt, attributes))
     checked = check_writes(rules, caller, [write])
-    return apply_writes(tx, rules, run, checked, caller.principal, TurnTag(loop=loop.sequence)).run
+    return apply_writes(tx, rules, run, checked, caller.principal, loop=loop.sequence).run
 
 
 def request_abort(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef) -> tuple[Run, Cursor]:

@@ -22,12 +22,12 @@ from turnwright_core.owner_calls import ReturnView, RunChanges, ViewChange
 from turnwright_core.runs import Turn
 from turnwright_store.app.read_view import ENTRY_BYTES
 from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
-from turnwright_store.domain.path_state import ClosedView, PathState, StoredVersion, View
+from turnwright_store.domain.path_state import ReplacedView, WrittenPath
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import DELTA_BYTES_MAX, Transaction, WrittenPaths
+from turnwright_store.ports import DELTA_BYTES_MAX, Transaction
 from turnwright_store.sql.contents import cut
 from turnwright_store.sql.runs import RunHead, RunRow
-from turnwright_store.sql.views import ViewFilter, Wanted, is_wanted
+from turnwright_store.sql.views import ViewFilter, Wanted
 
 
 class CommitDelta(Struct, frozen=True):
@@ -36,28 +36,12 @@ class CommitDelta(Struct, frozen=True):
     before: int
     run: RunHead
     """As it is after the commit; a RunRow where the commit wrote the run's row."""
-    stored: Sequence[WrittenPaths]
+    written: Sequence[WrittenPath]
     turns: Sequence[Turn]
     weight_bytes: int
     """About how many bytes it takes in a message."""
     shows_files: bool
-    """Whether files of the project were shown beside what was stored: which ones, only the database knows."""
-
-    @property
-    def revision(self) -> int:
-        """The revision of the run's scope after the commit."""
-        return self.run.revision_run
-
-    @property
-    def row(self) -> RunRow | None:
-        """The run's row, where it was written."""
-        return self.run if isinstance(self.run, RunRow) else None
-
-
-def _path_bytes(state: PathState) -> int:
-    made = state.draft
-    texts = made.body_size_bytes + 4 * len(made.attributes) + len(made.record) if made else 0
-    return ENTRY_BYTES + 3 * len(state.path) + texts
+    """Whether files of the project were shown beside what was written: which ones, only the database knows."""
 
 
 def publish(
@@ -68,26 +52,21 @@ def publish(
     `shows_files`: views of archived project files were added, too. None, and no delta, if a shared scope has changed:
     the effect on the run has to be read from the database.
     """
-    scope = run.scope
-    is_followed = tx.is_followed(scope)
-    if not (is_followed or tx.returns_view_change) or tx.all_bumped() != {scope}:
+    is_followed = tx.is_followed(run.scope)
+    if not (is_followed or tx.returns_view_change) or tx.all_bumped() != {run.scope}:
         return None
-    stored = [moment for moment in tx.stored if moment.scope == scope]
-    if len(stored) != len(tx.stored):
-        return None
-    weight = sum(_path_bytes(state) for moment in stored for state in moment.states) + sum(map(turn_bytes, turns))
+    entries = [one.entry for one in tx.written if one.entry]
+    weight = ENTRY_BYTES * len(entries) + sum(map(turn_bytes, turns))
+    for one in entries:
+        weight += 3 * len(one.path) + one.body_size_bytes + 4 * len(one.attributes_json) + len(one.record)
     if isinstance(run, RunRow):
         weight += run_bytes(run.run)
     if weight > DELTA_BYTES_MAX:
         return None
-    delta = CommitDelta(before, run, stored, turns, weight, shows_files)
+    delta = CommitDelta(before, run, tx.written, turns, weight, shows_files)
     if is_followed:
-        tx.deltas[scope] = delta
+        tx.deltas[run.scope] = delta
     return delta
-
-
-class ContentMissingError(Exception):
-    """A follower wants content that the commit did not write: only the database has it."""
 
 
 def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> RunChanges | None:
@@ -95,20 +74,18 @@ def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: 
 
     None if the database must be read. `hidden`: schemes not in packets.
     """
-    fresh = [one for one in deltas if one.revision > after.run_revision]
+    fresh = [one for one in deltas if one.run.revision_run > after.run_revision]
     if not fresh or not _is_unbroken(fresh, after):
         return None
-    try:
-        entries, removed = merge_views(fresh, wanted, hidden)
-    except ContentMissingError:
+    views = _merge_views(fresh, wanted, hidden)
+    if views is None:
         return None
     turns = {turn.number: turn for one in fresh for turn in one.turns}
-    row = _last_row(fresh)
+    row = next((one.run for one in reversed(fresh) if isinstance(one.run, RunRow)), None)
     loop = row.run.loop if row else None
     return RunChanges(
         fresh[-1].run.cursor(after.incarnation),
-        entries,
-        removed,
+        *views,
         row.run if row else None,
         [loop] if loop and loop.revision > after.run_revision else [],
         sorted(turns.values(), key=lambda turn: (turn.revision, turn.number)),
@@ -120,107 +97,52 @@ def _is_unbroken(deltas: Sequence[CommitDelta], after: Cursor) -> bool:
     """Whether the deltas begin at the cursor and have no gaps."""
     at = after
     for one in deltas:
-        if (one.before, one.run.revision_project, one.run.revision_global) != (
-            at.run_revision,
-            at.project_revision,
-            at.global_revision,
-        ):
+        end = one.run.cursor(after.incarnation)
+        if replace(end, run_revision=one.before) != at:
             return False
-        at = one.run.cursor(after.incarnation)
+        at = end
     return True
 
 
-def _last_row(deltas: Sequence[CommitDelta]) -> RunRow | None:
-    rows = [one.row for one in deltas if one.row]
-    return rows[-1] if rows else None
-
-
-def merge_views(
+def _merge_views(
     deltas: Sequence[CommitDelta], wanted: Wanted, hidden: Collection[str]
-) -> tuple[list[Entry], list[str]]:
+) -> tuple[list[Entry], list[str]] | None:
     """What is shown, and the paths of what was shown before, in the order of revisions as the feed has them.
 
-    Raises ContentMissingError.
+    None if a follower wants content that the commit did not write: only the database has it.
     """
     shown: dict[str, Entry | None] = {}
-    was_shown: dict[str, tuple[int, int] | None] = {}
+    # By path, the position in the feed of the view that was replaced, its end and number.
+    ended: dict[str, tuple[int, int] | None] = {}
     for one in deltas:
-        if one.shows_files and _wants_archived_files(one.run, wanted, hidden):
-            raise ContentMissingError
-        for moment in one.stored:
-            for state in moment.states:
-                path = state.path
-                if path not in was_shown:
-                    closed = state.closed
-                    was_shown[path] = _closed_at(state, closed, one.run, moment, wanted, hidden) if closed else None
-                # A path that is shown again comes where its latest view does.
-                shown.pop(path, None)
-                shown[path] = _entry(state, one.run, moment, wanted, hidden)
-    removed = [(place, path) for path, place in was_shown.items() if place and shown[path] is None]
-    return [entry for entry in shown.values() if entry], [path for _, path in sorted(removed)]
+        if one.shows_files and (wanted.include or wanted.shows(_PROJECT_FILE, hidden)):
+            return None
+        for written in one.written:
+            path, entry, was = written.path, written.entry, written.replaced
+            if path not in ended:
+                ended[path] = (written.revision, was.view) if was and wanted.shows(was, hidden) else None
+            if entry and not wanted.shows(entry, hidden):
+                entry = None
+            elif entry and not written.is_whole:
+                return None
+            # A path that is shown again comes where its latest view does.
+            shown.pop(path, None)
+            shown[path] = entry
+    removed = [(place, path) for path, place in ended.items() if place and shown[path] is None]
+    entries = [entry for entry in shown.values() if entry]
+    if not wanted.bodies or wanted.body_bytes_max:
+        entries = [_cut(entry, wanted) for entry in entries]
+    return entries, [path for _, path in sorted(removed)]
 
 
-def _wants_archived_files(run: RunHead, wanted: Wanted, hidden: Collection[str]) -> bool:
-    file = ("", run.project_scope, Visibility.ARCHIVED, State.RESOLVED)
-    return bool(wanted.include) or is_wanted(wanted.filter, run, hidden, *file)
+_PROJECT_FILE: Final = ReplacedView(0, "", "", "project", Visibility.ARCHIVED, State.RESOLVED)
 
 
-def _closed_at(
-    state: PathState, closed: ClosedView, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
-) -> tuple[int, int] | None:
-    """The feed position (end and number) of the view that was replaced; None if the follower was not shown it."""
-    was = state.path in wanted.include or is_wanted(
-        wanted.filter, run, hidden, state.scheme, closed.scope, closed.visibility, closed.state
-    )
-    return (moment.revision, closed.view) if was else None
-
-
-def _entry(
-    state: PathState, run: RunHead, moment: WrittenPaths, wanted: Wanted, hidden: Collection[str]
-) -> Entry | None:
-    """The view of a path after a write, if the follower wants it. Raises ContentMissingError."""
-    view, content = state.view, state.content
-    if view is None:
-        return None
-    assert content
-    if state.path not in wanted.include and not is_wanted(
-        wanted.filter, run, hidden, state.scheme, content.scope, view.visibility, view.state
-    ):
-        return None
-    whole = moment.entries.get(state.path)
-    if whole is None:
-        whole = moment.entries[state.path] = _whole_entry(state, view, content, run, moment)
-    body = whole.body if wanted.bodies else ""
-    if wanted.body_bytes_max and (bytes_max := wanted.bytes_max(state.scheme)):
-        body = cut(body, bytes_max)
-    return whole if body == whole.body else replace(whole, body=body)
-
-
-def _whole_entry(state: PathState, view: View, content: StoredVersion, run: RunHead, moment: WrittenPaths) -> Entry:
-    """The entry with its body. Raises ContentMissingError."""
-    body = state.draft.body if state.draft else state.given
-    if body is None or state.appended:
-        raise ContentMissingError
-    return Entry(
-        path=state.path,
-        scheme=state.scheme,
-        scope=run.scope_key(content.scope),
-        body=body,
-        body_size_bytes=content.body_size_bytes,
-        attributes_json=content.attributes,
-        visibility=view.visibility,
-        state=view.state,
-        outcome=view.outcome,
-        writer=content.writer,
-        turn=view.turn,
-        loop=view.loop,
-        position=view.position,
-        write_count=view.write_count,
-        revision=moment.revision,
-        hash=content.hash,
-        update_ms=content.create_ms,
-        record=content.record,
-    )
+def _cut(entry: Entry, wanted: Wanted) -> Entry:
+    if not wanted.bodies:
+        return replace(entry, body="")
+    bytes_max = wanted.bytes_max(entry.scheme)
+    return replace(entry, body=cut(entry.body, bytes_max)) if 0 < bytes_max < entry.body_size_bytes else entry
 
 
 _WANTED: Final = {
@@ -236,10 +158,9 @@ def view_change(rules: StoreRules, delta: CommitDelta | None, wanted: ReturnView
     """
     if delta is None or wanted is ReturnView.NONE:
         return None
-    try:
-        entries, removed = merge_views([delta], _WANTED[wanted], rules.hidden_schemes)
-    except ContentMissingError:
+    views = _merge_views([delta], _WANTED[wanted], rules.hidden_schemes)
+    if views is None:
         return None
     after = delta.run.cursor(rules.incarnation)
     is_messages = wanted is ReturnView.MESSAGES
-    return ViewChange(replace(after, run_revision=delta.before), after, entries, removed, messages=is_messages)
+    return ViewChange(replace(after, run_revision=delta.before), after, *views, messages=is_messages)

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from msgspec import Struct
-
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_store.app.maintenance import Chore
@@ -29,15 +27,6 @@ CLEANUP_ROWS_MAX: Final = 1000
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
-class RequestKey(Struct, frozen=True):
-    """The key of a request: caller, method, and request id."""
-
-    project: str
-    principal: str
-    method: str
-    request_id: str
-
-
 def starts_no_run(_response: object) -> str:
     """The default of `starts`: the request starts no work of a run."""
     return ""
@@ -45,7 +34,7 @@ def starts_no_run(_response: object) -> str:
 
 def run_once(
     tx: Transaction,
-    key: RequestKey,
+    key: rows.RequestKey,
     request: Any,
     answer: Callable[[], Any],
     work: Callable[[Transaction], Any],
@@ -53,19 +42,16 @@ def run_once(
 ) -> Any:
     """Do the work, unless the same request was already answered: then return that answer.
 
-    `answer` makes an empty response; `starts` returns the run whose work the request started, from its response. A
-    request without an id is always carried out. Raises REQUEST_ID_REUSED.
+    `answer` makes an empty response; `starts` returns the run whose work the request started, from its response.
+    Raises REQUEST_ID_REUSED.
     """
-    if not key.request_id:
-        return work(tx)
     check_words("request_id", key.request_id, NAME_CHARS_MAX)
     digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
-    at = (key.project, key.principal, key.method, key.request_id)
-    stored = rows.find(tx.connection, at)
+    stored = rows.find(tx.connection, key)
     if stored is None:
         response = work(tx)
         answered = response.SerializeToString(deterministic=True)
-        rows.add(tx.connection, at, digest, answered, starts(response), tx.now_ms)
+        rows.add(tx.connection, key, digest, answered, starts(response), tx.now_ms)
         return response
     if stored[0] != digest:
         raise fault(

@@ -31,7 +31,7 @@ from turnwright_core.runs import (
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
-from turnwright_store.app.apply_writes import TurnTag, WriteResult, apply_writes, check_writes, written_paths
+from turnwright_store.app.apply_writes import WriteResult, apply_writes, check_writes, written_paths
 from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.waiting_edits import apply_waiting_edits
@@ -74,7 +74,7 @@ def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, 
     checked = check_writes(rules, caller, [_with_turn_number(write, number) for write in new.writes])
     if not loop.first_turn:
         checked = [*_mode_switch(tx, run, loop, number), *checked]
-    run = apply_writes(tx, rules, run, checked, caller.principal, TurnTag(number, loop.sequence)).run
+    run = apply_writes(tx, rules, run, checked, caller.principal, turn=number, loop=loop.sequence).run
     run = bump_revision(tx, run)
     # The current settings, which the owner may not have seen yet.
     request = with_settings_of_run(new.request, run.run.settings)

@@ -20,6 +20,7 @@ from turnwright_core.owner_calls import TurnPacket
 from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import (
+    BLOCK_CHARS_MIN,
     CHAIN_MAX,
     Layout,
     MessageParts,
@@ -28,7 +29,6 @@ from turnwright_store.domain.packets import (
     decode_layout,
     digest_of,
     encode_layout,
-    is_block,
     layout_ids,
     layout_text,
     piece_id,
@@ -37,8 +37,8 @@ from turnwright_store.domain.packets import (
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import packets as rows
 from turnwright_store.sql.forks import run_of_turn
-from turnwright_store.sql.packets import PacketRow, block_texts, prefetch_known, stored_blocks
-from turnwright_store.sql.pieces import compressed_texts, load_texts, prefetch_referenced
+from turnwright_store.sql.packets import PacketRow, block_texts, stored_blocks
+from turnwright_store.sql.pieces import compressed_texts, load_texts
 from turnwright_store.sql.runs import RunHead, get_run, run_not_found
 
 _PIECES_AT_ONCE: Final = 100
@@ -71,16 +71,14 @@ def _stored(
 ) -> tuple[bytes | None, dict[str, int]]:
     """The pieces of a packet that are stored with it, and the numbers of all that it names by their texts."""
     texts = dict.fromkeys(packet.texts)
-    blocks = {digest_of(text): text for text in texts if is_block(text, packet.shows)}
+    blocks = {digest_of(text): text for text in texts if len(text) >= BLOCK_CHARS_MIN and text not in packet.shows}
     known = {} if packet.base_turn or base is None else _pieces_in(connection, run, base, texts)
     shared = frozenset(blocks.values())
     new = [text for text in texts if text not in known and text not in shared]
-    asked = prefetch_known(connection, run.project_id, blocks)
-    shown = prefetch_referenced(connection, run.id, new, packet.shows)
-    ids = stored_blocks(connection, run.project_id, blocks, asked)
+    ids = stored_blocks(connection, run.project_id, blocks)
     numbers = known | dict(zip(new, count(piece_id(packet.turn, 0))))
     numbers |= {text: ids[digest] for digest, text in blocks.items()}
-    return compressed_texts(connection, run.id, new, packet.shows, shown), numbers
+    return compressed_texts(connection, run.id, new, packet.shows), numbers
 
 
 def _pieces_in(connection: Connection, run: RunHead, base: PacketRow, wanted: Container[str]) -> dict[str, int]:

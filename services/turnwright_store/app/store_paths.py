@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TypeVar
 
 from turnwright_core.checks import over_limit
-from turnwright_store.domain.path_state import PathState, View
-from turnwright_store.ports import Transaction, WrittenPaths
+from turnwright_core.entries import Entry, State
+from turnwright_store.domain.path_state import PathState, ReplacedView, WrittenPath
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.compression import DIGEST_BYTES
 from turnwright_store.sql.keys import version_key
@@ -32,18 +33,19 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
         raise over_limit("run_entries", entries_max, reached.positions, "entries")
     for index, view in enumerate(entering, reached.positions - len(entering) + 1):
         view.position = index
+    drafted = [state for state in touched if state.is_draft]
     heads = {run.scope: reached.revision}
-    for scope in sorted({state.home.scope for state in touched if state.draft and state.home.shared}):
+    for scope in sorted({state.home.scope for state in drafted if state.home.shared}):
         before = run.revision_project if scope == run.project_scope else run.revision_global
         heads[scope] = bump_if_unchanged(tx, scope, ScopePosition(before, 0), 0).revision
-    now_ms = tx.now_ms
-    _store_content(tx, touched, heads, actor, now_ms)
-    if not _store_views(tx, run, touched, reached.revision, now_ms):
-        # Other writes leave a view that tells when they were; retention asks when the last one was.
-        mark_written(tx.connection, run.id, now_ms)
+    if drafted:
+        _store_versions(tx, drafted, heads, actor)
+    _store_views(tx, run, touched, reached.revision)
     if tx.returns_view_change or tx.is_followed(run.scope):
-        tx.stored.append(WrittenPaths(run.scope, reached.revision, touched))
-    if run.loop_active and any(state.is_proposal for state in touched):
+        tx.written += [_written(state, run, reached.revision) for state in touched]
+    views = [view for state in touched for view in (state.before, state.view) if view]
+    if run.loop_active and State.PROPOSED in [view.state for view in views]:
+        # An undecided proposal blocks its run.
         update_next_loop(tx.connection, run.id)
     return with_revisions(
         run,
@@ -54,71 +56,92 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     )
 
 
-def _store_content(tx: Transaction, touched: list[PathState], heads: dict[int, int], actor: str, now_ms: int) -> None:
-    drafted = [state for state in touched if state.draft]
-    if not drafted:
-        return
-    fresh = [state for state in drafted if not state.stored_entry]
-    if len(fresh) < len(drafted):
-        _move_heads(tx, [state for state in drafted if state.stored_entry], heads, now_ms)
-    ids = tx.entry_ids(len(fresh)) if fresh else ()
-    rows.add_entries(
-        tx.connection,
-        [_entry(entry, state, heads[state.home.scope]) for entry, state in zip(ids, fresh, strict=True)],
-    )
-    for entry, state in zip(ids, fresh, strict=True):
-        state.stored_as(entry, heads[state.home.scope], now_ms)
-    rows.add_versions(tx.connection, [_version(state, actor, now_ms) for state in drafted])
+def _store_versions(tx: Transaction, drafted: list[PathState], heads: dict[int, int], actor: str) -> None:
+    """Store the drafts as versions, of new entries or as the heads of those that are there."""
+    added, moved, versions = [], [], []
+    now_ms = tx.now_ms
+    missing = sum([not state.home_entry for state in drafted])
+    ids = iter(tx.entry_ids(missing) if missing else ())
+    for state in drafted:
+        draft, home, entry = state.content, state.home, state.home_entry
+        assert draft
+        head = heads[home.scope]
+        if entry:
+            moved.append((entry, head, home.shared))
+        else:
+            entry = next(ids)
+            added.append((entry, home.scope, state.path, state.scheme, head, head if home.shared else None))
+        size, attributes, record = draft.body_size_bytes, draft.attributes, draft.record
+        versions.append((
+            version_key(entry, head), entry, head, int(draft.writer), actor, now_ms,
+            draft.hash if size >= DIGEST_BYTES else "", size, size, len(attributes.encode()) + len(record),
+            attributes, record or None, draft.body,
+        ))  # fmt: skip
+        state.content = draft._replace(entry=entry, rev=head, create_ms=now_ms)
+    if added:
+        tx.connection.insert(rows.ENTRIES, added)
+    if moved:
+        rows.move_heads(tx.connection, moved)
+    tx.connection.insert(rows.VERSIONS, versions)
 
 
-def _move_heads(tx: Transaction, again: list[PathState], heads: dict[int, int], now_ms: int) -> None:
-    """The entries that are there already get their drafts as heads."""
-    for shared in (False, True):
-        among = [state for state in again if state.home.shared is shared]
-        moved = [(state.stored_entry, heads[state.home.scope]) for state in among]
-        rows.move_heads(tx.connection, moved, shared=shared)
-    for state in again:
-        state.stored_as(state.stored_entry, heads[state.home.scope], now_ms)
+def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revision: int) -> None:
+    """End and begin intervals of views."""
+    ended, chunks, begun = [], [], []
+    shared, now_ms = (run.project_scope, run.global_scope), tx.now_ms
+    for state in touched:
+        view, seen, before = state.view, state.content, state.before
+        if before and before is not view:
+            ended.append(before.id)
+        if state.appended:
+            assert seen
+            chunks.append((seen.entry, seen.rev, state.tail, "".join(state.appended)))
+        if view:
+            assert seen
+            begun.append((
+                run.id, seen.entry, state.path, revision, None if seen.scope in shared else seen.rev,
+                state.tail + state.appended_bytes, int(view.visibility), int(view.state), view.outcome, view.turn,
+                view.loop, view.position, view.write_count, now_ms,
+            ))  # fmt: skip
+    if ended:
+        rows.close_views(tx.connection, ended, revision)
+    if chunks:
+        tx.connection.insert(rows.CHUNKS, chunks)
+    if begun:
+        tx.connection.insert(rows.VIEWS, begun)
+    else:
+        # Other writes leave a view that tells when they were; retention asks when the last one was.
+        mark_written(tx.connection, run.id, now_ms)
 
 
-def _entry(entry: int, state: PathState, head: int) -> tuple[object, ...]:
-    home = state.home
-    return (entry, home.scope, state.path, state.scheme, head, head if home.shared else None)
-
-
-def _version(state: PathState, actor: str, now_ms: int) -> tuple[object, ...]:
-    made, stored = state.draft, state.content
-    assert made
-    assert stored
-    attributes, size = made.attributes, made.body_size_bytes
-    digest = made.hash if size >= DIGEST_BYTES else ""
-    return (
-        version_key(stored.entry, stored.rev), stored.entry, stored.rev, int(made.writer), actor, now_ms, digest,
-        size, size, len(attributes.encode()) + len(made.record), attributes, made.record, made.body,
-    )  # fmt: skip
-
-
-def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revision: int, now_ms: int) -> bool:
-    """End and begin intervals of views; whether one has begun."""
-    rows.close_views(tx.connection, [state.closed.view for state in touched if state.closed], revision)
-    appended = [state for state in touched if state.appended]
-    rows.add_chunks(tx.connection, [_chunk(state) for state in appended])
-    begun = [_view(state, state.view, run, revision, now_ms) for state in touched if state.view]
-    rows.add_views(tx.connection, begun)
-    return bool(begun)
-
-
-def _chunk(state: PathState) -> tuple[object, ...]:
-    assert state.content
-    return state.content.entry, state.content.rev, state.tail, "".join(state.appended)
-
-
-def _view(state: PathState, view: View, run: RunHead, revision: int, now_ms: int) -> tuple[object, ...]:
-    seen = state.content
-    assert seen
-    follows_head = seen.scope in (run.project_scope, run.global_scope)
-    return (
-        run.id, seen.entry, state.path, revision, None if follows_head else seen.rev, state.tail + state.appended_bytes,
-        int(view.visibility), int(view.state), view.outcome, view.turn, view.loop, view.position,
-        view.write_count, now_ms,
-    )  # fmt: skip
+def _written(state: PathState, run: RunHead, revision: int) -> WrittenPath:
+    """What is told of a path that was written."""
+    view, content, before, entry = state.view, state.content, state.before, None
+    is_whole = content is not None and content.body is not None and not state.appended
+    if view:
+        assert content
+        entry = Entry(
+            path=state.path,
+            scheme=state.scheme,
+            scope=run.scope_key(content.scope),
+            body=content.body or "",
+            body_size_bytes=content.body_size_bytes,
+            attributes_json=content.attributes,
+            visibility=view.visibility,
+            state=view.state,
+            outcome=view.outcome,
+            writer=content.writer,
+            turn=view.turn,
+            loop=view.loop,
+            position=view.position,
+            write_count=view.write_count,
+            revision=revision,
+            hash=content.hash,
+            update_ms=content.create_ms,
+            record=content.record,
+        )
+    replaced = None
+    if before and before is not view:
+        scope = run.scope_key(state.before_scope)
+        replaced = ReplacedView(before.id, state.path, state.scheme, scope, before.visibility, before.state)
+    return WrittenPath(state.path, entry, is_whole, replaced, revision)

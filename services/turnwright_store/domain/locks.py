@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry
+from turnwright_core.entries import EntryWrite
 from turnwright_core.text import scheme_of
 from turnwright_store.domain.store_rules import StoreRules
 
@@ -42,20 +42,15 @@ def request_lock(project: str, principal: str, method: str, request_id: str) -> 
 
 def paths_of(writes: Iterable[EntryWrite]) -> list[str]:
     """Every path that writes touch, in their order: those that they name, and destinations of copies and moves."""
-    paths = []
-    for write in writes:
-        paths.append(write.path)
-        if isinstance(write.change, (CopyEntry, MoveEntry)):
-            paths.append(write.change.to)
-    return paths
+    return [path for write in writes for path in (write.path, write.change.to) if path is not None]
 
 
 def write_locks(rules: StoreRules, project: str, run: str, paths: Iterable[str]) -> set[str]:
     """The locks for a write to a run: the run, and the shared scopes of the schemes of its paths."""
     locks = {run_lock(project, run)}
-    for scope in {rules.scheme(scheme or "").default_scope for scheme in set(map(scheme_of, paths))}:
-        if scope == "project":
-            locks.add(project_lock(project))
-        elif scope == "global":
-            locks.add(GLOBAL_LOCK)
+    scopes = {rules.scheme(scheme or "").default_scope for scheme in set(map(scheme_of, paths))}
+    if "project" in scopes:
+        locks.add(project_lock(project))
+    if "global" in scopes:
+        locks.add(GLOBAL_LOCK)
     return locks

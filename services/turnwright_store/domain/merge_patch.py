@@ -20,7 +20,8 @@ def merge_attributes(attributes_json: str, patch_json: str) -> str:
     before = _document(attributes_json)
     after = apply_merge_patch(before, _document(patch_json))
     text = attributes_text(after)
-    return attributes_json if text == attributes_text(before) else text
+    # Values that are equal may be written differently, as 1 and true.
+    return attributes_json if after == before and text == attributes_text(before) else text
 
 
 def _document(text: str) -> Any:

@@ -14,7 +14,7 @@ Source: architecture 3 (what the model was sent); C22.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -62,11 +62,6 @@ def piece_turn_and_index(piece: int) -> tuple[int, int]:
     return -(piece // _TURN), piece % _TURN
 
 
-def is_block(text: str, shows: Mapping[str, str]) -> bool:
-    """Whether a text is stored as a block, shared by all runs of its project."""
-    return len(text) >= BLOCK_CHARS_MIN and text not in shows
-
-
 def check_packet(packet: TurnPacket) -> None:
     """Refuse a packet that is over its limits, or copies from nowhere."""
     if packet.again and (packet.messages or packet.base_turn or packet.note):
@@ -83,7 +78,7 @@ def check_packet(packet: TurnPacket) -> None:
             raise invalid("packet.role", f"role must be one of {', '.join(ROLES)}; it is {message.role!r}.")
     for text in packet.texts:
         check_bytes("packet.text", text, BODY_BYTES_MAX)
-    if not all(packet.base_turn and copied.count for copied in packet.copies):
+    if (packet.copies and not packet.base_turn) or 0 in [copied.count for copied in packet.copies]:
         raise invalid("packet.copied", "copied needs the base_turn that it copies from, and a count of at least 1.")
 
 
@@ -121,7 +116,25 @@ def encode_layout(layout: Layout, base: Sequence[int]) -> str:
 
 def layout_text(layout: Iterable[MessageParts]) -> str:
     """An encoded layout as text."""
-    return ";".join(" ".join([role, *_operations(parts)]) for role, parts in layout)
+    messages = []
+    for role, parts in layout:
+        words = [role]
+        low = high = 0
+        for part in parts:
+            if high and part == high + 1:
+                high += 1
+                continue
+            if high:
+                words.append(_range_text(low, high))
+            low = high = 0
+            if isinstance(part, int):
+                low = high = part
+            else:
+                words.append(f"+{part.first}:{part.count}")
+        if high:
+            words.append(_range_text(low, high))
+        messages.append(" ".join(words))
+    return ";".join(messages)
 
 
 def decode_layout(text: str, base: Sequence[int]) -> Layout:
@@ -155,23 +168,6 @@ def _ids_of_operation(operation: str, base: Sequence[int]) -> Sequence[int]:
     low, _, high = places.partition("-")
     first = piece_id(int(turn), int(low)) if dot else int(low)
     return range(first, first + int(high or low) - int(low) + 1)
-
-
-def _operations(parts: Iterable[Copied | int]) -> Iterator[str]:
-    low = high = 0
-    for part in parts:
-        if high and part == high + 1:
-            high = high + 1
-            continue
-        if high:
-            yield _range_text(low, high)
-        low = high = 0
-        if isinstance(part, int):
-            low = high = part
-        else:
-            yield f"+{part.first}:{part.count}"
-    if high:
-        yield _range_text(low, high)
 
 
 def _range_text(low: int, high: int) -> str:

@@ -4,7 +4,7 @@ Theory of operation. A path state begins as what is stored: the run's view of th
 the tail that was appended to it. Writes change the state in memory; only the result is stored, so a request costs the
 same few statements however often it writes a path.
 
-A body has three parts: the content, the tail of chunks, and what this request appends. A draft replaces the first two.
+A body has three parts: the content, the tail of chunks, and what this request appends. A draft replaces all of them.
 A stored body is read only if a write needs it: an append stores a chunk, a close or a removal leaves the chunks alone.
 
 The content may be in another scope than the path's own: a fork sees the entries of its ancestors. A write creates a
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from turnwright_core.checks import invalid, over_limit
-from turnwright_core.entries import AppendEntry, RemoveEntry, SetEntry, State, Tier, Visibility
+from turnwright_core.entries import AppendEntry, Entry, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
 from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.limits import WriteLimits
@@ -47,17 +47,18 @@ class View(Struct):
     write_count: int
 
 
-# A tuple is made many times as fast as a frozen dataclass, and each entry of a request has one of these two.
-class StoredVersion(NamedTuple):
-    """A stored version of an entry, without its body."""
+# A tuple is made many times as fast as a frozen dataclass, and each entry of a request has one or two of these.
+class EntryVersion(NamedTuple):
+    """A version of an entry: as it is stored, or a draft, which is to be stored."""
 
     entry: int
+    """0 for a draft."""
     scope: int
     version: int
-    """Id of the version; 0 for one that was just stored, whose body is not read again."""
+    """Id of the version; 0 for a draft, whose body is known."""
     rev: int
     hash: str
-    """The digest of the stored body, without appended chunks."""
+    """The digest of the body, without appended chunks."""
     body_size_bytes: int
     """Without what was appended."""
     writer: Tier
@@ -65,36 +66,37 @@ class StoredVersion(NamedTuple):
     record: bytes
     create_ms: int
     """When it was written, in milliseconds since 1970."""
+    body: str | None = None
+    """None: only the database has it."""
 
 
-class ClosedView(Struct, frozen=True):
-    """A stored view that the request closes."""
+class ReplacedView(Struct, frozen=True):
+    """A stored view that a write ends."""
 
     view: int
-    scope: int
+    path: str
+    scheme: str
+    scope: str
     """Of the entry that it showed."""
     visibility: Visibility
     state: State
 
 
-ReadBody = Callable[[StoredVersion, int], str]
+class WrittenPath(Struct, frozen=True):
+    """A path of a run as a moment of a transaction leaves it."""
+
+    path: str
+    entry: Entry | None
+    """What the run sees there; None: nothing any more."""
+    is_whole: bool
+    """Whether its body is known; else only the database has it."""
+    replaced: ReplacedView | None
+    revision: int
+    """Of the moment."""
+
+
+ReadBody = Callable[[EntryVersion, int], str]
 """(version, bytes of its tail) -> body."""
-
-
-class DraftVersion(NamedTuple):
-    """A version that is to be stored."""
-
-    body: str
-    body_size_bytes: int
-    hash: str
-    attributes: str
-    record: bytes
-    writer: Tier
-
-
-def draft_version(body: str, attributes: str, record: bytes, writer: Tier) -> DraftVersion:
-    data = body.encode()
-    return DraftVersion(body, len(data), hashlib.sha256(data).hexdigest(), attributes, record, writer)
 
 
 class HomeScope(Struct, frozen=True):
@@ -103,8 +105,6 @@ class HomeScope(Struct, frozen=True):
     scope: int
     shared: bool
     """Whether other runs read the scope too; views of its entries then follow the head."""
-    entry: int = 0
-    """The entry in this scope if the visible content belongs to another one; 0: none."""
 
 
 class PathState(Struct):
@@ -113,67 +113,38 @@ class PathState(Struct):
     path: str
     scheme: str
     home: HomeScope
+    home_entry: int
+    """The entry in the path's own scope; 0: none yet."""
     limits: WriteLimits
-    content: StoredVersion | None
+    content: EntryVersion | None
     tail: int
     """Bytes of chunks on top of the content."""
     view: View | None
-    draft: DraftVersion | None = None
+    before: View | None
+    """The stored view; it ends if the view is another one."""
+    before_scope: int
+    """Of the entry that the stored view shows."""
+    is_draft: bool = False
+    """Whether the content is to be stored."""
     appended: list[str] = field(default_factory=list)
-    """Appended after the draft, or after the content and its tail."""
+    """Appended after the content and its tail."""
     appended_bytes: int = 0
-    closed: ClosedView | None = None
-    """The stored view that ends; a path has no more than one."""
-    given: str | None = None
-    """The body, where a write gave the one that is stored."""
     touched: bool = False
-    is_proposal: bool = False
-    """Whether it was or is a proposal: an undecided one blocks its run."""
-
-    @property
-    def stored_revision(self) -> int:
-        """Revision of the stored view, 0 when there is none."""
-        return self.view.revision if self.view else 0
-
-    @property
-    def is_taken(self) -> bool:
-        return self.content is not None or self.draft is not None
 
     @property
     def is_inherited(self) -> bool:
         """Whether the visible entry is in another scope than the path's own."""
-        return self.draft is None and self.content is not None and self.content.scope != self.home.scope
-
-    @property
-    def stored_entry(self) -> int:
-        """The entry of the path's own scope; 0 where there is none yet."""
-        if self.content is not None and self.content.scope == self.home.scope:
-            return self.content.entry
-        return self.home.entry
-
-    @property
-    def base_bytes(self) -> int:
-        """Length of the body without what this request appends."""
-        if self.draft:
-            return self.draft.body_size_bytes
-        return self.content.body_size_bytes + self.tail if self.content else 0
+        return self.content is not None and self.content.scope != self.home.scope
 
     @property
     def body_size_bytes(self) -> int:
-        return self.base_bytes + self.appended_bytes
-
-    @property
-    def attributes(self) -> str:
-        return self.draft.attributes if self.draft else self.content.attributes if self.content else "{}"
-
-    @property
-    def record(self) -> bytes:
-        """The current command record."""
-        return self.draft.record if self.draft else self.content.record if self.content else b""
+        return self.content.body_size_bytes + self.tail + self.appended_bytes if self.content else 0
 
     def body(self, read_body: ReadBody) -> str:
-        base = self.draft.body if self.draft else read_body(self.content, self.tail) if self.content else ""
-        return "".join([base, *self.appended])
+        if self.content is None:
+            return ""
+        base = self.content.body
+        return "".join([read_body(self.content, self.tail) if base is None else base, *self.appended])
 
     def apply(self, change: SetEntry | AppendEntry | RemoveEntry, stamp: WriteStamp, read_body: ReadBody) -> bool:
         """Apply one write; whether it changed anything."""
@@ -193,50 +164,33 @@ class PathState(Struct):
         """
         if self.view is None:
             raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to copy.", path=self.path)
+        assert self.content
         return SetEntry(
             self.body(read_body),
-            self.attributes,
+            self.content.attributes,
             visibility=visibility or self.view.visibility,
             state=State.RESOLVED,
             record=b"",
         )
 
     def merge_appended(self, read_body: ReadBody) -> None:
-        """Merge appended text into the draft if the entry is shared: chunks have a single writer."""
-        if self.appended and self.home.shared:
-            self._draft(self.body(read_body), self.attributes, self.record, self._writer)
-
-    def stored_as(self, entry: int, rev: int, now_ms: int) -> None:
-        """The draft is stored now, under this entry and revision of its scope."""
-        assert self.draft
-        made = self.draft
-        self.content = StoredVersion(
-            entry, self.home.scope, 0, rev, made.hash, made.body_size_bytes, made.writer, made.attributes, made.record,
-            now_ms,
-        )  # fmt: skip
-        self.tail = 0
+        """Merge appended text into a draft if the entry is shared: chunks have a single writer."""
+        if self.appended and self.home.shared and self.content:
+            self._draft(self.body(read_body), self.content.attributes, self.content.record, self.content.writer)
 
     def _remove(self) -> bool:
         if self.view is None:
             return False
-        inherited = self.is_inherited
-        if self.view.id:
-            self._close(self.view)
-        if inherited:
+        if self.is_inherited:
             # It is in no scope of this run; without its view the run does not know it.
             self.content, self.tail = None, 0
         self.view = None
         self.touched = True
         return True
 
-    def _close(self, view: View) -> None:
-        self.is_proposal |= view.state is State.PROPOSED
-        self.closed = ClosedView(view.id, self.content.scope if self.content else 0, view.visibility, view.state)
-        view.id = 0
-
     def _set(self, change: SetEntry, stamp: WriteStamp, read_body: ReadBody) -> None:
         given = changes_content(change)
-        if given or not self.is_taken:
+        if given or not self.content:
             if not (given or change.state):
                 raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {self.path} to change.", path=self.path)
             self._set_content(change, stamp.writer, read_body)
@@ -253,9 +207,6 @@ class PathState(Struct):
 
     def _see(self, stamp: WriteStamp, visibility: Visibility, state: State, outcome: str) -> None:
         old = self.view or View(0, 0, visibility, state, "", stamp.turn_now, stamp.loop_now, 0, 0)
-        if old.id:
-            self._close(old)
-        self.is_proposal |= state is State.PROPOSED
         turn = old.turn if stamp.turn is None else stamp.turn
         loop = old.loop if stamp.loop is None else stamp.loop
         count = old.write_count + 1
@@ -263,26 +214,28 @@ class PathState(Struct):
 
     def _set_content(self, change: SetEntry, writer: Tier, read_body: ReadBody) -> None:
         """Make a draft where the body, the attributes or the record differ from what is there."""
+        old = self.content
         # A run that took its own entry away and writes another one: nobody sees what the old one said any more.
-        is_anew = change.body is not None and self.view is None and not self.home.shared
+        is_anew = old is None or (change.body is not None and self.view is None and not self.home.shared)
         attributes, record = change.attributes_json, change.record
         if attributes is None:
-            attributes = "{}" if is_anew else self.attributes
+            attributes = "{}" if is_anew or old is None else old.attributes
         if change.merge_attributes_json is not None:
             attributes = self._merged(attributes, change.merge_attributes_json)
         if record is None:
-            record = b"" if is_anew else self.record
-        is_taken = self.is_taken
-        if change.body is None and is_taken:
-            if self.is_inherited or (attributes, record) != (self.attributes, self.record):
+            record = b"" if is_anew or old is None else old.record
+        if old is None:
+            self._draft(change.body or "", attributes, record, writer)
+        elif change.body is None:
+            if self.is_inherited or (attributes, record) != (old.attributes, old.record):
                 self._draft(self.body(read_body), attributes, record, writer)
-            return
-        new = draft_version(change.body or "", attributes, record, writer)
-        if is_taken and self._is_whole and (new.hash, attributes, record) == (self._hash, self.attributes, self.record):
-            self.given = new.body
-            return
-        self.draft = new
-        self.appended, self.appended_bytes = [], 0
+        else:
+            is_whole = not (self.tail or self.appended or self.is_inherited)
+            self._draft(change.body, attributes, record, writer)
+            new = self.content
+            assert new
+            if is_whole and (new.hash, attributes, record) == (old.hash, old.attributes, old.record):
+                self.content, self.is_draft = old._replace(body=change.body), not old.entry
 
     def _merged(self, attributes: str, patch: str) -> str:
         merged = merge_attributes(attributes, patch)
@@ -320,32 +273,20 @@ class PathState(Struct):
         added = len(text.encode())
         if self.body_size_bytes + added > self.limits.body_bytes_max:
             raise over_limit("body", self.limits.body_bytes_max, self.body_size_bytes + added, "bytes")
-        if text and not self.draft and (self.home.shared or self.is_inherited):
+        content = self.content
+        if text and content and not self.is_draft and (self.home.shared or self.is_inherited):
             # Chunks of an inherited body would grow in the entry of another run, which may go on with it.
-            self._draft(self.body(read_body), self.attributes, self.record, stamp.writer)
+            self._draft(self.body(read_body), content.attributes, content.record, stamp.writer)
         if text:
             self.appended.append(text)
             self.appended_bytes += added
         self._see(stamp, view.visibility, view.state, view.outcome)
 
     def _draft(self, body: str, attributes: str, record: bytes, writer: Tier) -> None:
-        self.draft = draft_version(body, attributes, record, writer)
-        self.appended, self.appended_bytes = [], 0
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether the known digest is that of the current body."""
-        if self.appended or self.is_inherited:
-            return False
-        return self.draft is not None or (self.content is not None and not self.tail)
-
-    @property
-    def _hash(self) -> str:
-        return self.draft.hash if self.draft else self.content.hash if self.content else ""
-
-    @property
-    def _writer(self) -> Tier:
-        return self.draft.writer if self.draft else self.content.writer if self.content else Tier.SYSTEM
+        data = body.encode()
+        digest = hashlib.sha256(data).hexdigest()
+        self.content = EntryVersion(0, self.home.scope, 0, 0, digest, len(data), writer, attributes, record, 0, body)
+        self.is_draft, self.tail, self.appended, self.appended_bytes = True, 0, [], 0
 
 
 def changes_content(change: SetEntry) -> bool:

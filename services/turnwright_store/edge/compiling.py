@@ -8,13 +8,13 @@ from sqlalchemy import Dialect, TextClause
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from turnwright_store.edge.precompiled import StoredStatement
+from turnwright_store.edge.statements import CompiledStatement
 from turnwright_store.sql.compression import READERS, WRITERS
 
 SQLITE_DIALECT: Final = SQLiteDialect_pysqlite()
 
 
-def compile_for(dialect: Dialect, statement: Any) -> StoredStatement:
+def compile_for(dialect: Dialect, statement: Any) -> CompiledStatement:
     """A statement with the names of the types of its parameters and columns."""
     # Compiled as for many rows: for a single one, Core would add RETURNING for its key.
     compiled: SQLCompiler = statement.compile(dialect=dialect, for_executemany=True)
@@ -24,7 +24,7 @@ def compile_for(dialect: Dialect, statement: Any) -> StoredStatement:
     columns = compiled._result_columns  # noqa: SLF001 - as SQLAlchemy's own results
     writes = [(place, type(bind.type).__name__) for place, bind in enumerate(binds)]
     reads = [(place, type(column.type).__name__) for place, column in enumerate(columns)]
-    return StoredStatement(
+    return CompiledStatement(
         sql=str(compiled),
         names=names,
         constants={name: bind.effective_value for name, bind in zip(names, binds, strict=True) if not bind.required},

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from turnwright_store.edge import precompiled
 from turnwright_store.edge.batch import Job, fail_jobs, run_batch
-from turnwright_store.edge.statements import DirectConnection, Statements
+from turnwright_store.edge.statements import DirectConnection
 from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection, Durability, Query
 
@@ -22,8 +22,6 @@ T = TypeVar("T")
 
 STATEMENTS_CACHED = 512
 """Prepared statements that the driver keeps; ours are few, but IN lists of each length count."""
-
-_STATEMENTS: Final = Statements(precompiled.compile_if_new, precompiled.find)
 
 BUSY_TIMEOUT_MS: Final = 5000
 """How long a statement waits for another process with the file open (a backup, a shell)."""
@@ -55,20 +53,10 @@ _MODES: Final[dict[object, tuple[str, ...]]] = {
 """How the writer's connection is set up: in the event loop it waits for nothing, neither a lock nor a disk."""
 
 
-class CountingConnection(sqlite3.Connection):
-    """Counts the statements that SQLAlchemy sends: each takes a cursor. Those that end transactions take none."""
-
-    statements = 0
-
-    def cursor(self, *args: Any, **more: Any) -> Any:
-        self.statements += 1
-        return super().cursor(*args, **more)
-
-
 class SqliteLink:
     """One sqlite3 connection, and the SQLAlchemy connection on it."""
 
-    raw: CountingConnection
+    raw: sqlite3.Connection
     _direct: DirectConnection
 
     def __init__(self, path: Path, pragmas: tuple[str, ...]) -> None:
@@ -82,7 +70,6 @@ class SqliteLink:
             self.path,
             isolation_level=None,
             cached_statements=STATEMENTS_CACHED,
-            factory=CountingConnection,
             # The event loop uses it too, while the thread has nothing to do.
             check_same_thread=False,
         )
@@ -96,9 +83,7 @@ class SqliteLink:
     def _prepare(self) -> None:
         for pragma in self._pragmas:
             self.raw.execute(f"PRAGMA {pragma}").close()
-        # Not the counting one: DirectConnection counts its statements itself.
-        cursor = partial(sqlite3.Connection.cursor, self.raw)
-        self._direct = DirectConnection(_STATEMENTS, cursor)
+        self._direct = DirectConnection(precompiled.compiled, self.raw.cursor)
 
     @cached_property
     def core(self) -> sqlalchemy.Connection:
@@ -126,7 +111,7 @@ class SqliteLink:
 
     @property
     def statements(self) -> int:
-        return self.raw.statements + self._direct.executed if hasattr(self, "_direct") else 0
+        return self._direct.executed if hasattr(self, "_direct") else 0
 
     def snapshot(self, query: Query[T]) -> T:
         """Run a query whose statements all see one snapshot."""

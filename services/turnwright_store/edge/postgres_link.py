@@ -12,7 +12,6 @@ import psycopg
 import sqlalchemy
 from msgspec import Struct
 from psycopg.conninfo import make_conninfo
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -20,13 +19,11 @@ from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.logs import get_logger
 from turnwright_store.edge.postgres_pipe import StatementPipeline
-from turnwright_store.edge.postgres_statements import PostgresConnection, PostgresStatements
+from turnwright_store.edge.postgres_statements import PostgresConnection
 from turnwright_store.edge.sqlstates import RecoveryAction, driver_error, recovery_of, to_fault
 from turnwright_store.ports import Query
 
 T = TypeVar("T")
-
-_STATEMENTS: Final = PostgresStatements(PGDialect_psycopg(paramstyle="format"))  # type: ignore[no-untyped-call]
 
 CONNECT_BACKOFF: Final = Backoff(0.05, 1.0)
 """Backoff between connection attempts."""
@@ -221,7 +218,7 @@ class PostgresLink:
         self._core = self._links.engine.connect()
         self._raw = cast("psycopg.Connection[Any]", self._core.connection.driver_connection)
         self._pipe = StatementPipeline(self._raw, self._links.server.lost_after_s)
-        self._direct = PostgresConnection(_STATEMENTS, self._pipe)
+        self._direct = PostgresConnection(self._pipe)
         self._lost_s = None
 
     def close(self) -> None:

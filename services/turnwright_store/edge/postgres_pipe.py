@@ -3,7 +3,7 @@
 Theory of operation. libpq's pipeline mode accepts a statement before the previous one is answered. A statement is sent
 at once, and its result is read on demand, together with all earlier results: a round trip for each needed result
 instead of each statement. After an error the server skips statements up to the next sync; the error is raised at the
-next wait. Statements are prepared once per connection, and parameters are sent without the driver's type lookup.
+next wait. Statements are prepared once per connection, and the server knows the types of their parameters.
 Source: PostgreSQL 15, 34.5 (pipeline mode); docs/adr/0006.
 """
 
@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import pq
-from psycopg.adapt import Transformer
-from psycopg.errors import CharacterNotInRepertoire, error_from_result
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
 
 BIGINT: Final = 20
 TEXT: Final = 25
@@ -31,18 +31,10 @@ FLOAT: Final = 701
 
 _GOOD: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
-Parameter = Any
-"""None, int, bool, float, str, bytes, a list of some of these, or an Array."""
 
-
-class Array:
-    """A list as one parameter, in PostgreSQL's binary form."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, kind: int, values: Sequence[Any]) -> None:
-        """For values of one type, possibly None."""
-        self.data = pack("!iiiii", 1, 1, kind, len(values), 1) + _ITEMS[kind](values)
+def array(kind: int, values: Sequence[Any]) -> bytes:
+    """A list of values of one type, possibly None, as one parameter in PostgreSQL's binary form."""
+    return pack("!iiiii", 1, 1, kind, len(values), 1) + _ITEMS[kind](values)
 
 
 _LENGTH: Final = Struct("!i")
@@ -73,41 +65,6 @@ _ITEMS: Final[dict[int, Callable[[Sequence[Any]], bytes]]] = {
     BOOLEAN: _items(lambda value: b"\x01" if value else b"\x00"),
     FLOAT: _items(lambda value: pack("!d", value)),
 }
-
-_KIND_OF: Final[dict[type, int]] = {int: BIGINT, str: TEXT, bytes: BYTEA}
-
-
-def _text(value: str) -> tuple[bytes, int]:
-    data = value.encode()
-    if b"\0" in data:
-        raise CharacterNotInRepertoire("PostgreSQL text fields cannot contain NUL (0x00) bytes")
-    return data, 0
-
-
-def _list(value: list[Any]) -> tuple[bytes, int]:
-    # The server knows the type of an empty list.
-    return (Array(_KIND_OF[type(value[0])], value).data, 1) if value else (b"{}", 0)
-
-
-_ENCODERS: Final[dict[type, Callable[[Any], tuple[bytes | None, int]]]] = {
-    str: _text,
-    int: lambda value: (b"%d" % value, 0),
-    type(None): lambda _: (None, 0),
-    bytes: lambda value: (value, 1),
-    Array: lambda value: (value.data, 1),
-    bool: lambda value: (b"t" if value else b"f", 0),
-    float: lambda value: (repr(value).encode(), 0),
-    list: _list,
-}
-"""Encodes a value, and says whether that is its binary form."""
-
-
-def _encoded(value: Parameter) -> tuple[bytes | None, int]:
-    encode = _ENCODERS.get(type(value))
-    if encode is None:
-        # An enum is encoded as its value.
-        encode = next(encode for kind, encode in _ENCODERS.items() if isinstance(value, kind))
-    return encode(value)
 
 
 class PipelineResult:
@@ -160,9 +117,9 @@ class StatementPipeline:
         # What the next results belong to: a statement, a prepared name, or a sync (None).
         self._coming: deque[PipelineResult | str | None] = deque()
         self._poll = select.poll()
-        self._loader = Transformer.from_context(raw)
+        self._transformer = Transformer.from_context(raw)
 
-    def send(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
+    def send(self, sql: str, values: Sequence[Any] = ()) -> PipelineResult:
         """Send a statement without waiting."""
         if not self._pgconn.pipeline_status:
             self._enter()
@@ -172,12 +129,13 @@ class StatementPipeline:
             self._pgconn.send_prepare(name, sql.encode())
             self._coming.append(sql)
         answer = PipelineResult(self)
-        pairs = [_encoded(value) for value in values]
-        self._pgconn.send_query_prepared(name, [one for one, _ in pairs], [how for _, how in pairs], 1)
+        formats = [PyFormat.BINARY if isinstance(value, bytes) else PyFormat.TEXT for value in values]
+        parameters = self._transformer.dump_sequence(values, formats)
+        self._pgconn.send_query_prepared(name, parameters, self._transformer.formats, 1)
         self._coming.append(answer)
         return answer
 
-    def query(self, sql: str, values: Sequence[Parameter] = ()) -> PipelineResult:
+    def query(self, sql: str, values: Sequence[Any] = ()) -> PipelineResult:
         """Send a statement and wait for its result. Raises its error or that of an earlier one."""
         answer = self.send(sql, values)
         self.sync()
@@ -213,8 +171,8 @@ class StatementPipeline:
             self.sync()
 
     def rows(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
-        self._loader.set_pgresult(result)
-        return self._loader.load_rows(0, result.ntuples, tuple)
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
 
     def _next(self, failed: psycopg.Error | None) -> psycopg.Error | None:
         """Read the next result; returns the first error so far."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import chain, count
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Dialect, Insert, Update
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from turnwright_store.edge.compiling import compile_for
 from turnwright_store.edge.postgres_pipe import (
@@ -22,20 +24,14 @@ from turnwright_store.edge.postgres_pipe import (
     BYTEA,
     FLOAT,
     TEXT,
-    Array,
     PipelineResult,
     StatementPipeline,
+    array,
 )
-from turnwright_store.edge.precompiled import StoredStatement
-from turnwright_store.edge.statements import (
-    NO_VALUES,
-    CompiledStatement,
-    DirectConnection,
-    Statements,
-    Values,
-)
+from turnwright_store.edge.statements import NO_VALUES, CompiledStatement, Values
 from turnwright_store.ports import POSTGRESQL, Rows
 from turnwright_store.sql.entries import batched
+from turnwright_store.sql.lazy import built
 
 ROWS_A_STATEMENT: Final = 1000
 """Rows in one statement: each column of them is an array."""
@@ -57,6 +53,9 @@ _SQL: Final = {BIGINT: "bigint", TEXT: "text", BYTEA: "bytea", BOOLEAN: "boolean
 _KINDS: Final = {sql.upper(): kind for kind, sql in _SQL.items()} | {"FLOAT": FLOAT}
 
 
+_DIALECT: Final[Dialect] = PGDialect_psycopg(paramstyle="format")  # type: ignore[no-untyped-call]
+
+
 class BulkStatement(Struct, frozen=True):
     """A statement for many rows at once."""
 
@@ -65,41 +64,38 @@ class BulkStatement(Struct, frozen=True):
     """Types of its parameters, each of which is an array."""
 
 
-class PostgresStatements(Statements):
-    """The compiled statements for PostgreSQL."""
+class PostgresStatement(Struct, frozen=True):
+    """A statement for one row, and for many at once; None if it must be sent for each."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        super().__init__(self._compile_numbered)
-        self._dialect = dialect
-        self._many: dict[int, BulkStatement] = {}
-
-    def _compile_numbered(self, statement: Any) -> CompiledStatement:
-        compiled = compile_for(self._dialect, statement)
-        numbered = _with_arrays(compiled).prepared(POSTGRESQL)
-        if many := self._for_many(statement, compiled):
-            self._many[id(numbered)] = many
-        return numbered
-
-    def for_many(self, compiled: CompiledStatement) -> BulkStatement | None:
-        """The statement for many rows at once; None if it must be sent for each."""
-        return self._many.get(id(compiled))
-
-    def _for_many(self, statement: Any, compiled: StoredStatement) -> BulkStatement | None:
-        if compiled.constants or compiled.lists or not compiled.names:
-            return None
-        if isinstance(statement, Insert):
-            return self._insert_many(statement, compiled) if _ROW.search(compiled.sql) else None
-        return _update_many(compiled) if isinstance(statement, Update) else None
-
-    def _insert_many(self, statement: Insert, compiled: StoredStatement) -> BulkStatement:
-        columns = [statement.table.c[name].type.compile(dialect=self._dialect) for name in compiled.names]
-        kinds = tuple(_KINDS[column.partition(" ")[0]] for column in columns)
-        arrays = ", ".join(f"%s::{_SQL[kind]}[]" for kind in kinds)
-        rows = f" SELECT * FROM unnest({arrays})"  # noqa: S608 - made of constants
-        return BulkStatement(_numbered(_ROW.sub(rows, compiled.sql)), kinds)
+    one: CompiledStatement
+    many: BulkStatement | None
 
 
-def _update_many(compiled: StoredStatement) -> BulkStatement | None:
+# Statements are compared by identity, and stay in memory.
+@cache
+def compiled_for_postgres(statement: Any) -> PostgresStatement:
+    written = built(statement)
+    compiled = compile_for(_DIALECT, written)
+    return PostgresStatement(_with_arrays(compiled).prepare(POSTGRESQL), _for_many(written, compiled))
+
+
+def _for_many(statement: Any, compiled: CompiledStatement) -> BulkStatement | None:
+    if compiled.constants or compiled.lists or not compiled.names:
+        return None
+    if isinstance(statement, Insert):
+        return _insert_many(statement, compiled) if _ROW.search(compiled.sql) else None
+    return _update_many(compiled) if isinstance(statement, Update) else None
+
+
+def _insert_many(statement: Insert, compiled: CompiledStatement) -> BulkStatement:
+    columns = [statement.table.c[name].type.compile(dialect=_DIALECT) for name in compiled.names]
+    kinds = tuple(_KINDS[column.partition(" ")[0]] for column in columns)
+    arrays = ", ".join(f"%s::{_SQL[kind]}[]" for kind in kinds)
+    rows = f" SELECT * FROM unnest({arrays})"  # noqa: S608 - made of constants
+    return BulkStatement(_numbered(_ROW.sub(rows, compiled.sql)), kinds)
+
+
+def _update_many(compiled: CompiledStatement) -> BulkStatement | None:
     """An UPDATE of one row each, by ids; a row given twice is updated once."""
     marks = _TYPED_MARK.findall(compiled.sql)
     if set(marks) != {"BIGINT"} or compiled.returns:
@@ -112,14 +108,14 @@ def _update_many(compiled: StoredStatement) -> BulkStatement | None:
     return BulkStatement(_numbered(changed.replace(" WHERE ", given, 1)), (BIGINT,) * len(marks))
 
 
-def _with_arrays(compiled: StoredStatement) -> StoredStatement:
+def _with_arrays(compiled: CompiledStatement) -> CompiledStatement:
     """The statement with each list as one array, and numbered parameters."""
     if any(compiled.names[place] == PATHS for place in compiled.lists) and not _WHOLE.search(compiled.sql):
         compiled = _for_each_path(compiled)
     return replace(compiled, sql=_numbered(_IN.sub(lambda found: _any(*found.groups()), compiled.sql)))
 
 
-def _for_each_path(compiled: StoredStatement) -> StoredStatement:
+def _for_each_path(compiled: CompiledStatement) -> CompiledStatement:
     """The statement as a join with its list of paths.
 
     With a single condition a planner without statistics for the run may choose the wrong index: it would read all rows
@@ -155,56 +151,47 @@ def _numbered(sql: str) -> str:
     return _MARK.sub(name, sql)
 
 
-class PostgresConnection(DirectConnection):
+class PostgresConnection:
     """Replaces a SQLAlchemy connection for executing statements, which go through the pipeline."""
 
     dialect = POSTGRESQL
 
-    def __init__(self, statements: PostgresStatements, pipe: StatementPipeline) -> None:
-        super().__init__(statements, lambda: None)
-        self._texts = statements
+    def __init__(self, pipe: StatementPipeline) -> None:
+        self.executed = 0
+        """Number of statements."""
         self._pipe = pipe
 
     def execute(self, statement: Any, values: Values = NO_VALUES) -> Rows:
-        compiled = self._texts.compiled(statement)
-        return Rows(self._send(compiled, compiled.arguments(values)), compiled.reads)
-
-    def prefetch(self, statement: Any, values: Values) -> Rows:
-        """Send a query without waiting for its rows; an error is raised at the next wait."""
-        compiled = self._texts.compiled(statement)
-        return Rows(self._send(compiled, compiled.arguments(values), waits=False), compiled.reads)
+        compiled = compiled_for_postgres(statement).one
+        return Rows(self._send(compiled, compiled.arguments(values), compiled.sql), compiled.readers)
 
     def execute_many(self, statement: Any, values: Sequence[Values]) -> None:
-        compiled = self._texts.compiled(statement)
-        self._send_rows(compiled, map(compiled.arguments, values))
+        compiled = compiled_for_postgres(statement)
+        self._send_rows(compiled, map(compiled.one.arguments, values))
 
-    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> Rows:
-        compiled = self._texts.insertion(statement, columns)
-        return Rows(self._send_rows(compiled, map(compiled.written, rows)), compiled.reads)
+    def insert(self, into: tuple[Any, tuple[str, ...]], rows: Sequence[Sequence[Any]]) -> Rows:
+        statement, columns = into
+        compiled = compiled_for_postgres(statement)
+        assert compiled.one.names == columns, f"the order of the table is {compiled.one.names}"
+        return Rows(self._send_rows(compiled, map(compiled.one.written, rows)), compiled.one.readers)
 
-    def _send_rows(self, compiled: CompiledStatement, rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    def _send_rows(self, compiled: PostgresStatement, rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
         """Send a statement for each of these rows; returns the rows of the answers."""
-        many = self._texts.for_many(compiled)
+        one, many = compiled.one, compiled.many
         answers = []
         for part in batched(rows, ROWS_A_STATEMENT if many else 1):
-            sql, arguments = compiled.sql, part[0]
             if many and len(part) > 1:
-                columns = zip(*part, strict=True)
-                sql, arguments = (
-                    many.sql,
-                    [Array(kind, column) for kind, column in zip(many.kinds, columns, strict=True)],
-                )
-            answers.append(self._send(compiled, arguments, sql))
-        return list(chain.from_iterable(answers)) if compiled.returns else []
+                columns = zip(many.kinds, zip(*part, strict=True), strict=True)
+                answers.append(self._send(one, [array(kind, column) for kind, column in columns], many.sql))
+            else:
+                answers.append(self._send(one, part[0], one.sql))
+        return list(chain.from_iterable(answers)) if one.returns else []
 
-    def _send(
-        self, compiled: CompiledStatement, arguments: Sequence[Any], sql: str = "", *, waits: bool = True
-    ) -> PipelineResult:
+    def _send(self, compiled: CompiledStatement, arguments: Sequence[Any], sql: str) -> PipelineResult:
         self.executed += 1
         if compiled.lists:
             arguments = list(arguments)
             for place in compiled.lists:
                 arguments[place] = list(dict.fromkeys(arguments[place]))
         # A statement with rows is waited for, so that its error is raised at once.
-        ask = self._pipe.query if waits and compiled.returns else self._pipe.send
-        return ask(sql or compiled.sql, arguments)
+        return (self._pipe.query if compiled.returns else self._pipe.send)(sql, arguments)

@@ -17,7 +17,7 @@ import psycopg
 
 from turnwright_store.edge.batch import Job, fail_jobs, run_batch
 from turnwright_store.edge.postgres_link import PostgresLink
-from turnwright_store.edge.postgres_pipe import BIGINT, Array, PipelineResult, StatementPipeline
+from turnwright_store.edge.postgres_pipe import PipelineResult, StatementPipeline
 from turnwright_store.edge.sqlstates import RecoveryAction, commit_unknown, recovery_of, to_fault
 from turnwright_store.edge.thread import CaughtError
 from turnwright_store.ports import Connection
@@ -114,7 +114,7 @@ class PostgresWriter:
         self._link.pipe.send("BEGIN")
         if self._is_locked_out:
             self._link.pipe.send(_SHORT_LOCK_TIMEOUT)
-        locked = self._link.pipe.send(_LOCK, [Array(BIGINT, keys)])
+        locked = self._link.pipe.send(_LOCK, [keys])
         if len(batch) > 1:
             # A failure here is no single request's fault. A single request waits for its locks with its first query.
             try:

@@ -13,63 +13,32 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct, json
+from msgspec import json
 
 import turnwright_store.sql
 from turnwright_store.edge.statements import CompiledStatement
-from turnwright_store.ports import SQLITE
-from turnwright_store.sql.compression import READERS, WRITERS
 from turnwright_store.sql.lazy import Lazy, built, digest_of
 
 FILE: Final = Path(__file__).with_name("precompiled.json")
 
-TypeNames = tuple[tuple[int, str], ...]
-"""Which parameters or columns are converted, by position, and the names of their types."""
-
-
-class StoredStatement(Struct, frozen=True, array_like=True):
-    """A compiled statement whose values are converted by the names of their types (see sql.compression)."""
-
-    sql: str
-    names: tuple[str, ...]
-    constants: dict[str, Any]
-    writes: TypeNames
-    lists: tuple[int, ...]
-    reads: TypeNames
-    returns: bool
-
-    def prepared(self, dialect: str = SQLITE) -> CompiledStatement:
-        writers = WRITERS[dialect]
-        return CompiledStatement(
-            self.sql,
-            self.names,
-            self.constants,
-            tuple((place, writers[name]) for place, name in self.writes),
-            self.lists,
-            tuple((place, READERS[name]) for place, name in self.reads),
-            returns=self.returns,
-        )
-
-
-_DECODER: Final = json.Decoder(dict[str, StoredStatement])
+_DECODER: Final = json.Decoder(dict[str, CompiledStatement])
 
 
 @cache
-def _all() -> dict[str, StoredStatement]:
+def _all() -> dict[str, CompiledStatement]:
     return _DECODER.decode(FILE.read_bytes())
 
 
-def find(digest: str) -> CompiledStatement | None:
-    """The statement for SQLite, if it was compiled."""
-    stored = _all().get(digest)
-    return stored.prepared() if stored else None
+# Statements are compared by identity, and stay in memory.
+@cache
+def compiled(statement: Any) -> CompiledStatement:
+    """A statement for SQLite; compiled now if it was not."""
+    stored = _all().get(digest_of(statement)) if isinstance(statement, Lazy) else None
+    if stored is None:
+        from turnwright_store.edge.compiling import SQLITE_DIALECT, compile_for  # noqa: PLC0415 - loads SQLAlchemy
 
-
-def compile_if_new(statement: Any) -> CompiledStatement:
-    """Compile a statement that was not."""
-    from turnwright_store.edge.compiling import SQLITE_DIALECT, compile_for  # noqa: PLC0415 - loads SQLAlchemy
-
-    return compile_for(SQLITE_DIALECT, statement).prepared()
+        stored = compile_for(SQLITE_DIALECT, built(statement))
+    return stored.prepare()
 
 
 def statements() -> Iterator[tuple[str, Lazy]]:

@@ -77,7 +77,8 @@ def to_fault(error: Exception, action: RecoveryAction) -> Exception:
 def _refused(error: BaseException) -> Exception | None:
     """The error for a text that this database cannot store, although the other one can; None for anything else."""
     code = getattr(error, "sqlstate", None)
-    if code == "22021":  # character_not_in_repertoire
+    is_of_driver = isinstance(error, psycopg.DataError) and code is None
+    if is_of_driver or code == "22021":  # character_not_in_repertoire
         return fault(
             Reason.INVALID_FIELD, "A name, path or word of the request contains a NUL character.", field="text"
         )

@@ -16,8 +16,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
-from turnwright_store.ports import SQLITE, Convert, Converters, Rows
-from turnwright_store.sql.lazy import Lazy, built, digest_of
+from msgspec import Struct
+
+from turnwright_store.ports import SQLITE, Converters, Rows
+from turnwright_store.sql.compression import READERS, WRITERS
 
 _LIST: Final = re.compile(r"__\[POSTCOMPILE_(\w+)\]")
 _ROW: Final = re.compile(r"(?<= VALUES )(\(.*?\))(?= RETURNING |$)")
@@ -29,47 +31,50 @@ Values = Mapping[str, Any]
 
 NO_VALUES: Final[Values] = {}
 
+TypeNames = tuple[tuple[int, str], ...]
+"""Which parameters or columns are converted, by position, and the names of their types (see sql.compression)."""
 
-class CompiledStatement:
-    """A statement as the driver takes it."""
 
-    def __init__(
-        self,
-        sql: str,
-        names: tuple[str, ...],
-        constants: Values,
-        writes: Converters,
-        lists: tuple[int, ...],
-        reads: Converters,
-        *,
-        returns: bool,
-    ) -> None:
-        """`names` are those of the parameters, by position; `constants` those whose value stands in the statement.
+class CompiledStatement(Struct, array_like=True, dict=True):
+    """A statement as the driver takes it, and as it is stored."""
 
-        `lists` are the positions of parameters that are lists, the last one first; `returns`: whether there are rows.
-        """
-        self.sql = sql
-        self.names = names
-        self.constants = constants
-        # The items of a list are converted one by one.
-        self.writes = tuple((place, _each(write) if place in lists else write) for place, write in writes)
-        self.lists = lists
-        self.reads = reads
-        self.returns = returns
-        self._values = itemgetter(*names) if len(names) > 1 else lambda values: [values[name] for name in names]
+    sql: str
+    names: tuple[str, ...]
+    """Names of the parameters, by position."""
+    constants: dict[str, Any]
+    """Values that stand in the statement, by the name of their parameter."""
+    writes: TypeNames
+    lists: tuple[int, ...]
+    """Positions of the parameters that are lists, the last one first."""
+    reads: TypeNames
+    returns: bool
+    """Whether there are rows."""
+
+    def prepare(self, dialect: str = SQLITE) -> CompiledStatement:
+        """Find the converters for a dialect; returns the statement."""
+        self.readers: Converters = tuple((place, READERS[name]) for place, name in self.reads)
+        self._writers = tuple((place, WRITERS[dialect][name]) for place, name in self.writes)
+        self._values = itemgetter(*self.names) if len(self.names) > 1 else self._few_values
         self._spelled: dict[object, str] = {}
+        return self
+
+    def _few_values(self, values: Values) -> Sequence[Any]:
+        return [values[name] for name in self.names]
 
     def arguments(self, values: Values) -> Sequence[Any]:
         """The parameters by position, converted; those of a list stay one."""
         row = self._values({**self.constants, **values} if self.constants else values)
-        return self.written(row) if self.writes else row
+        return self.written(row) if self._writers else row
 
     def written(self, row: Sequence[Any]) -> Sequence[Any]:
-        """Parameters by position, converted."""
+        """Parameters by position, converted; the items of a list one by one."""
         arguments = list(row)
-        for place, write in self.writes:
-            if arguments[place] is not None:
-                arguments[place] = write(arguments[place])
+        for place, write in self._writers:
+            value = arguments[place]
+            if place in self.lists:
+                arguments[place] = list(map(write, value))
+            elif value is not None:
+                arguments[place] = write(value)
         return arguments
 
     def with_lists(self, given: Sequence[Any]) -> tuple[str, list[Any]]:
@@ -94,69 +99,37 @@ class CompiledStatement:
         return self._spelled[count]
 
 
-def _each(write: Convert) -> Convert:
-    return lambda values: [write(value) for value in values]
-
-
-class Statements:
-    """The compiled statements of one kind of database; shared by its connections."""
-
-    def __init__(
-        self,
-        compiler: Callable[[Any], CompiledStatement],
-        precompiled: Callable[[str], CompiledStatement | None] = lambda _digest: None,
-    ) -> None:
-        """`compiler` compiles for a dialect whose parameters go by position; `precompiled` finds one by its digest."""
-        self._compile = compiler
-        self._precompiled = precompiled
-        self._compiled: dict[int, CompiledStatement] = {}
-        self._statements: list[Any] = []
-        """Those that were compiled, kept so that their ids are not reused."""
-
-    def compiled(self, statement: Any) -> CompiledStatement:
-        try:
-            return self._compiled[id(statement)]
-        except KeyError:
-            digest = digest_of(statement) if isinstance(statement, Lazy) else ""
-            found = self._compiled[id(statement)] = self._precompiled(digest) or self._compile(built(statement))
-            self._statements.append(statement)
-            return found
-
-    def insertion(self, statement: Any, columns: tuple[str, ...]) -> CompiledStatement:
-        """The compiled INSERT of rows of these columns."""
-        compiled = self.compiled(statement)
-        assert compiled.names == columns, f"the order of the table is {compiled.names}"
-        return compiled
-
-
 class DirectConnection:
     """Stands for a SQLAlchemy connection where statements are executed; `cursor` opens the driver's cursor."""
 
     dialect = SQLITE
 
-    def __init__(self, statements: Statements, cursor: Callable[[], Any]) -> None:
+    def __init__(self, compiler: Callable[[Any], CompiledStatement], cursor: Callable[[], Any]) -> None:
+        """`compiler` compiles a statement, or finds it compiled, for a dialect whose parameters go by position."""
         self.executed = 0
         """Number of statements."""
+        self._compiler = compiler
         self.cursor = cursor
-        self._statements = statements
 
     def execute(self, statement: Any, values: Values = NO_VALUES) -> Rows:
-        compiled = self._statements.compiled(statement)
+        compiled = self._compiler(statement)
         sql, arguments = compiled.sql, compiled.arguments(values)
         if compiled.lists:
             sql, arguments = compiled.with_lists(arguments)
         self.executed += 1
         cursor = self.cursor()
         cursor.execute(sql, arguments)
-        return Rows(cursor, compiled.reads)
+        return Rows(cursor, compiled.readers)
 
     def execute_many(self, statement: Any, values: Sequence[Values]) -> None:
-        compiled = self._statements.compiled(statement)
+        compiled = self._compiler(statement)
         self.executed += 1
         self.cursor().executemany(compiled.sql, list(map(compiled.arguments, values)))
 
-    def insert(self, statement: Any, columns: tuple[str, ...], rows: Sequence[Sequence[Any]]) -> Rows:
-        compiled = self._statements.insertion(statement, columns)
+    def insert(self, into: tuple[Any, tuple[str, ...]], rows: Sequence[Sequence[Any]]) -> Rows:
+        statement, columns = into
+        compiled = self._compiler(statement)
+        assert compiled.names == columns, f"the order of the table is {compiled.names}"
         given = list(map(compiled.written, rows))
         self.executed += 1
         cursor = self.cursor()
@@ -164,7 +137,4 @@ class DirectConnection:
             cursor.execute(compiled.for_rows(len(given)), list(chain.from_iterable(given)))
         else:
             cursor.executemany(compiled.sql, given)
-        return Rows(cursor, compiled.reads)
-
-    def prefetch(self, statement: Any, values: Values) -> Rows:
-        return self.execute(statement, values)
+        return Rows(cursor, compiled.readers)

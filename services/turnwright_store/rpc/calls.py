@@ -18,18 +18,19 @@ from msgspec.structs import replace
 from turnwright.store.v1 import store_service_pb2
 from turnwright.types.v1 import scheme_pb2
 
-from turnwright_core.entries import CopyEntry, Cursor, EntryWrite, MoveEntry, Tier
+from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, check_deployment, current_caller
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_store.app.idempotency import RequestKey, run_once, starts_no_run
+from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.watches import Watch, Watches
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durability, Transaction
+from turnwright_store.sql.idempotency import RequestKey
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -127,7 +128,7 @@ class Calls:
         return await self._database.write(
             lambda tx: run_once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
             durability,
-            {*locks, request_lock(key.project, key.principal, key.method, key.request_id)},
+            {*locks, request_lock(*key)},
             inline=inline,
         )
 
@@ -245,7 +246,7 @@ def is_small(request: Any) -> bool:
 
 def needs_bodies(writes: Iterable[EntryWrite]) -> bool:
     """Whether one of the writes has to read a body."""
-    return any(isinstance(write.change, (CopyEntry, MoveEntry)) for write in writes)
+    return any(write.change.to is not None for write in writes)
 
 
 def writes_of(messages: Any) -> list[EntryWrite]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from turnwright.store.v1 import ledger_pb2, queue_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
-from turnwright_core.entries import EntryWrite, Tier
+from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.owner_calls import (
     EndTurnCall,
@@ -36,6 +36,7 @@ from turnwright_store.app.project_files import AT_ONCE_MAX, adopt_at_once, adopt
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
 from turnwright_store.domain.permissions import check_min_tier
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
@@ -86,9 +87,6 @@ def _queue_locks(request: Any) -> set[str]:
 
 class LedgerRpcs(Calls):
     """Rpcs of ledger.proto that clients and owners write with."""
-
-    def _locks(self, request: Any, writes: Sequence[EntryWrite]) -> set[str]:
-        return write_locks(self._rules, request.project, request.run, paths_of(writes))
 
     async def EnqueueLoop(self, call: CreateRunCall, _context: Any) -> CreatedRun:
         request: queue_pb2.EnqueueLoopRequest = call.task
@@ -181,17 +179,29 @@ class LedgerRpcs(Calls):
                 "return_view_change",
                 "return_view_change needs the fence and no request_id; without them read the view by itself.",
             )
-        write, locks = self._write_of(call)
+        rules, packet, address = self._rules, call.packet, address_of(call)
+        locks = write_locks(rules, call.project, call.run, paths_of(call.writes))
+        if packet:
+            check_packet(packet)
+            locks.add(packets_lock(call.project))
+
+        def work(tx: Transaction, caller: Caller) -> EntriesWritten:
+            tx.returns_view_change = call.return_view_change
+            done = steering.write_entries(tx, rules, caller, address, call.epoch, call.writes, call.run_status, packet)
+            view_change = self._view_change(rules, done.view_change)
+            cursor = done.run.cursor(rules.incarnation)
+            return EntriesWritten(done.revisions, done.paths, cursor, done.run.abort_requested, view_change)
+
         durability, inline = durability_of(call.durability), not needs_bodies(call.writes)
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")
             inline = inline and call.weight_bytes <= INLINE_BYTES_MAX
-            return await self._database.write(lambda tx: write(tx, caller), durability, locks, inline=inline)
+            return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
         answer = await self._once(
             write_entries_to_pb(call),
             ledger_pb2.WriteEntriesResponse,
-            lambda tx, caller: entries_written_to_pb(write(tx, caller)),
+            lambda tx, caller: entries_written_to_pb(work(tx, caller)),
             min_tier=Tier.MODEL,
             durability=durability,
             locks=locks,
@@ -199,37 +209,22 @@ class LedgerRpcs(Calls):
         )
         return entries_written_from_pb(answer)
 
-    def _write_of(self, call: WriteEntriesCall) -> tuple[Callable[[Transaction, Caller], EntriesWritten], set[str]]:
-        """What writes the entries in a transaction, and what that locks."""
-        locks = self._locks(call, call.writes)
-        if call.packet:
-            check_packet(call.packet)
-            locks.add(packets_lock(call.project))
-
-        def write(tx: Transaction, caller: Caller) -> EntriesWritten:
-            tx.returns_view_change = call.return_view_change
-            done = steering.write_entries(
-                tx, self._rules, caller, address_of(call), call.epoch, call.writes, call.run_status, call.packet
-            )
-            cursor = done.run.cursor(self._rules.incarnation)
-            view_change = self._view_change(done.view_change)
-            return EntriesWritten(done.revisions, done.paths, cursor, done.run.abort_requested, view_change)
-
-        return write, locks
-
     async def EndTurn(self, call: EndTurnCall, _context: Any) -> TurnEnded:
-        end, caller = call.end, current_caller()
+        end, caller, rules = call.end, current_caller(), self._rules
+        writes = [*end.writes, *end.next.writes] if end.next else end.writes
 
         def work(tx: Transaction) -> TurnEnded:
             tx.returns_view_change = call.return_view_change
-            return ledger.end_turn(tx, self._rules, caller, address_of(call), call.epoch, end)
+            return ledger.end_turn(tx, rules, caller, address_of(call), call.epoch, end)
 
-        locks = self._locks(call, [*end.writes, *(end.next.writes if end.next else ())])
-        inline = call.weight_bytes <= INLINE_BYTES_MAX
-        durability = Durability.FULL if end.turn or end.loop_end else Durability.NORMAL
-        ended = await self._database.write(work, durability, locks, inline=inline)
-        schemes = self._service.newer_schemes(self._rules, call.schemes_version) if ended.next else None
-        return replace(ended, schemes=schemes, view_change=self._view_change(ended.view_change))
+        ended = await self._database.write(
+            work,
+            Durability.FULL if end.turn or end.loop_end else Durability.NORMAL,
+            write_locks(rules, call.project, call.run, paths_of(writes)),
+            inline=call.weight_bytes <= INLINE_BYTES_MAX,
+        )
+        schemes = self._service.newer_schemes(rules, call.schemes_version) if ended.next else None
+        return replace(ended, schemes=schemes, view_change=self._view_change(rules, ended.view_change))
 
-    def _view_change(self, change: ViewChange | None) -> ViewChange | None:
-        return replace(change, schemes_version=self._service.schemes_version(self._rules)) if change else None
+    def _view_change(self, rules: StoreRules, change: ViewChange | None) -> ViewChange | None:
+        return replace(change, schemes_version=self._service.schemes_version(rules)) if change else None

@@ -36,6 +36,7 @@ from turnwright_store.app.session_commands import (
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, project_locks, query, run_locks
 from turnwright_store.rpc.control_servicer import patch_of
+from turnwright_store.sql.idempotency import RequestKey
 from turnwright_store.sql.idempotency import find as find_answer
 
 
@@ -131,7 +132,7 @@ class SessionRpcs(Calls):
         loop = request.loop
         if request.command_id:
             # A command that became a loop is known by the answer that it got.
-            key = (request.project, caller.principal, "SubmitCommand", request.command_id)
+            key = RequestKey(request.project, caller.principal, "SubmitCommand", request.command_id)
             stored = find_answer(tx.connection, key)
             loop = session_pb2.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
         run = waiting_edits.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)

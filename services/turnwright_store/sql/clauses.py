@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnwright_store.sql.core import BigInteger, BindParameter, Column, Select, bindparam
+from turnwright_store.sql.core import BigInteger, BindParameter, Column, Select, bindparam, insert
 
 
 def parameters(*columns: str) -> dict[str, BindParameter[Any]]:
@@ -15,6 +15,11 @@ def parameters(*columns: str) -> dict[str, BindParameter[Any]]:
 def number(name: str) -> BindParameter[int]:
     """A parameter that is a revision, an id or a time."""
     return bindparam(name, type_=BigInteger)
+
+
+def insertion(table: Any, *columns: str) -> tuple[Any, tuple[str, ...]]:
+    """What `Connection.insert` takes: an INSERT of these columns, in the order of the table."""
+    return insert(table).values(parameters(*columns)), columns
 
 
 def rows_in_revisions(rows: Select[Any], revision: Column[int], number: Column[int]) -> Select[Any]:

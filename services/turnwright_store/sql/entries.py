@@ -9,15 +9,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
-from turnwright_store.domain.path_state import StoredVersion, View
+from turnwright_store.domain.path_state import EntryVersion, View
 from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import and_, bindparam, case, func, insert, literal_column, select, type_coerce, update
+from turnwright_store.sql.clauses import insertion
+from turnwright_store.sql.core import (
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    select,
+    type_coerce,
+    union_all,
+    update,
+)
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.lazy_tables import DigestOrText, chunks, entries, versions, views
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
+    from sqlalchemy import CompoundSelect, Select
 
 T = TypeVar("T")
 
@@ -64,26 +75,34 @@ def of_seen_paths(*columns: Any) -> Select[Any]:
     )
 
 
-_SEEN: Final = of_seen_paths(
-    views.c.path,
-    views.c.id,
-    views.c.from_rev,
-    views.c.chunk_bytes,
-    views.c.visibility,
-    views.c.state,
-    views.c.outcome,
-    views.c.turn,
-    views.c.loop,
-    views.c.position,
-    views.c.write_count,
-    *_CONTENT,
-)
+_VIEW_STATE: Final = (
+    "id", "from_rev", "chunk_bytes", "visibility", "state", "outcome", "turn", "loop", "position", "write_count"
+)  # fmt: skip
+_SEEN: Final = of_seen_paths(views.c.path, *(getattr(views.c, name) for name in _VIEW_STATE), *_CONTENT)
+_NO_VIEW: Final[list[Any]] = [literal_column("''" if name == "outcome" else "0") for name in _VIEW_STATE]
 _UNSEEN: Final = (
-    select(entries.c.path, *_CONTENT)
+    select(entries.c.path, *_NO_VIEW, *_CONTENT)
     .select_from(entries)
     .join(versions, HEAD)
-    .where(entries.c.scope_id == bindparam("scope"), entries.c.path.in_(bindparam("paths", expanding=True)))
+    .where(
+        entries.c.scope_id.in_(bindparam("scopes", expanding=True)),
+        entries.c.path.in_(bindparam("paths", expanding=True)),
+        ~exists(
+            select(literal_column("1"))
+            .select_from(views)
+            .where(
+                views.c.run_id == bindparam("run_id"),
+                views.c.to_rev.is_(None),
+                views.c.path == entries.c.path,
+                views.c.entry_id == entries.c.id,
+            )
+            .correlate(entries)
+        ),
+    )
 )
+_AT_PATHS: Final[CompoundSelect[Any]] = union_all(_SEEN, _UNSEEN)
+"""What a run sees at some paths, and the other entries at them in the scopes where it would make some."""
+
 _LATEST: Final = chunks.alias("latest")
 _TAILS: Final = (
     select(entries.c.id, versions.c.stored_bytes - versions.c.body_size_bytes, chunks.c.offset, chunks.c.data)
@@ -114,13 +133,13 @@ _CHUNKS: Final = (
     )
     .order_by(chunks.c.offset)
 )
-_ENTRY: Final = ("id", "scope_id", "path", "scheme", "head_rev", "shared_rev")
-_ENTRIES_ADD: Final = insert(entries).values(parameters(*_ENTRY))
-_VERSION: Final = (
-    "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_size_bytes", "stored_bytes",
-    "attributes_bytes", "attributes", "record", "body",
+ENTRIES: Final = insertion(entries, "id", "scope_id", "path", "scheme", "head_rev", "shared_rev")
+"""Their heads stand once more in the last column if the scope is shared."""
+
+VERSIONS: Final = insertion(
+    versions, "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_size_bytes", "stored_bytes",
+    "attributes_bytes", "attributes", "record", "body"
 )  # fmt: skip
-_VERSIONS_ADD: Final = insert(versions).values(parameters(*_VERSION))
 _HEADS_MOVE: Final = update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
 _SHARED_MOVE: Final = (
     update(entries)
@@ -130,15 +149,11 @@ _SHARED_MOVE: Final = (
 _VIEWS_CLOSE: Final = (
     update(views).where(views.c.id.in_(bindparam("ids", expanding=True))).values(to_rev=bindparam("closed"))
 )
-_VIEW: Final = (
-    "run_id", "entry_id", "path", "from_rev", "version_rev", "chunk_bytes", "visibility", "state", "outcome", "turn",
-    "loop", "position", "write_count", "create_ms",
+VIEWS: Final = insertion(
+    views, "run_id", "entry_id", "path", "from_rev", "version_rev", "chunk_bytes", "visibility", "state", "outcome",
+    "turn", "loop", "position", "write_count", "create_ms"
 )  # fmt: skip
-_VIEWS_ADD: Final = insert(views).values(parameters(*_VIEW))
-_CHUNK: Final = ("entry_id", "version_rev", "offset", "data")
-_CHUNKS_ADD: Final = insert(chunks).values(parameters(*_CHUNK))
-
-Row = tuple[Any, ...]
+CHUNKS: Final = insertion(chunks, "entry_id", "version_rev", "offset", "data")
 
 
 def batched(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> list[list[T]]:
@@ -148,66 +163,53 @@ def batched(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> list[list[T]]:
 
 
 class StoredPath(Struct, frozen=True):
-    """What is stored at a path: the visible content, what was appended to it, and the view."""
+    """What is stored at a path: the content, what was appended to it, and the view; None where the run has none."""
 
-    content: StoredVersion
+    content: EntryVersion
     tail: int
     """Bytes of chunks after the content."""
-    view: View | None = None
+    view: View | None
 
 
-def find_visible(connection: Connection, run_id: int, paths: Iterable[str]) -> dict[str, StoredPath]:
-    """The views of a run at these paths; paths without a view are missing."""
-    found: dict[str, StoredPath] = {}
+def find_at_paths(
+    connection: Connection, run_id: int, own_scope: int, scopes: Collection[int], paths: Iterable[str]
+) -> dict[tuple[str, int], StoredPath]:
+    """What a run sees at these paths, by path and 0; by path and scope, other entries at them in these scopes."""
+    found: dict[tuple[str, int], StoredPath] = {}
     for part in batched(paths):
-        for row in connection.execute(_SEEN, {"run_id": run_id, "paths": part}):
-            path, view_id, revision, tail, visibility, state, *rest = row[:11]
-            view = View(view_id, revision, VISIBILITIES[visibility], STATES[state], *rest)
-            found[path] = StoredPath(_content(row[11:]), tail, view)
+        values = {"run_id": run_id, "scopes": scopes, "paths": part}
+        for path, view, revision, tail, visibility, state, *row in connection.execute(_AT_PATHS, values):
+            content = _content(row[5:])
+            if view:
+                seen = View(view, revision, VISIBILITIES[visibility], STATES[state], *row[:5])
+                found[path, 0] = StoredPath(content, tail, seen)
+            else:
+                found[path, content.scope] = StoredPath(content, 0, None)
+    if grown := [one.content.entry for (_, scope), one in found.items() if scope == own_scope]:
+        tails = _tails(connection, grown)
+        found = {
+            at: replace(one, tail=tails[one.content.entry]) if at[1] == own_scope else one for at, one in found.items()
+        }
     return found
 
 
-def prefetch_in_scope(connection: Connection, scope: int, paths: Collection[str]) -> list[Any]:
-    """Prefetch the query of `find_in_scope`; pass the result as `asked`."""
-    return [connection.prefetch(_UNSEEN, {"scope": scope, "paths": part}) for part in batched(paths)]
-
-
-def find_in_scope(
-    connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
-) -> dict[str, StoredPath]:
-    """The entries of a shared scope at these paths, whether a run sees them or not. None has a tail."""
-    found: dict[str, StoredPath] = {}
-    if asked is None:
-        asked = [connection.execute(_UNSEEN, {"scope": scope, "paths": part}) for part in batched(paths)]
-    for rows in asked:
-        for path, *content in rows:
-            if path in paths:
-                found[path] = StoredPath(_content(content), 0)
-    return found
-
-
-def find_in_own_scope(
-    connection: Connection, scope: int, paths: Collection[str], asked: list[Any] | None = None
-) -> dict[str, StoredPath]:
-    """The entries of a run's scope at these paths, with everything that was ever appended."""
-    found = find_in_scope(connection, scope, paths, asked)
-    if not found:
-        return found
+def _tails(connection: Connection, ids: Iterable[int]) -> dict[int, int]:
+    """By entry of a run, the bytes of everything that was ever appended to its latest version."""
     tails: dict[int, int] = {}
-    for part in batched([stored.content.entry for stored in found.values()]):
+    for part in batched(ids):
         for entry, folded, offset, data in connection.execute(_TAILS, {"ids": part}):
             tails[entry] = max(folded, 0) if data is None else offset + len(data.encode())
-    return {path: replace(stored, tail=tails[stored.content.entry]) for path, stored in found.items()}
+    return tails
 
 
-def _content(row: Sequence[Any]) -> StoredVersion:
+def _content(row: Sequence[Any]) -> EntryVersion:
     entry, scope, version, rev, digest, body_size_bytes, writer, attributes, record, create_ms = row
-    return StoredVersion(
+    return EntryVersion(
         entry, scope, version, rev, digest, body_size_bytes, TIERS[writer], attributes, record or b"", create_ms
     )
 
 
-def load_bodies(connection: Connection, wanted: Mapping[StoredVersion, int]) -> dict[int, str]:
+def load_bodies(connection: Connection, wanted: Mapping[EntryVersion, int]) -> dict[int, str]:
     """Whole bodies by version, given the length appended to each, whether compacted yet or not."""
     bodies: dict[int, str] = {}
     by_version = {content.version: (content, tail) for content, tail in wanted.items()}
@@ -217,7 +219,7 @@ def load_bodies(connection: Connection, wanted: Mapping[StoredVersion, int]) -> 
     return bodies
 
 
-def _whole(connection: Connection, content: StoredVersion, tail: int, stored_bytes: int, body: str) -> str:
+def _whole(connection: Connection, content: EntryVersion, tail: int, stored_bytes: int, body: str) -> str:
     wanted = content.body_size_bytes + tail
     if stored_bytes == wanted:
         return body
@@ -227,38 +229,14 @@ def _whole(connection: Connection, content: StoredVersion, tail: int, stored_byt
     return "".join([body, *connection.execute(_CHUNKS, values).scalars()])
 
 
-def add_entries(connection: Connection, rows: Sequence[Row]) -> None:
-    """Insert entries: id, scope, path, scheme, head, head once more if the scope is shared."""
-    if rows:
-        connection.insert(_ENTRIES_ADD, _ENTRY, rows)
-
-
-def add_versions(connection: Connection, rows: Sequence[Row]) -> None:
-    """Insert immutable versions: key, entry, revision, then the columns in table order."""
-    if rows:
-        connection.insert(_VERSIONS_ADD, _VERSION, rows)
-
-
-def move_heads(connection: Connection, heads: Sequence[tuple[int, int]], *, shared: bool) -> None:
-    """Make newer versions, by entry and revision, the heads of their entries; either all in shared scopes or none."""
-    if heads:
-        values = [{"entry": entry, "new_head": head} for entry, head in heads]
-        connection.execute_many(_SHARED_MOVE if shared else _HEADS_MOVE, values)
+def move_heads(connection: Connection, heads: Sequence[tuple[int, int, bool]]) -> None:
+    """Make newer versions, by entry and revision, the heads of their entries, in shared scopes or not."""
+    for statement, shared in ((_HEADS_MOVE, False), (_SHARED_MOVE, True)):
+        if values := [{"entry": entry, "new_head": head} for entry, head, is_shared in heads if is_shared is shared]:
+            connection.execute_many(statement, values)
 
 
 def close_views(connection: Connection, ids: Iterable[int], revision: int) -> None:
     """End the intervals of views."""
     for part in batched(ids):
         connection.execute(_VIEWS_CLOSE, {"ids": part, "closed": revision})
-
-
-def add_views(connection: Connection, rows: Sequence[Row]) -> None:
-    """Begin intervals of views: the columns in table order, without id and end."""
-    if rows:
-        connection.insert(_VIEWS_ADD, _VIEW, rows)
-
-
-def add_chunks(connection: Connection, rows: Sequence[Row]) -> None:
-    """Insert pieces of streamed bodies: entry, revision of its version, offset, text."""
-    if rows:
-        connection.insert(_CHUNKS_ADD, _CHUNK, rows)

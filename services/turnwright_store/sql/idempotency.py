@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, exists, insert, select, tuple_
 from turnwright_store.sql.lazy_tables import idempotency, projects, runs
 
-IdempotencyKey = tuple[str, str, str, str]
-"""Project, principal, method, request id."""
+
+class RequestKey(NamedTuple):
+    """The key of a request: caller, method, and request id."""
+
+    project: str
+    principal: str
+    method: str
+    request_id: str
+
 
 _FIND: Final = select(idempotency.c.digest, idempotency.c.response).where(
     idempotency.c.project == bindparam("project"),
@@ -18,8 +25,7 @@ _FIND: Final = select(idempotency.c.digest, idempotency.c.response).where(
     idempotency.c.method == bindparam("method"),
     idempotency.c.request_id == bindparam("request_id"),
 )
-_NAMES: Final = ("project", "principal", "method", "request_id")
-_ADD: Final = insert(idempotency).values(parameters(*_NAMES, "digest", "response", "run", "create_ms"))
+_ADD: Final = insert(idempotency).values(parameters(*RequestKey._fields, "digest", "response", "run", "create_ms"))
 _KEY: Final = (idempotency.c.project, idempotency.c.principal, idempotency.c.method, idempotency.c.request_id)
 _WORK_CONTINUES: Final = exists(
     select(runs.c.id)
@@ -39,20 +45,16 @@ _OLDEST: Final = (
 _FORGET: Final = delete(idempotency).where(tuple_(*_KEY).in_(_OLDEST))
 
 
-def find(connection: Connection, key: IdempotencyKey) -> tuple[str, bytes] | None:
+def find(connection: Connection, key: RequestKey) -> tuple[str, bytes] | None:
     """Digest of the request and the response, where there is one."""
-    row = connection.execute(_FIND, _values(key)).one_or_none()
+    row = connection.execute(_FIND, key._asdict()).one_or_none()
     return (row[0], row[1]) if row else None
 
 
-def add(connection: Connection, key: IdempotencyKey, digest: str, response: bytes, run: str, now_ms: int) -> None:
+def add(connection: Connection, key: RequestKey, digest: str, response: bytes, run: str, now_ms: int) -> None:
     """Keep a response; `run` is the alias of the run whose work the request started, empty for none."""
-    values = {**_values(key), "digest": digest, "response": response, "run": run, "create_ms": now_ms}
+    values = {**key._asdict(), "digest": digest, "response": response, "run": run, "create_ms": now_ms}
     connection.execute(_ADD, values)
-
-
-def _values(key: IdempotencyKey) -> dict[str, object]:
-    return dict(zip(_NAMES, key, strict=True))
 
 
 def delete_old_answers(connection: Connection, before_ms: int, rows_max: int) -> int:

@@ -56,9 +56,6 @@ class Lazy:
     def __bool__(self) -> bool:
         raise TypeError("what an expression of SQL is, only the database knows")
 
-    def __hash__(self) -> int:
-        return id(self)
-
 
 def _operation(name: str) -> Callable[..., Lazy]:
     work = getattr(operator, name)

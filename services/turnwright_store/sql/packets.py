@@ -7,7 +7,7 @@ architecture 3 (what the model was sent).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -39,7 +39,7 @@ _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
     blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
 )
 _BLOCK: Final = ("project_id", "digest", "text")
-_BLOCKS_ADD: Final = insert(blocks).values(parameters(*_BLOCK)).returning(blocks.c.digest, blocks.c.id)
+_BLOCKS_ADD: Final = insert(blocks).values(parameters(*_BLOCK)).returning(blocks.c.digest, blocks.c.id), _BLOCK
 _TEXTS: Final = select(blocks.c.id, blocks.c.text).where(blocks.c.id.in_(bindparam("ids", expanding=True)))
 
 
@@ -85,18 +85,13 @@ def remove_packet(connection: Connection, run_id: int, turn: int) -> None:
     connection.execute(_REMOVE, {"run": run_id, "turn_is": turn})
 
 
-def prefetch_known(connection: Connection, project_id: int, texts: Mapping[str, str]) -> list[Any]:
-    """Query which of some texts, by digest, a project has."""
-    return [connection.prefetch(_KNOWN, {"project": project_id, "digests": part}) for part in batched(texts)]
-
-
-def stored_blocks(
-    connection: Connection, project_id: int, texts: Mapping[str, str], asked: list[Any]
-) -> dict[str, int]:
+def stored_blocks(connection: Connection, project_id: int, texts: Mapping[str, str]) -> dict[str, int]:
     """Ids of some texts by digest; those that the project does not have are added."""
-    ids = {digest: block for rows in asked for digest, block in rows}
-    for part in batched([(project_id, digest, text) for digest, text in texts.items() if digest not in ids]):
-        ids |= dict(connection.insert(_BLOCKS_ADD, _BLOCK, part).all())
+    ids: dict[str, int] = {}
+    for part in batched(texts):
+        ids |= dict(connection.execute(_KNOWN, {"project": project_id, "digests": part}).all())
+    for added in batched([(project_id, digest, text) for digest, text in texts.items() if digest not in ids]):
+        ids |= dict(connection.insert(_BLOCKS_ADD, added).all())
     return ids
 
 

@@ -8,7 +8,7 @@ in memory. Source: architecture 3 (what the model was sent).
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, msgpack
 
@@ -80,25 +80,18 @@ def _example(shown: ReferencedBody, size: int) -> bytes:
 _decoder: Final = msgpack.Decoder(list[TextGroup])
 
 
-def prefetch_referenced(connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str]) -> Any:
-    """Query the bodies that some texts show; None if `packed_pieces` has to."""
-    paths = _paths(texts, shows)
-    if not paths or len(texts) > _AT_ONCE:
-        return None
-    return connection.prefetch(_SHOWN, {"run_id": run_id, "paths": list(paths)})
-
-
 def compressed_texts(
-    connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str], asked: Any
+    connection: Connection, run_id: int, texts: Sequence[str], shows: Mapping[str, str]
 ) -> bytes | None:
     """The stored form of texts, in their order; `shows` maps a text to the path of the entry whose body it shows."""
     groups: list[TextGroup] = []
     for some in batched(texts, _AT_ONCE):
-        if asked is None and (paths := _paths(some, shows)):
-            asked = connection.execute(_SHOWN, {"run_id": run_id, "paths": list(paths)})
-        bodies = {path: ReferencedBody(version, path, body.encode()) for path, version, body in asked or ()}
-        groups += grouped(some, shows, bodies)
-        asked = None
+        # No text is much shorter than the body that it shows.
+        paths = {shows[text] for text in some if len(text) >= SHOWN_BYTES_MIN and text in shows}
+        rows = connection.execute(_SHOWN, {"run_id": run_id, "paths": list(paths)}) if paths else ()
+        groups += grouped(
+            some, shows, {path: ReferencedBody(version, path, body.encode()) for path, version, body in rows}
+        )
     return msgpack.encode(groups) if groups else None
 
 
@@ -133,11 +126,6 @@ def _group(datas: Sequence[bytes], shown: Iterable[ReferencedBody]) -> TextGroup
         tuple((one.version, size) for one, size in sizes),
         compress_against(b"".join(datas), examples),
     )
-
-
-def _paths(texts: Iterable[str], shows: Mapping[str, str]) -> set[str]:
-    """Paths of entries whose body can pay off: no text is much shorter than that."""
-    return {path for text in texts if len(text) >= SHOWN_BYTES_MIN and (path := shows.get(text))} if shows else set()
 
 
 def load_texts(connection: Connection, run_id: int, wanted: Mapping[int, Container[int]]) -> dict[int, dict[int, str]]:

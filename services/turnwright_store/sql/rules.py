@@ -9,8 +9,8 @@ from msgspec.structs import astuple
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import bindparam, delete, exists, func, insert, select
+from turnwright_store.sql.clauses import insertion
+from turnwright_store.sql.core import bindparam, delete, exists, func, select
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.lazy_tables import entries, file_constraints, scopes
 
@@ -32,8 +32,7 @@ _PAGE: Final = (
     .order_by(file_constraints.c.pattern)
     .limit(bindparam("page"))
 )
-_COLUMNS: Final = ("project_id", "pattern", "kind", "create_ms")
-_ADD: Final = insert(file_constraints).values(parameters(*_COLUMNS))
+_ADD: Final = insertion(file_constraints, "project_id", "pattern", "kind", "create_ms")
 _REMOVE: Final = delete(file_constraints).where(
     _OF_PROJECT, file_constraints.c.pattern.in_(bindparam("patterns", expanding=True))
 )
@@ -60,7 +59,7 @@ def put_constraints(connection: Connection, project_id: int, wanted: Sequence[Fi
     if not wanted:
         return
     remove_constraints(connection, project_id, [one.pattern for one in wanted])
-    connection.insert(_ADD, _COLUMNS, [(project_id, *astuple(one)) for one in wanted])
+    connection.insert(_ADD, [(project_id, *astuple(one)) for one in wanted])
 
 
 def remove_constraints(connection: Connection, project_id: int, patterns: Sequence[str]) -> None:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from msgspec import Struct
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
-from turnwright_core.entries import Cursor, State, Visibility
+from turnwright_core.entries import Cursor, Entry, State, Visibility
+from turnwright_store.domain.path_state import ReplacedView
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
 from turnwright_store.sql.core import and_, bindparam, case, func, literal_column, or_, select, true, union_all
@@ -65,29 +66,6 @@ def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> Co
             return cast("ColumnElement[bool]", entry.c.scheme == "")
         case ViewFilter.MESSAGES:
             return cast("ColumnElement[bool]", entry.c.scheme.in_(MESSAGES_OF))
-
-
-def is_wanted(
-    wanted: ViewFilter,
-    run: RunHead,
-    hidden: Collection[str],
-    scheme: str,
-    scope: int,
-    visibility: Visibility,
-    state: State,
-) -> bool:
-    """The same condition in Python, for a view that was not read by a query."""
-    match wanted:
-        case ViewFilter.ALL:
-            return True
-        case ViewFilter.PACKET:
-            return visibility is not Visibility.ARCHIVED and state is not State.PROPOSED and scheme not in hidden
-        case ViewFilter.TIMELINE:
-            return scope not in (run.project_scope, run.global_scope) and scheme not in PACKET_AUDIT
-        case ViewFilter.FILES:
-            return scheme == ""
-        case ViewFilter.MESSAGES:
-            return scheme in MESSAGES_OF
 
 
 ViewKind = tuple[ViewFilter, bool]
@@ -260,6 +238,23 @@ class Wanted(Struct, frozen=True):
     def bytes_max(self, scheme: str) -> int:
         """Bytes after which bodies of a scheme are cut; 0: they are whole."""
         return 0 if scheme in self.whole else self.body_bytes_max
+
+    def shows(self, seen: Entry | ReplacedView, hidden: Collection[str]) -> bool:
+        """What `fits` says in SQL, for a view that was not read by a query."""
+        match self.filter:
+            case _ if seen.path in self.include:
+                return True
+            case ViewFilter.ALL:
+                return True
+            case ViewFilter.PACKET:
+                is_ready = seen.visibility is not Visibility.ARCHIVED and seen.state is not State.PROPOSED
+                return is_ready and seen.scheme not in hidden
+            case ViewFilter.TIMELINE:
+                return seen.scope.startswith("run:") and seen.scheme not in PACKET_AUDIT
+            case ViewFilter.FILES:
+                return seen.scheme == ""
+            case ViewFilter.MESSAGES:
+                return seen.scheme in MESSAGES_OF
 
 
 def filter_values(run: RunHead, wanted: Wanted, hidden: Sequence[str]) -> tuple[ViewKind, dict[str, Any]]:

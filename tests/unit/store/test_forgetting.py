@@ -2,11 +2,12 @@
 
 import pytest
 
-from turnwright_store.app.idempotency import RequestKey, delete_old_answers, run_once
+from turnwright_store.app.idempotency import delete_old_answers, run_once
 from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import idempotency as rows
+from turnwright_store.sql.idempotency import RequestKey
 
 DAY_MS = 24 * 3600 * 1000
 WEEK_MS = 7 * DAY_MS

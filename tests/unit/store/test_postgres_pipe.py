@@ -9,7 +9,7 @@ import pytest
 from turnwright_core.errors import TurnwrightError
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
-from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, Array, StatementPipeline
+from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, StatementPipeline, array
 from turnwright_store.ports import Durability
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, insert, select, update
@@ -61,7 +61,7 @@ def test_columns_of_many_rows_come_back_as_they_were_sent(pipe):
         FLOAT: [1.5, None, -2.0],
     }
     sql = "SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::boolean[], $5::float8[])"
-    arrays = [Array(kind, values) for kind, values in columns.items()]
+    arrays = [array(kind, values) for kind, values in columns.items()]
     assert list(pipe.query(sql, arrays)) == list(zip(*columns.values(), strict=True))
 
 
@@ -69,7 +69,7 @@ def test_a_text_with_nul_is_refused_before_it_is_cut(pipe):
     with pytest.raises(psycopg.DataError, match="NUL"):
         pipe.send("SELECT $1::text", ["a\0b"])
     with pytest.raises(psycopg.DataError):
-        pipe.query("SELECT * FROM unnest($1::text[])", [Array(TEXT, ["a\0b"])])
+        pipe.query("SELECT * FROM unnest($1::text[])", [array(TEXT, ["a\0b"])])
     assert list(pipe.query("SELECT 1")) == [(1,)]
 
 
@@ -96,7 +96,7 @@ async def test_many_rows_are_one_statement_and_nobody_hears_of_the_failure_of_an
     await database.start()
     before = database.stats().statements
     rows = [(f"run:{number}",) for number in range(2500)]
-    await database.write(lambda tx: tx.connection.insert(ADD, ("key",), rows), FULL, ())
+    await database.write(lambda tx: tx.connection.insert((ADD, ("key",)), rows), FULL, ())
     assert database.stats().statements - before == 3
     found = await database.read(lambda connection: connection.execute(REVISIONS).all())
     raised = [{"is_id": one, "new_revision": one} for one, _ in found]
@@ -108,7 +108,7 @@ async def test_many_rows_are_one_statement_and_nobody_hears_of_the_failure_of_an
             database.write(lambda tx, n=n: tx.connection.execute(ADD_META, {"key": n, "value": n}), FULL, ())
             for n in "ab"
         ),
-        database.write(lambda tx: tx.connection.insert(ADD, ("key",), twice), FULL, ()),
+        database.write(lambda tx: tx.connection.insert((ADD, ("key",)), twice), FULL, ()),
         return_exceptions=True,
     )
     assert [isinstance(answer, psycopg.errors.UniqueViolation | TurnwrightError) for answer in answers] == [

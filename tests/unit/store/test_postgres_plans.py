@@ -9,11 +9,10 @@ import re
 
 import pytest
 from sqlalchemy import CompoundSelect, Delete, Select, Update
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import turnwright_store.sql
 from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
-from turnwright_store.edge.postgres_statements import PostgresStatements
+from turnwright_store.edge.postgres_statements import compiled_for_postgres
 from turnwright_store.sql.lazy import built
 
 FEW = {
@@ -70,12 +69,11 @@ def read_whole(node):
 
 
 def test_every_statement_finds_its_rows_by_an_index(link):
-    known = PostgresStatements(PGDialect_psycopg(paramstyle="format"))
     wrong = {}
     for name, statement in statements():
         if name in PIECES | RARE:
             continue
-        sql = known.compiled(statement).sql
+        sql = compiled_for_postgres(statement).one.sql
         link.raw.execute(f"PREPARE asked AS {sql}")
         given = ", ".join(["NULL"] * len(set(re.findall(r"\$\d+", sql))))
         ((plan,),) = link.raw.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{f'({given})' * bool(given)}")

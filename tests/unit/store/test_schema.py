@@ -12,9 +12,9 @@ from turnwright_core.entries import Cursor
 from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge import precompiled
 from turnwright_store.edge.schema import upgrade_to_head
-from turnwright_store.edge.statements import DirectConnection, Statements
+from turnwright_store.edge.statements import DirectConnection
 from turnwright_store.sql import contents, history, inbox, plans, views
-from turnwright_store.sql.entries import find_visible
+from turnwright_store.sql.entries import find_at_paths
 from turnwright_store.sql.feed import Feed, FeedPosition
 from turnwright_store.sql.idempotency import delete_old_answers
 from turnwright_store.sql.keys import version_key
@@ -41,7 +41,7 @@ def core(raw):
     )
     with engine.connect() as connection:
         upgrade_to_head(raw, connection)
-        yield DirectConnection(Statements(precompiled.compile_if_new, precompiled.find), raw.cursor)
+        yield DirectConnection(precompiled.compiled, raw.cursor)
 
 
 # ---- What the database enforces by itself
@@ -343,7 +343,14 @@ QUESTIONS = {
         lambda core, run: views.snapshot(core, run, views.Wanted(), []),
         "(run_id=?)",
     ),
-    "write": (lambda core, run: find_visible(core, run.id, ["p100"]), "uq_views_current (run_id=? AND path=?)"),
+    "write": (
+        lambda core, run: find_at_paths(core, run.id, run.scope, [run.scope], ["p100"]),
+        "uq_views_current (run_id=? AND path=?)",
+    ),
+    "write of what is not seen": (
+        lambda core, run: find_at_paths(core, run.id, 0, [run.scope], ["p100"]),
+        "entries USING INDEX sqlite_autoindex_entries_1 (scope_id=? AND path=?)",
+    ),
     "run": (lambda core, _run: find_run(core, "p", "r"), "sqlite_autoindex_runs_1 (project_id=? AND alias=?)"),
     "loops": (lambda core, run: changed_loops(core, run.id, (5, 0), 9, 5), "ix_loops_changed (run_id=? AND revision>?"),
     "turns": (lambda core, run: changed_turns(core, run.id, (5, 0), 9, 5), "ix_turns_changed (run_id=? AND revision>?"),
