@@ -8,12 +8,9 @@ two may appear, and its body if it may be visible. Anything unknown counts as in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from turnwright_core.entries import AppendEntry, Entry, EntryWrite, RemoveEntry, SetEntry, Visibility, parse_attributes
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
@@ -42,24 +39,13 @@ _SHOWN_CHARS_MAX: Final = (TARGET_CHARS_MAX + SUMMARY_CHARS_MAX) * (1 + _ESCAPE_
 _HIDDEN: Final = frozenset({Visibility.SUMMARIZED, Visibility.ARCHIVED})
 
 
-class _Part(Struct, frozen=True):
-    """One entry. `body` is infinite if its length is unknown."""
-
-    shown: int
-    body: float
-    is_visible: bool = True
-
-    @property
-    def chars(self) -> float:
-        return 2 * (FRAME_CHARS + self.shown) + CONDENSED_CHARS + (self.body if self.is_visible else 0)
-
-
 class Footprint:
     """The entries that a turn wrote, and the lengths of those that it read. Mutable: grows with the turn."""
 
     def __init__(self) -> None:
         self._read: dict[str, int] = {}
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, tuple[int, float, bool]] = {}
+        """By entry: length of its tags and condensed body, length of its body, and whether that may be shown."""
         self._is_unknown = False
 
     def read(self, entries: Iterable[Entry]) -> None:
@@ -69,8 +55,8 @@ class Footprint:
         """Something unknown was written: by somebody else, or by a call that makes no entry here."""
         self._is_unknown = True
 
-    def record(self, path: str, body: str, attributes: dict[str, Any]) -> None:
-        self._parts[path] = _Part(_shown(path, attributes), len(body))
+    def record(self, path: str, body: str, attributes: Mapping[str, Any]) -> None:
+        self._parts[path] = _shown(path, attributes), len(body), True
 
     def wrote(self, writes: Iterable[EntryWrite]) -> None:
         for write in writes:
@@ -78,35 +64,39 @@ class Footprint:
                 case RemoveEntry():
                     self._parts.pop(write.path, None)
                 case AppendEntry(text):
-                    part = self._parts.get(write.path) or self._before(write.path)
-                    self._parts[write.path] = replace(part, body=part.body + len(text))
+                    shown, body, is_visible = self._before(write.path)
+                    self._parts[write.path] = shown, body + len(text), is_visible
                 case SetEntry():
                     self._set(write.path, write.change)
                 case _:
                     self.mark_unknown()
 
-    def _before(self, path: str) -> _Part:
-        """An entry that the turn has not written."""
+    def _before(self, path: str) -> tuple[int, float, bool]:
+        """An entry as it was, in the turn or before it."""
+        if part := self._parts.get(path):
+            return part
         # A packet shows an event's attributes, whose length was not kept.
         body = inf if path.startswith(_EVENT) else self._read.get(path, inf)
-        return _Part(_chars(path) * 3 + _SHOWN_CHARS_MAX, body)
+        return _frame(path, more=_SHOWN_CHARS_MAX), body, True
 
     def _set(self, path: str, change: SetEntry) -> None:
-        part = self._parts.get(path)
-        # An unchanged body adds nothing.
-        is_visible = part.is_visible if part else change.body is not None
+        shown, body, is_visible = self._before(path)
+        if path not in self._parts:
+            # An unchanged body adds nothing.
+            is_visible = change.body is not None
         if change.visibility is not Visibility.UNSPECIFIED:
             # An event has no summarized form.
             is_visible = change.visibility not in ({Visibility.ARCHIVED} if path.startswith(_EVENT) else _HIDDEN)
-        attributes_json, text = change.attributes_json, change.body
-        shown = (part or self._before(path)).shown if attributes_json is None else _shown_in(path, attributes_json)
-        body = (part or self._before(path)).body if text is None else len(text)
-        self._parts[path] = _Part(shown, body, is_visible)
+        if change.attributes_json is not None:
+            shown = _shown_in(path, change.attributes_json)
+        self._parts[path] = shown, body if change.body is None else len(change.body), is_visible
 
     @property
     def chars(self) -> float:
         """Upper bound for the growth of the next packet in code points; infinite if unknown."""
-        return inf if self._is_unknown else SLACK_CHARS + sum([part.chars for part in self._parts.values()])
+        parts = self._parts.values()
+        shown = [shown + (body if is_visible else 0) for shown, body, is_visible in parts]
+        return inf if self._is_unknown else SLACK_CHARS + sum(shown)
 
 
 def chars_of(writes: Sequence[EntryWrite]) -> float:
@@ -121,21 +111,22 @@ def chars_of(writes: Sequence[EntryWrite]) -> float:
 def _shown_in(path: str, attributes_json: str) -> int:
     if path.startswith(_EVENT):
         # The packet shows nearly all of it, with numbers and characters in their longest form.
-        return _chars(path) * 3 + _ESCAPE_CHARS * len(attributes_json)
+        return _frame(path, more=_ESCAPE_CHARS * len(attributes_json))
     if len(attributes_json) > _PARSED_CHARS_MAX:
-        return _chars(path) * 3 + _SHOWN_CHARS_MAX
+        return _frame(path, more=_SHOWN_CHARS_MAX)
     return _shown(path, parse_attributes(attributes_json))
 
 
-def _shown(path: str, attributes: dict[str, Any]) -> int:
-    """The parts of an entry's tag that may be long; the path also occurs in both sentinels."""
+def _shown(path: str, attributes: Mapping[str, Any]) -> int:
     target = str(attributes.get("target") or "")[:TARGET_CHARS_MAX]
-    summary = str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX]
-    return _chars(path * 3 + target + summary)
+    return _frame(path, target + str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX])
 
 
-def _chars(text: str) -> int:
-    return len(text) + _ESCAPE_CHARS * len(_ESCAPED.findall(text))
+def _frame(path: str, text: str = "", more: int = 0) -> int:
+    """Both tags of an entry with this text and `more` code points, and its condensed body."""
+    # The path also occurs in both sentinels.
+    text = path * 3 + text
+    return 2 * (FRAME_CHARS + len(text) + _ESCAPE_CHARS * len(_ESCAPED.findall(text)) + more) + CONDENSED_CHARS
 
 
 def room_chars(tokens: int, chars: int, ceiling: int, calibration: float) -> int | None:

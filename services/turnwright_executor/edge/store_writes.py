@@ -7,7 +7,7 @@ store reports its limit when it refuses: a deployment may allow fewer than the c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -21,7 +21,6 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import WRITES_MAX
 from turnwright_core.owner_calls import (
     EndTurnCall,
-    EntriesWritten,
     ReturnView,
     TurnEnd,
     TurnEnded,
@@ -44,7 +43,6 @@ BUSY_RETRIES_MAX: Final = 5
 
 StoreRequest = TypeVar("StoreRequest")
 StoreResponse = TypeVar("StoreResponse")
-T = TypeVar("T")
 
 
 class StoreWrites:
@@ -72,30 +70,30 @@ class StoreWrites:
             await asyncio.sleep(BUSY_BACKOFF.pause_s(retry))
         return await self._peer.call(method, request)
 
-    async def _written(self, call: WriteEntriesCall) -> EntriesWritten:
-        written: EntriesWritten = await self._call(self._by_value.WriteEntries, call)
-        return written
-
     async def _in_parts(
         self,
+        method: Any,
         address: RunAddress,
-        epoch: int,
+        epoch: int | None,
         writes: Sequence[EntryWrite],
-        send: Callable[[Sequence[EntryWrite], tuple[str, ...]], Awaitable[T]],
+        call: Callable[[Sequence[EntryWrite], bool], Any],
         durability: write_pb2.Durability.ValueType = write_pb2.DURABILITY_NORMAL,
-    ) -> T:
-        """The result of `send` for the writes, or for their last part, with the paths of the earlier parts."""
+    ) -> tuple[Any, tuple[str, ...]]:
+        """The answer to the call with these writes, and the paths of those that were written before it.
+
+        `call` makes the call with the last writes, and is told whether it is the only one.
+        """
         paths: tuple[str, ...] = ()
         while True:
             try:
-                while len(writes) > self._writes_max:
+                while len(writes) > self._writes_max and epoch is not None:
                     part = writes[: self._writes_max]
-                    call = WriteEntriesCall(address.project, address.run, epoch, part, durability)
-                    paths += (await self._written(call)).paths
+                    before = WriteEntriesCall(address.project, address.run, epoch, part, durability)
+                    paths += (await self._call(self._by_value.WriteEntries, before)).paths
                     writes = writes[len(part) :]
-                return await send(writes, paths)
+                return await self._call(method, call(writes, not paths)), paths
             except TurnwrightError as error:
-                if not self._lowers_limit(error):
+                if epoch is None or not self._lowers_limit(error):
                     raise
 
     def _lowers_limit(self, error: TurnwrightError) -> bool:
@@ -114,20 +112,19 @@ class StoreWrites:
     ) -> tuple[Turn, WriteAck]:
         """Open the next turn."""
 
-        async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> tuple[Turn | None, WriteAck]:
+        def call(last: Sequence[EntryWrite], _: bool) -> EndTurnCall:
             first = TurnEnd(0, next=TurnStart(new.request, last))
-            return await self._turned(address, epoch, first, return_view_change)
+            return self._end_call(address, epoch, first, return_view_change)
 
-        turn, ack = await self._in_parts(address, epoch, new.writes, send)
+        done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, new.writes, call)
+        turn, ack = self._turned(done)
         assert turn
         return turn, ack
 
-    async def _turned(
-        self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView
-    ) -> tuple[Turn | None, WriteAck]:
-        version = self._schemes.version
-        call = EndTurnCall(address.project, address.run, epoch, end, version, return_view_change)
-        done: TurnEnded = await self._call(self._by_value.EndTurn, call)
+    def _end_call(self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView) -> EndTurnCall:
+        return EndTurnCall(address.project, address.run, epoch, end, self._schemes.version, return_view_change)
+
+    def _turned(self, done: TurnEnded) -> tuple[Turn | None, WriteAck]:
         self._schemes.update_registry(done.schemes)
         return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released)
 
@@ -159,56 +156,49 @@ class StoreWrites:
         """Write entries; with `full` they survive a loss of power."""
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
-        async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> WriteAck:
-            wanted = ReturnView.NONE if before else return_view_change
-            call = WriteEntriesCall(
+        def call(last: Sequence[EntryWrite], is_only: bool) -> WriteEntriesCall:
+            wanted = return_view_change if is_only else ReturnView.NONE
+            return WriteEntriesCall(
                 address.project, address.run, epoch, last, durability, run_status, return_view_change=wanted
             )
-            done = await self._written(call)
-            return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
 
-        if epoch is None:
-            return await send(writes, ())
-        return await self._in_parts(address, epoch, writes, send, durability)
+        method = self._by_value.WriteEntries
+        done, before = await self._in_parts(method, address, epoch, writes, call, durability)
+        return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
 
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
     ) -> WriteAck:
         """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
 
-        async def send(last: Sequence[EntryWrite], _: tuple[str, ...]) -> WriteAck:
-            message = turn_packet(turn, packet, base_turn)
-            call = WriteEntriesCall(
-                address.project,
-                address.run,
-                epoch,
-                last,
-                packet=message,
-                return_view_change=return_view_change if last else ReturnView.NONE,
-            )
-            try:
-                done = await self._written(call)
-            except TurnwrightError as error:
-                if error.reason is not Reason.PACKET_BASE_MISSING:
-                    raise
-                done = await self._written(replace(call, packet=turn_packet(turn, packet, 0)))
-            return WriteAck((), done.cursor, view_change=done.view_change)
+        def call(last: Sequence[EntryWrite], _: bool) -> WriteEntriesCall:
+            stored, wanted = turn_packet(turn, packet, base_turn), return_view_change if last else ReturnView.NONE
+            return WriteEntriesCall(address.project, address.run, epoch, last, packet=stored, return_view_change=wanted)
 
-        return await self._in_parts(address, epoch, packet.effects, send)
+        try:
+            done, _ = await self._in_parts(self._by_value.WriteEntries, address, epoch, packet.effects, call)
+        except TurnwrightError as error:
+            if error.reason is not Reason.PACKET_BASE_MISSING:
+                raise
+            # Effects that were written before are the same again.
+            return await self.write_packet(address, epoch, turn, packet, 0, return_view_change)
+        return WriteAck((), done.cursor, view_change=done.view_change)
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
         """Count another model call with the stored packet of the open turn, which is about to be made."""
         again = TurnPacket(turn, (), again=True)
-        await self._written(WriteEntriesCall(address.project, address.run, epoch, (), packet=again))
+        call = WriteEntriesCall(address.project, address.run, epoch, (), packet=again)
+        await self._call(self._by_value.WriteEntries, call)
 
     async def end_turn(
         self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView = ReturnView.NONE
     ) -> tuple[Turn | None, WriteAck]:
         """End a turn. A next turn with more writes than the store accepts at once is not opened."""
 
-        async def send(last: Sequence[EntryWrite], before: tuple[str, ...]) -> tuple[Turn | None, WriteAck]:
+        def call(last: Sequence[EntryWrite], is_only: bool) -> EndTurnCall:
             is_small = end.next is not None and len(end.next.writes) <= self._writes_max
             rest = replace(end, writes=last, next=end.next if is_small else None)
-            return await self._turned(address, epoch, rest, ReturnView.NONE if before else return_view_change)
+            return self._end_call(address, epoch, rest, return_view_change if is_only else ReturnView.NONE)
 
-        return await self._in_parts(address, epoch, end.writes, send)
+        done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, end.writes, call)
+        return self._turned(done)

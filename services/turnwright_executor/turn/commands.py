@@ -128,9 +128,9 @@ class CommandSteps:
             Action.PARK: self._park,
         }
 
-    async def perform(self, action: Action, path: str) -> None:
+    def perform(self, action: Action, path: str) -> Awaitable[None]:
         """Perform a step of one command. Raises TurnwrightError if the store does."""
-        await self._steps[action](self._state.records[path])
+        return self._steps[action](self._state.records[path])
 
     def _settle(self, record: CommandRecord, done: Done) -> None:
         self._scope.buffer.settle(record, done)

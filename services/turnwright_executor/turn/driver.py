@@ -7,10 +7,12 @@ state machine says what follows: an aborted or failed loop is ended by its last 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Final, Protocol
 
+from turnwright_core.kit.telemetry import span
 from turnwright_executor.domain.endings import Ending
-from turnwright_executor.turn.machine import TERMINAL, Action, Step, TurnState, next_step
+from turnwright_executor.turn.machine import Action, Step, TurnState, next_step
 
 _EFFECT: Final = frozenset({Action.MARK, Action.PERFORM, Action.SETTLE})
 """Steps from the mark of an effect to its result. Whoever stops between them does not know if it happened."""
@@ -19,8 +21,8 @@ _EFFECT: Final = frozenset({Action.MARK, Action.PERFORM, Action.SETTLE})
 class Steps(Protocol):
     """Performs the steps of a turn, and advances its state."""
 
-    async def perform(self, state: TurnState, step: Step) -> None:
-        """Perform one step. An exception ends the turn, or leaves it, as `ending_of` says."""
+    def perform(self, state: TurnState, step: Step) -> Awaitable[None]:
+        """Perform one step, except STOP. An exception ends the turn, or leaves it, as `ending_of` says."""
 
     async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped by this exception: keep the results so far."""
@@ -52,15 +54,18 @@ class Driver:
                 if self._ending:
                     self._take_ending(self._ending)
                 step = self._step = next_step(self._state)
+                if step.action is Action.STOP:
+                    return step.action
                 try:
                     if self._is_leaving:
                         await self._leave_before(step)
-                    await self._steps.perform(self._state, step)
+                    with span(step.action):
+                        await self._steps.perform(self._state, step)
                 except (Exception, asyncio.CancelledError) as error:
                     await self._steps.save_on_stop(error)
                     if not self._ends_with(step, error):
                         raise
-                if step.action in TERMINAL:
+                if step.action is Action.PARK:
                     return step.action
         finally:
             self._task = self._step = None

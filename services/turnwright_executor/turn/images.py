@@ -89,7 +89,7 @@ async def read_images(
 
     A transcript has those of the loop in its conversation. Raises ENTRY_NOT_FOUND.
     """
-    own = image_paths(loop) if any(message.role == "user" for message in messages) else []
+    own = image_paths(loop) if loop.settings.images and any(message.role == "user" for message in messages) else []
     named = [path for message in messages if message.role == CONVERSATION for path in _paths_in(message.text)]
     images = []
     for path in dict.fromkeys((*own, *named)):

@@ -17,7 +17,6 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.telemetry import span
 from turnwright_core.kit.telemetry import turn_ended as end_turn_span
 from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnStart
 from turnwright_core.runs import (
@@ -82,16 +81,11 @@ class LoopSteps:
             Action.END: self._end,
         }
 
-    async def perform(self, state: TurnState, step: Step) -> None:
+    def perform(self, state: TurnState, step: Step) -> Awaitable[None]:
         """Carry out one step. Raises TurnwrightError if a service fails, OSError, and BudgetError."""
-        if step.action is Action.STOP:
-            return
-        commands = self._scope.commands
-        with span(step.action):
-            if step.path and commands:
-                await commands.perform(step.action, step.path)
-            else:
-                await self._steps[step.action](state)
+        if step.path and self._scope.commands:
+            return self._scope.commands.perform(step.action, step.path)
+        return self._steps[step.action](state)
 
     async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped: keep how commands had ended by then."""

@@ -88,9 +88,6 @@ class Action(StrEnum):
     """Nothing is left to do."""
 
 
-TERMINAL: Final = frozenset({Action.PARK, Action.STOP})
-
-
 class Phase(StrEnum):
     """Progress of the turn, apart from its commands."""
 
@@ -218,11 +215,12 @@ def _of_commands(state: TurnState) -> Step | None:
     """The step of the first command that needs one; None: all are settled."""
     broken = False
     for path, record in state.records.items():
-        stage, is_held = record.stage, broken and not record.call_id
-        if stage is not Stage.SETTLED:
+        is_held = broken and not record.call_id
+        if not record.state.is_settled:
             if is_held and record.tool != UPDATE:
                 return Step(Action.CANCEL, path)
-            return Step(COMMAND[stage, record.effect_class, state.local_stages.get(path, LocalStage.NOTHING)], path)
+            cell = record.stage, record.effect_class, state.local_stages.get(path, LocalStage.NOTHING)
+            return Step(COMMAND[cell], path)
         if record.decision and record.rejection and path not in state.announced and not is_held:
             return Step(Action.REJECT, path)
         # A native call gets its own result, and does not stop others (C28).

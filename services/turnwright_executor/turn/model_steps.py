@@ -60,6 +60,7 @@ class ModelSteps:
         """`narrow` gives the turns from the next one on a window of this many tokens."""
         self._scope = scope
         self._narrow = narrow
+        self._edits = edits_of(scope.loop)
         self._stored_packet: StoredPacket | None = None
         self._read_images: tuple[str, Sequence[Image]] | None = None
         """Of the packet with this digest."""
@@ -109,7 +110,7 @@ class ModelSteps:
         `window` is the length of the context window in tokens; 0: the turn's.
         """
         scope, open_turn = self._scope, self._scope.open
-        own = () if self._is_compaction else edits_of(scope.loop)
+        own = () if self._is_compaction else self._edits
         turn = open_turn.turn
         turn = replace(turn, request=replace(turn.request, context_length=window)) if window else turn
         return await scope.services.packets.assemble(

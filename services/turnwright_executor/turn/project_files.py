@@ -71,6 +71,8 @@ class FileSync:
         # The first scan may not know files that the run knows and that are no longer on disk.
         gone = scan.removed if self._has_scanned else sorted(self._known.keys() - self._files.keys())
         self._has_scanned = True
+        if not scan.changed and not gone:
+            return []
         writes = [self._write(file) for file in scan.changed if self._known.get(file.path) != _body_hash(file)]
         writes += [EntryWrite(path, RemoveEntry(), Tier.PLUGIN) for path in gone if path in self._known]
         for path in gone:

@@ -333,5 +333,5 @@ def new_record(
 
 def _bytes_at_most(command: Command) -> int:
     """Upper bound for the size of a new record with this command, which takes no message to find out."""
-    texts = _texts(command)
+    texts = (command.body, *command.attributes, *command.attributes.values(), *command.json_names)
     return 4 * sum(map(len, texts)) + 16 * len(texts) + RECORD_OVERHEAD_BYTES

@@ -59,10 +59,6 @@ class _Group(Struct, frozen=True):
     def paths(self) -> set[str]:
         return _paths_of(self.writes)
 
-    @property
-    def all(self) -> tuple[EntryWrite, ...]:
-        return (self.own, *self.writes) if self.own else self.writes
-
 
 def _paths_of(writes: Iterable[EntryWrite]) -> set[str]:
     """Paths that writes touch, including the targets of copies and moves."""
@@ -183,8 +179,9 @@ class WriteBuffer:
     def settle(self, record: CommandRecord, done: Done) -> None:
         """Buffer the record's outcome, and what changes with it."""
         record = self._records[record.path] = settled(record, done)
-        self.footprint.wrote(done.writes)
-        self.file_writes += [write for write in done.writes if not scheme_of(write.path)]
+        if done.writes:
+            self.footprint.wrote(done.writes)
+            self.file_writes += [write for write in done.writes if not scheme_of(write.path)]
         self._groups.append(_Group(record.path, tuple(map(self._stamped, done.writes)), self._ended(record)))
 
     def _ended(self, record: CommandRecord) -> EntryWrite | None:
@@ -223,10 +220,12 @@ class WriteBuffer:
         """All buffered writes, for a call that carries them itself. Raises TurnwrightError if they may be stored."""
         if self._unanswered:
             raise self._unanswered
-        writes = [write for group in self._groups for write in group.all]
-        if self._new:
-            after_reply = len(self._groups[0].writes)
-            writes[after_reply:after_reply] = map(self._creation, self._new.values())
+        writes: list[EntryWrite] = []
+        for index, group in enumerate(self._groups):
+            writes += (group.own, *group.writes) if group.own else group.writes
+            if index == 0:
+                # After the reply.
+                writes += map(self._creation, self._new.values())
         return tuple(map(self.at_final_path, writes)) if self._renamed else tuple(writes)
 
     def at_final_path(self, write: EntryWrite) -> EntryWrite:
@@ -259,7 +258,7 @@ class WriteBuffer:
             self._reply, self._new = "", {}
         finally:
             arrived = [group for group in self._groups if id(group) not in sent]
-            self._changed_later = changed_later.union(*(_paths_of(group.all) for group in arrived))
+            self._changed_later = changed_later.union(*({group.record, *group.paths} for group in arrived))
         self._groups = arrived
 
     async def flush_on_stop(self, error: BaseException | None = None) -> None:
