@@ -176,12 +176,18 @@ class ExecutorSettings(PeerSettings):
     """Seconds that a run's events stay in memory when nobody watches."""
     web_page_bytes: int = 4 * 1024 * 1024
     """Bytes of a page that are downloaded."""
+    web_text_bytes: int = 256 * 1024
+    """Bytes of a page's text that are kept: far more than a packet holds."""
+    web_redirects_max: int = 5
+    """Redirects that are followed for one page."""
     web_prefetch_timeout_s: float = 10.0
     """Seconds that a search waits for the pages that it opens at once. The others are only listed."""
     skill_files_max: int = 200
     """Files of a skill."""
     skill_bytes_max: int = 4 * 1024 * 1024
     """Bytes of a skill, unpacked."""
+    matches_max: int = 1000
+    """Entries that one pattern acts upon. More are refused."""
     sh_grace_s: float = 2.0
     """Seconds that a command may take to exit after it was told to. Then it is killed."""
     sh_beat_s: float = 5.0
@@ -191,6 +197,11 @@ class ExecutorSettings(PeerSettings):
     def opened_tools(self) -> frozenset[str]:
         """Tools that derived tokens may call without a run."""
         return frozenset(name.strip() for name in self.client_tools.split(","))
+
+    @property
+    def trusted_hosts(self) -> tuple[str, ...]:
+        """Patterns of hosts whose pages are opened without asking."""
+        return tuple(filter(None, (host.strip().lower() for host in self.web_hosts.split(","))))
 
     @property
     def unconfigured_tools(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from turnwright_core.entries import (
 from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
+from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.effects import (
     CallEffect,
     CommandEffect,
@@ -30,7 +31,7 @@ from turnwright_executor.domain.effects import (
 )
 from turnwright_executor.domain.toolset import Need
 from turnwright_executor.hooks.registry import Registry
-from turnwright_executor.tools.contract import Context, Done, Entries, Proposed, failed
+from turnwright_executor.tools.contract import Context, Entries, Proposed
 from turnwright_executor.tools.plugin_tools import PluginTool
 from turnwright_grammar.reply import Command
 

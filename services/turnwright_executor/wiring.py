@@ -48,7 +48,7 @@ from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
 from turnwright_executor.edge.status import Status
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.edge.vendors import Vendors
-from turnwright_executor.edge.web import HttpWeb, WebLimits
+from turnwright_executor.edge.web import HttpWeb
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
@@ -58,7 +58,6 @@ from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.tools.contract import Tool
-from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import build_tools, texts_of, with_plugin_tools
 from turnwright_executor.tools.undo import Undo
@@ -241,25 +240,8 @@ class _Wired:
 
 
 def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
-    limits = ToolLimits(
-        known_tokens_max=settings.known_tokens_max,
-        token_divisor=settings.token_divisor,
-        command_timeout_s=settings.sh_timeout_s,
-        beat_s=settings.sh_beat_s,
-        prefetch_max=settings.web_prefetch_max,
-        web_hosts=tuple(filter(None, (host.strip().lower() for host in settings.web_hosts.split(",")))),
-        prefetch_timeout_s=settings.web_prefetch_timeout_s,
-        skill_files_max=settings.skill_files_max,
-        skill_bytes_max=settings.skill_bytes_max,
-    )
-    web = WebLimits(
-        searxng_url=settings.web_searxng_url,
-        networks=settings.web_networks,
-        timeout_s=settings.web_timeout_s,
-        page_bytes=settings.web_page_bytes,
-    )
     shelf = DiskWorkspace(settings.home / SKILLS_FOLDER, settings.file_bytes_max)
-    return build_tools(limits, HttpWeb(web), shelf)
+    return build_tools(settings, HttpWeb(settings), shelf)
 
 
 async def _register_schemes(store: Peer, tools: Sequence[PluginToolAdapter]) -> None:

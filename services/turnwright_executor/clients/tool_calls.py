@@ -34,13 +34,13 @@ from turnwright_core.kit.scope import bind, detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
+from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Done, Stage
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import AWAY, Ending
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.tools.contract import Done, Tool
+from turnwright_executor.tools.contract import Tool
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
@@ -48,7 +48,7 @@ from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.recording import RecordingGate, new_record
-from turnwright_executor.turn.records import beat_write, new_record_write, record_write, settled
+from turnwright_executor.turn.records import beat_write, new_record_write, record_write
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
@@ -231,7 +231,7 @@ class ToolCalls:
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
                 if is_abandoned and is_last and record.stage is not Stage.SETTLED:
-                    await buffer.write_now(record_write(settled(record, GONE)))
+                    await buffer.write_now(record_write(record.settled(GONE)))
                     return
                 # Use the stored state: what came after it may not have happened.
                 for stored in await self._ledger.get_entries(call.address, [record.path]):

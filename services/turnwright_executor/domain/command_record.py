@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.decisions import Decision, DecisionKind
-from turnwright_core.entries import State
+from turnwright_core.entries import EntryWrite, State
 from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect, WrittenFile
 from turnwright_grammar.reply import Command
 
@@ -47,6 +47,26 @@ class ClientCall(Struct, frozen=True):
     """SHA-256 of the command as it was sent, whatever filters made of it."""
     owner: str = ""
     """The executor that carries it out, until it has ended; empty: none does."""
+
+
+class Done(Struct, frozen=True):
+    """A settled command: the content of its record, and the entries that change with it.
+
+    `attributes` are merged into those of the record. `outcome` is `word:code`, empty if resolved. `files` are the
+    project files that the command changed.
+    """
+
+    body: str
+    state: State = State.RESOLVED
+    outcome: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    writes: tuple[EntryWrite, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
+
+
+def failed(outcome: str, body: str, **attributes: Any) -> Done:
+    """A command that failed: `failed("not_found:404", "src/x.py is not in the project.")`."""
+    return Done(body, State.FAILED, outcome, attributes)
 
 
 class CommandRecord(Struct, frozen=True):
@@ -128,24 +148,22 @@ class CommandRecord(Struct, frozen=True):
         """The answer was to carry out the effect again."""
         return replace(self, effect=self.interrupted, interrupted=None)
 
-    def settled(
-        self,
-        state: State,
-        outcome: str,
-        body: str,
-        attributes: Mapping[str, Any] | None = None,
-        files: tuple[WrittenFile, ...] = (),
-    ) -> CommandRecord:
+    @property
+    def comment(self) -> str:
+        """The comment of a decision, or the answer to a question."""
+        return self.decision.comment if self.decision else ""
+
+    def settled(self, done: Done) -> CommandRecord:
         """The command has ended. Its effect is dropped: it has been carried out, or never will be."""
         return replace(
             self,
-            state=state,
-            outcome=outcome,
-            body=body,
+            state=done.state,
+            outcome=done.outcome,
+            body=done.body,
             effect=None,
             is_dispatched=False,
             interrupted=None,
             call=replace(self.call, owner="") if self.call else None,
-            attributes={**self.attributes, **(attributes or {})},
-            files=files,
+            attributes={**self.attributes, **done.attributes},
+            files=done.files,
         )

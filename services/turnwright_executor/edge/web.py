@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
+from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.tools.ports import Download, Page, WebError, WebResult
 
@@ -31,32 +30,18 @@ UNCONFIGURED: Final = (
 )
 
 
-class WebLimits(Struct, frozen=True):
-    """Limits for the web. `networks`: additional allowed networks, as in the setting."""
-
-    searxng_url: str
-    networks: str
-    timeout_s: float
-    """Timeout in seconds for one page with its redirects, or for one search."""
-    page_bytes: int
-    """Maximum size of a page that is read, in bytes after decompression."""
-    text_bytes: int = 256 * 1024
-    """Maximum size of a page's text that is kept, in bytes; far more than a packet holds."""
-    redirects_max: int = 5
-
-
 class HttpWeb:
     """The web over HTTP."""
 
-    def __init__(self, limits: WebLimits) -> None:
-        self._limits = limits
+    def __init__(self, settings: ExecutorSettings) -> None:
+        self._settings = settings
         self._places = asyncio.Semaphore(FETCHES_MAX)
 
     async def page(self, address: str) -> Page:
         async with self._bounded(address):
             fetcher = await asyncio.to_thread(lambda: self._fetcher)
-            fetched = await fetcher.fetch(address, self._limits.page_bytes)
-            return await _page_of(fetched, self._limits.text_bytes)
+            fetched = await fetcher.fetch(address, self._settings.web_page_bytes)
+            return await _page_of(fetched, self._settings.web_text_bytes)
 
     async def download(self, address: str, bytes_max: int) -> Download:
         """Download a URL. Raises WebError."""
@@ -71,7 +56,7 @@ class HttpWeb:
 
     async def search(self, query: str, results_max: int) -> list[WebResult]:
         """Search results. Raises WebError, also if no engine is configured."""
-        if not self._limits.searxng_url:
+        if not self._settings.web_searxng_url:
             raise WebError("unavailable:503", UNCONFIGURED)
         async with self._bounded("The search engine"):
             engine = await asyncio.to_thread(lambda: self._engine)
@@ -81,24 +66,24 @@ class HttpWeb:
     async def _bounded(self, what: str) -> AsyncIterator[None]:
         """A slot among the concurrent fetches, and a deadline for everything."""
         try:
-            async with asyncio.timeout(self._limits.timeout_s), self._places:
+            async with asyncio.timeout(self._settings.web_timeout_s), self._places:
                 yield
         except TimeoutError:
-            text = f"{what} did not answer within {self._limits.timeout_s:g} s. Try another one, or try it later."
+            text = f"{what} did not answer within {self._settings.web_timeout_s:g} s. Try another one, or try it later."
             raise WebError("timeout:504", text) from None
 
     @cached_property
     def _fetcher(self) -> Fetcher:
         from turnwright_executor.edge.web_fetch import Fetcher, FetchLimits  # noqa: PLC0415
 
-        limits = self._limits
-        return Fetcher(FetchLimits(limits.timeout_s, limits.redirects_max, networks_of(limits.networks)))
+        limits = self._settings
+        return Fetcher(FetchLimits(limits.web_timeout_s, limits.web_redirects_max, networks_of(limits.web_networks)))
 
     @cached_property
     def _engine(self) -> SearxNg:
         from turnwright_executor.edge.searxng import SearxNg  # noqa: PLC0415
 
-        return SearxNg(self._limits.searxng_url, self._limits.timeout_s)
+        return SearxNg(self._settings.web_searxng_url, self._settings.web_timeout_s)
 
 
 async def _page_of(fetched: FetchResult, text_bytes: int) -> Page:

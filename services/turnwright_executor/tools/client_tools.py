@@ -12,9 +12,10 @@ from typing import Any, Final
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason, fault
 from turnwright_core.tool_settings import ClientTool
+from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass
 from turnwright_executor.domain.toolset import ToolDescriptor
-from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, failed
+from turnwright_executor.tools.contract import Context, Proposed, Tool
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_grammar.reply import Command
 

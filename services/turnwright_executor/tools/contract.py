@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from turnwright_core.entries import Entry, EntryWrite, State
-from turnwright_executor.domain.effects import WrittenFile
+from turnwright_core.entries import Entry, EntryWrite
+from turnwright_executor.domain.command_record import Done, failed
 
 if TYPE_CHECKING:
     from turnwright_core.runs import AnswerFormat, Mode
@@ -29,21 +29,6 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 
 
-class Done(Struct, frozen=True):
-    """A settled command: the content of its record, and the entries that change with it.
-
-    `attributes` are merged into those of the record. `outcome` is `word:code`, empty if resolved. `files` are the
-    project files that the command changed.
-    """
-
-    body: str
-    state: State = State.RESOLVED
-    outcome: str = ""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    writes: tuple[EntryWrite, ...] = ()
-    files: tuple[WrittenFile, ...] = ()
-
-
 class Proposed(Struct, frozen=True):
     """A command that wants an effect; `body` is shown with the proposal."""
 
@@ -52,11 +37,6 @@ class Proposed(Struct, frozen=True):
     attributes: Mapping[str, Any] = field(default_factory=dict)
     needs_decision: bool = True
     """False if the effect cannot do harm: it happens without a decision."""
-
-
-def failed(outcome: str, body: str, **attributes: Any) -> Done:
-    """A command that failed: `failed("not_found:404", "src/x.py is not in the project.")`."""
-    return Done(body, State.FAILED, outcome, attributes)
 
 
 class RefusedError(Exception):

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from turnwright_core.destinations import destination
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import Effect, FileEdit, FileEffect
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.attributes import summary_of, visibility_of
-from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, refusal
+from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal
 from turnwright_executor.tools.files import (
     FileTool,
     carry_out,
@@ -68,7 +69,7 @@ class Copying(FileTool):
         visibility_of(command)
         pairs = await self._pairs(command, context)
         if is_flagged(command, "preview", "manifest"):
-            return Done(listed(_lines(pairs), self._limits.matches_max))
+            return Done(listed(_lines(pairs), self._settings.matches_max))
         writes, edits = await self._changes(pairs, command, context)
         if edits:
             return file_proposal(edits, command)

@@ -16,10 +16,11 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibilit
 from turnwright_core.limits import PATCH_BYTES_MAX, RECORD_BYTES_MAX
 from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.text import count_tokens, cut_bytes, scheme_of
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect, WrittenFile
 from turnwright_executor.tools.attributes import summary_of, visibility_of
-from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, failed, refusal
-from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
 from turnwright_executor.tools.paths import (
     BATCH_PATHS_MAX,
@@ -54,8 +55,8 @@ class FileTool:
 
     effect_class = EffectClass.IDEMPOTENT
 
-    def __init__(self, limits: ToolLimits) -> None:
-        self._limits = limits
+    def __init__(self, settings: ExecutorSettings) -> None:
+        self._settings = settings
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         return await carry_out(effect, command, context)
@@ -64,13 +65,13 @@ class FileTool:
         """What a path or a pattern names. Raises RefusedError if that is nothing."""
         if not is_pattern(path):
             return [await get_item(path, context)]
-        if found := await find_items(path, context, self._limits.matches_max):
+        if found := await find_items(path, context, self._settings.matches_max):
             return found
         raise RefusedError(await not_found(path, context))
 
     def _check_size(self, path: str, text: str) -> None:
         """Raises RefusedError for a text that is too long for `known://`: one fact per entry (RU069, RU221, C17)."""
-        tokens, most = count_tokens(text, self._limits.token_divisor), self._limits.known_tokens_max
+        tokens, most = count_tokens(text, self._settings.token_divisor), self._settings.known_tokens_max
         if scheme_of(path) == "known" and tokens > most:
             raise refusal(
                 "too_large:413",

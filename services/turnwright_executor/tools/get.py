@@ -14,14 +14,15 @@ from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibilit
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of, slice_lines
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_executor.tools.asking import proposed_address
 from turnwright_executor.tools.attributes import integer_of, visibility_of
-from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
+from turnwright_executor.tools.contract import Context, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
-from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import LISTED_MAX, described, listed
 from turnwright_executor.tools.pages import checked_address, kept_page, page_item
 from turnwright_executor.tools.parameters import BODY, VISIBILITY, ToolParameter
@@ -56,8 +57,8 @@ class Get(ImmediateTool):
         ToolParameter(BODY, "Only what contains this: a text, a glob or /regex/i."),
     )
 
-    def __init__(self, limits: ToolLimits, web: Web) -> None:
-        self._limits = limits
+    def __init__(self, settings: ExecutorSettings, web: Web) -> None:
+        self._settings = settings
         self._web = web
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
@@ -66,7 +67,7 @@ class Get(ImmediateTool):
         is_opened = is_page(path) and not command.body.strip() and not is_flagged(command, "preview", "manifest")
         if not is_opened or context.no_web or await kept_page(path, context):
             return await self._settled(command, context)
-        asked = await proposed_address(checked_address(path), self._limits.web_hosts, context)
+        asked = await proposed_address(checked_address(path), self._settings.trusted_hosts, context)
         return asked or await self._settled(command, context)
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
@@ -98,12 +99,12 @@ class Get(ImmediateTool):
     async def _preview(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()
         pattern = path if is_pattern(path) else await normalized(path, context)
-        most = self._limits.matches_max
+        most = self._settings.matches_max
         found = await find_entries(pattern, text, context, most + 1, bodies=False)
         if not found:
             return _nothing(path, text)
         more = ["... and more than are listed here; use a narrower pattern"] if len(found) > most else []
-        return Done("\n".join([*(_preview_line(entry, self._limits.token_divisor) for entry in found[:most]), *more]))
+        return Done("\n".join([*(_preview_line(entry, self._settings.token_divisor) for entry in found[:most]), *more]))
 
     async def _promote(self, command: Command, context: Context) -> Done:
         path, text = command.attributes.get("path", "").strip(), command.body.strip()
@@ -121,7 +122,7 @@ class Get(ImmediateTool):
             plain = (item.path for item in readable if scheme_of(item.path) != PLANS)
             shown = (_shown(EntryWrite(path, SetEntry(), Tier.PLUGIN), visibility) for path in plain)
             writes = (*await caught_up(readable, context), *shown)
-        lines = [_line(item, self._limits.token_divisor) for item in items]
+        lines = [_line(item, self._settings.token_divisor) for item in items]
         listing = listed(lines, LISTED_MAX)
         return Done(_with_texts(listing, readable) if context.is_transcript else listing, writes=writes)
 
@@ -129,9 +130,9 @@ class Get(ImmediateTool):
         if is_page(path) and not text:
             return [await page_item(path, context, self._web)]
         if is_pattern(path):
-            return await find_items(path, context, self._limits.matches_max, text)
+            return await find_items(path, context, self._settings.matches_max, text)
         if text:
-            return await find_items(await normalized(path, context), context, self._limits.matches_max, text)
+            return await find_items(await normalized(path, context), context, self._settings.matches_max, text)
         return [await get_item(path, context, gives_text=True)]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.effects import Effect, EffectClass
-from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.contract import Context
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_grammar.reply import Command
 

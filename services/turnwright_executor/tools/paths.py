@@ -28,7 +28,8 @@ from turnwright_core.patterns.matching import search
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
-from turnwright_executor.tools.contract import Context, Done, RefusedError, failed, refusal
+from turnwright_executor.domain.command_record import Done, failed
+from turnwright_executor.tools.contract import Context, RefusedError, refusal
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
 NEAR_MAX: Final = 3

@@ -14,11 +14,12 @@ from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 from turnwright_core.plans.items import items_of, word
 from turnwright_core.plans.plan import MAIN, PLAN_ID, Plan, PlanKind
 from turnwright_core.text import count_tokens
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.tools.attributes import integer_of
-from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
+from turnwright_executor.tools.contract import Context, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
-from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_executor.tools.paths import get_item, is_file, normalized
 from turnwright_grammar.reply import Command
@@ -50,8 +51,8 @@ class SetPlan:
     )
     effect_class = EffectClass.IDEMPOTENT
 
-    def __init__(self, limits: ToolLimits) -> None:
-        self._limits = limits
+    def __init__(self, settings: ExecutorSettings) -> None:
+        self._settings = settings
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         plan = _plan_of(command, context)
@@ -60,7 +61,7 @@ class SetPlan:
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
-        tokens = count_tokens(plan.body, self._limits.token_divisor)
+        tokens = count_tokens(plan.body, self._settings.token_divisor)
         return Done(
             f"The plan {plan.plan_id} is version {plan.version} now, {tokens} tokens.",
             attributes=_record_attributes(plan),

@@ -12,14 +12,13 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final
 
+from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.toolset import tool_order
 from turnwright_executor.tools.ask_user import AskUser
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.copying import Cp, Mv
 from turnwright_executor.tools.get import Get
 from turnwright_executor.tools.immediate import Think
-from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.offline import Offline
 from turnwright_executor.tools.planning import GetPlan, SetPlan, UpdatePlan
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.ports import Web, Workspace
@@ -31,25 +30,22 @@ from turnwright_executor.tools.skill import Skill
 from turnwright_executor.tools.update import Update
 
 
-def build_tools(
-    limits: ToolLimits | None = None, web: Web | None = None, shelf: Workspace | None = None
-) -> Mapping[str, Tool]:
-    """All tools by name, with these limits; without `web` none has web access, `shelf` has the shared skills."""
-    kept, web = limits or ToolLimits(), web or Offline()
+def build_tools(settings: ExecutorSettings, web: Web, shelf: Workspace | None = None) -> Mapping[str, Tool]:
+    """All tools by name; `shelf` has the shared skills."""
     tools: tuple[Tool, ...] = (
-        Get(kept, web),
-        Env(kept),
-        Search(kept, web),
-        Skill(kept, web, shelf),
+        Get(settings, web),
+        Env(settings),
+        Search(settings, web),
+        Skill(settings, web, shelf),
         Think(),
-        SetPlan(kept),
+        SetPlan(settings),
         UpdatePlan(),
         GetPlan(),
-        Set(kept),
-        Cp(kept),
-        Mv(kept),
-        Rm(kept),
-        Sh(kept),
+        Set(settings),
+        Cp(settings),
+        Mv(settings),
+        Rm(settings),
+        Sh(settings),
         Update(),
         AskUser(),
     )
@@ -70,9 +66,6 @@ def texts_of(tools: Mapping[str, Tool], *, is_brief: bool = False) -> dict[str, 
 
 
 _SPARE: Final = "  <!-- (spare) "
-
-TOOLS: Final = build_tools()
-"""The tools with default limits."""
 
 
 @cache

@@ -5,8 +5,9 @@ Source: rows RU025, RU150, RU259.
 
 from __future__ import annotations
 
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.policy import is_flagged
-from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
+from turnwright_executor.tools.contract import Context, Proposed, refusal
 from turnwright_executor.tools.files import FileTool, file_proposal, removal_edit
 from turnwright_executor.tools.listing import LISTED_MAX, described, listed
 from turnwright_executor.tools.parameters import ToolParameter
@@ -33,8 +34,8 @@ class Rm(FileTool):
                 return Done(path, writes=(removal_write(named),))
         items = await self._items(path, context)
         if is_flagged(command, "preview", "manifest"):
-            lines = [described(item.path, item.text or "", self._limits.token_divisor) for item in items]
-            return Done(listed(lines, self._limits.matches_max))
+            lines = [described(item.path, item.text or "", self._settings.token_divisor) for item in items]
+            return Done(listed(lines, self._settings.matches_max))
         files = [item for item in items if item.is_file]
         if not files:
             for item in items:

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from turnwright_core.entries import State
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.streams import CANCELLED, PRODUCER
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.effects import CommandEffect, Effect, EffectClass
-from turnwright_executor.tools.contract import Context, Done, Proposed, failed
-from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.tools.contract import Context, Proposed
 from turnwright_executor.tools.listing import changed_files
 from turnwright_executor.tools.output import CommandOutput, OutputEndedError
 from turnwright_executor.tools.parameters import ToolParameter
@@ -38,8 +39,8 @@ class Running:
     parameters = (ToolParameter("command", "The command line.", required=True),)
     effect_class = EffectClass.OUTSIDE
 
-    def __init__(self, limits: ToolLimits) -> None:
-        self._limits = limits
+    def __init__(self, settings: ExecutorSettings) -> None:
+        self._settings = settings
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
         return self._proposed(command)
@@ -48,7 +49,7 @@ class Running:
         text = command.attributes.get("command", "").strip()
         if not text:
             return failed("invalid:400", f"<{self.name}> needs a command: <{self.name}>ls -la</{self.name}>.")
-        effect = CommandEffect(text, self._limits.command_timeout_s, read_only)
+        effect = CommandEffect(text, self._settings.sh_timeout_s, read_only)
         return Proposed(effect, f"run '{text}'", needs_decision=not read_only)
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
@@ -59,7 +60,7 @@ class Running:
             return _handed_over(effect, output)
         began_s = time.monotonic()
         try:
-            end = await _run(effect, context, output, self._limits.beat_s)
+            end = await _run(effect, context, output, self._settings.sh_beat_s)
         except asyncio.CancelledError:
             with suppress(TurnwrightError, TimeoutError):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):

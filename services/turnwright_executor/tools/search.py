@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from turnwright_core.entries import EntryWrite
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.tools.attributes import integer_of
-from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.contract import Context
 from turnwright_executor.tools.immediate import ImmediateTool
-from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import plural
 from turnwright_executor.tools.pages import page_write
 from turnwright_executor.tools.parameters import ToolParameter
@@ -35,8 +36,8 @@ class Search(ImmediateTool):
         ToolParameter("results", "How many results to list, 1 to 20.", "integer"),
     )
 
-    def __init__(self, limits: ToolLimits, web: Web) -> None:
-        self._limits = limits
+    def __init__(self, settings: ExecutorSettings, web: Web) -> None:
+        self._settings = settings
         self._web = web
 
     async def prepare(self, command: Command, context: Context) -> Done:
@@ -51,7 +52,7 @@ class Search(ImmediateTool):
         if not hits:
             return Done(f"Nothing was found for {query!r}. Try fewer or other words.", attributes={"results": 0})
         kept = {entry.path for entry in await context.entries.get([hit.address for hit in hits])}
-        first = [hit.address for hit in hits[: self._limits.prefetch_max] if hit.address not in kept]
+        first = [hit.address for hit in hits[: self._settings.web_prefetch_max] if hit.address not in kept]
         writes = await self._opened(first) if first else ()
         body = _listed(hits, kept.union(write.path for write in writes))
         return Done(body, attributes={"results": len(hits), "opened": len(writes)}, writes=writes)
@@ -60,7 +61,7 @@ class Search(ImmediateTool):
         """The writes that store these pages; none for those that are not fetched in time."""
         tasks = {address: asyncio.create_task(self._page(address)) for address in addresses}
         try:
-            await asyncio.wait(tasks.values(), timeout=self._limits.prefetch_timeout_s)
+            await asyncio.wait(tasks.values(), timeout=self._settings.web_prefetch_timeout_s)
         finally:
             for task in tasks.values():
                 task.cancel()

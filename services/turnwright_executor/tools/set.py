@@ -9,8 +9,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
-from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
+from turnwright_executor.tools.contract import Context, Proposed, refusal
 from turnwright_executor.tools.files import FileTool, change_edit, file_proposal
 from turnwright_executor.tools.listing import LISTED_MAX, described, listed
 from turnwright_executor.tools.parameters import BODY, SUMMARY, VISIBILITY, ToolParameter
@@ -89,7 +90,7 @@ class Set(FileTool):
             visibility=visibility_of(command),
             initial_visibility=Visibility.VISIBLE,
         )
-        lines = [described(path, result.text, self._limits.token_divisor), *result.notes]
+        lines = [described(path, result.text, self._settings.token_divisor), *result.notes]
         return Done("\n".join(lines), writes=(EntryWrite(path, change, Tier.MODEL),))
 
 

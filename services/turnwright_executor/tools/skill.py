@@ -17,6 +17,8 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.skills import (
@@ -29,9 +31,8 @@ from turnwright_executor.domain.skills import (
 )
 from turnwright_executor.tools.archives import is_archive, unpack
 from turnwright_executor.tools.asking import proposed_address
-from turnwright_executor.tools.contract import Context, Done, Proposed, refusal
+from turnwright_executor.tools.contract import Context, Proposed, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
-from turnwright_executor.tools.limits import ToolLimits
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
 from turnwright_executor.tools.parameters import ToolParameter
@@ -66,8 +67,8 @@ class Skill(ImmediateTool):
     parameters = (ToolParameter("path", "Name, path or address of the skill.", required=True),)
     effect_class = EffectClass.PURE
 
-    def __init__(self, limits: ToolLimits, web: Web, shelf: Workspace | None = None) -> None:
-        self._limits = limits
+    def __init__(self, settings: ExecutorSettings, web: Web, shelf: Workspace | None = None) -> None:
+        self._settings = settings
         self._web = web
         self._shelf = shelf
 
@@ -76,7 +77,7 @@ class Skill(ImmediateTool):
         source = command.attributes.get("path", "").strip()
         asked = None
         if is_page(source) and not context.no_web:
-            asked = await proposed_address(checked_address(source), self._limits.web_hosts, context)
+            asked = await proposed_address(checked_address(source), self._settings.trusted_hosts, context)
         return asked or await self._settled(source, context)
 
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
@@ -91,7 +92,7 @@ class Skill(ImmediateTool):
         gone = await _no_longer_in_source(skill, context)
         writes = (*_writes(skill), *map(removal_write, gone))
         return Done(
-            _result_text(skill, self._limits.token_divisor),
+            _result_text(skill, self._settings.token_divisor),
             attributes={"name": skill.name, "entries": len(skill.texts)},
             writes=writes,
         )
@@ -111,7 +112,7 @@ class Skill(ImmediateTool):
             ((_, data),) = gathered.files.items()
             if not is_archive(data):
                 return _skill_of(name, source, GatheredFiles(False, {f"index{DOCUMENT}": data}))
-            gathered = unpack(data, self._limits.skill_files_max, self._limits.skill_bytes_max)
+            gathered = unpack(data, self._settings.skill_files_max, self._settings.skill_bytes_max)
             gathered = replace(gathered, files=without_outer_folder(gathered.files))
         return _skill_of(name, source, gathered)
 
@@ -120,7 +121,7 @@ class Skill(ImmediateTool):
         if context.no_web:
             raise refusal("permission:403", f"This loop works without the web, so {address} cannot be loaded.")
         try:
-            download = await self._web.download(address, self._limits.skill_bytes_max)
+            download = await self._web.download(address, self._settings.skill_bytes_max)
         except WebError as error:
             raise refusal(error.outcome, f"{address} could not be loaded. {error}") from None
         if download.media_type in _HTML_TYPES:
@@ -143,7 +144,7 @@ class Skill(ImmediateTool):
 
     async def _gathered(self, place: Workspace, path: str) -> GatheredFiles | None:
         try:
-            return await place.gather(path, self._limits.skill_files_max, self._limits.skill_bytes_max)
+            return await place.gather(path, self._settings.skill_files_max, self._settings.skill_bytes_max)
         except OutsideProjectError as error:
             raise refusal("permission:403", str(error)) from None
         except TooMuchError as error:

@@ -10,8 +10,9 @@ from typing import Final
 
 from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.runs import COMPLETED, RUNNING, TERMINAL_UPDATES
+from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.verdict import ANSWER_INVALID
-from turnwright_executor.tools.contract import Context, Done, failed
+from turnwright_executor.tools.contract import Context
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_grammar.reply import Command

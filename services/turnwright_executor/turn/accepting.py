@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from turnwright_core.limits import RECORD_BYTES_MAX
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
-from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import (
     CallEffect,
     ClientToolEffect,
@@ -30,7 +30,6 @@ from turnwright_executor.domain.effects import (
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
-from turnwright_executor.tools.contract import Done, failed
 from turnwright_executor.turn.records import record_bytes
 
 AMENDED_BYTES_MAX: Final = RECORD_BYTES_MAX - 1024
@@ -67,7 +66,7 @@ class Proposals(Struct):
         if isinstance(effect, CommandEffect):
             return replace(amended_command(effect, contents), producer=runner_of(record))
         if isinstance(effect, QuestionEffect):
-            return replace(effect, answer=comment_of(record))
+            return replace(effect, answer=record.comment)
         if isinstance(effect, ClientToolEffect):
             is_failed = record.decision is not None and record.decision.tool_failed
             return replace(effect, result=contents.get("", ""), failed=is_failed)
@@ -94,14 +93,14 @@ class Proposals(Struct):
 
     def accepted(self, record: CommandRecord) -> None:
         if record.effect:
-            decided = ProposalDecided(self._proposal(record, record.effect), comment=comment_of(record))
+            decided = ProposalDecided(self._proposal(record, record.effect), comment=record.comment)
             self.hooks.emit(points.PROPOSAL_ACCEPTED, decided)
 
     def rejected(self, record: CommandRecord) -> None:
         """A rejection is stored; announced again if the turn is resumed."""
         if record.effect:
             proposal = self._proposal(record, record.effect)
-            decided = ProposalDecided(proposal, record.outcome, comment_of(record))
+            decided = ProposalDecided(proposal, record.outcome, record.comment)
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
 
     def announce_vetoes(self) -> None:
@@ -112,11 +111,6 @@ class Proposals(Struct):
 
     def _proposal(self, record: CommandRecord, effect: Effect) -> Proposal:
         return Proposal(self.at, record.path, record.tool, record.command, effect, self.yolo)
-
-
-def comment_of(record: CommandRecord) -> str:
-    """The comment of a decision, or the answer to a question."""
-    return record.decision.comment if record.decision else ""
 
 
 def runner_of(record: CommandRecord) -> str:

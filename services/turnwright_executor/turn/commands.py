@@ -22,16 +22,16 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, Assembly, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_core.tool_settings import ToolRules
-from turnwright_executor.domain.command_record import CommandRecord, Stage
+from turnwright_executor.domain.command_record import CommandRecord, Done, Stage, failed
 from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
 from turnwright_executor.domain.endings import REJECTED_OUTCOME, is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
-from turnwright_executor.tools.contract import Context, Done, Proposed, RefusedError, Tool, failed, result_of
+from turnwright_executor.tools.contract import Context, Proposed, RefusedError, Tool, result_of
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
-from turnwright_executor.turn.accepting import Proposals, amended, comment_of, record_too_large
+from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.run_plans import RunPlans
@@ -313,7 +313,7 @@ class CommandSteps:
 
 def _commented(record: CommandRecord, done: Done) -> Done:
     """The result of a file change with the comment of whoever accepted it."""
-    comment = comment_of(record).strip()
+    comment = record.comment.strip()
     return replace(done, body=f"{done.body}\nThe reviewer said: {comment}") if comment else done
 
 

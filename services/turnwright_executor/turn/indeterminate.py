@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import QuestionEffect
-from turnwright_executor.tools.contract import Done, failed
 
 RETRY: Final = "retry"
 MARK_DONE: Final = "mark done"
@@ -35,7 +34,7 @@ ASKED: Final = QuestionEffect(QUESTION, (RETRY, MARK_DONE, MARK_FAILED))
 
 def given_up(record: CommandRecord) -> Done:
     """The record after a question that nobody answered: the result stays unknown."""
-    return failed(OUTCOME, UNKNOWN.body + _comment_words(record.decision.comment if record.decision else ""))
+    return failed(OUTCOME, UNKNOWN.body + _comment_words(record.comment))
 
 
 def _comment_words(comment: str) -> str:
@@ -44,7 +43,7 @@ def _comment_words(comment: str) -> str:
 
 def apply_answer(record: CommandRecord) -> Done | None:
     """The record after an answer; None if its effect is to be carried out again."""
-    answer = record.decision.comment.strip() if record.decision else ""
+    answer = record.comment.strip()
     if answer == RETRY:
         return None
     if answer == MARK_DONE:

@@ -14,7 +14,7 @@ from turnwright_core.claims import Claim
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import Assembly, Loop, LoopSettings, Turn, TurnResult
+from turnwright_core.runs import Assembly, Loop, LoopSettings, RequestKind, Turn, TurnResult
 from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -112,6 +112,10 @@ class OpenTurn(Struct):
     """Whether an earlier owner carried out commands, so that their additions are unknown here."""
     is_demoted: bool = False
     """Whether its results did not fit and were summarized."""
+
+    @property
+    def is_compaction(self) -> bool:
+        return self.turn.request.kind is RequestKind.COMPACTION
 
 
 class LoopScope:

@@ -31,13 +31,12 @@ from turnwright_core.runs import (
     Turn,
     TurnResult,
 )
-from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.command_record import CommandRecord, failed
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.client_tools import check_names
-from turnwright_executor.tools.contract import failed
 from turnwright_executor.turn.beginning import begun_with, loop_beginning, model_of, turn_request, with_vendor_limits
 from turnwright_executor.turn.images import image_writes
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
@@ -47,7 +46,7 @@ from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from
 from turnwright_executor.turn.model_steps import ModelSteps
 from turnwright_executor.turn.opener import TurnOpener
 from turnwright_executor.turn.recording import ANSWER
-from turnwright_executor.turn.records import record_write, settled
+from turnwright_executor.turn.records import record_write
 from turnwright_executor.turn.settlement import settle
 from turnwright_executor.turn.spend_meter import BudgetError
 from turnwright_executor.turn.turn_budget import checked_budget, may_exceed
@@ -237,7 +236,7 @@ class LoopSteps:
 
     async def _next_turn(self, state: TurnState, buffer: WriteBuffer) -> TurnStart | None:
         """How the end of this turn opens the next one; None if that is begun by a call of its own."""
-        if not self._is_compaction and await self._needs_summary(state, buffer):
+        if not self._scope.open.is_compaction and await self._needs_summary(state, buffer):
             self._opener.kind = RequestKind.COMPACTION
         return await self._opener.turn_start()
 
@@ -252,10 +251,6 @@ class LoopSteps:
             checked = await checked_budget(scope.services.packets, scope.address, open_turn.turn, note, buffer)
             buffer.add(*checked.effects)
             open_turn.is_demoted = bool(checked.effects)
-
-    @property
-    def _is_compaction(self) -> bool:
-        return self._scope.open.turn.request.kind is RequestKind.COMPACTION
 
     async def _needs_summary(self, state: TurnState, buffer: WriteBuffer) -> bool:
         """Whether the next turn should summarize: its transcript would lose replies. Looks only if it may not fit."""
@@ -281,7 +276,7 @@ class LoopSteps:
         """`exhausted`: why no turn may follow this one."""
         scope = self._scope
         open_turn = scope.open
-        if self._is_compaction:
+        if self._scope.open.is_compaction:
             return self._after_summary(exhausted)
         facts = facts_of(
             scope.events.at(open_turn.turn.number),
@@ -342,4 +337,4 @@ def _refuted(records: dict[str, CommandRecord], verdict: Verdict) -> list[EntryW
     record = records.get(verdict.update_override or "")
     if record is None:
         return []
-    return [record_write(settled(record, failed(REFUTED_OUTCOME, record.body)))]
+    return [record_write(record.settled(failed(REFUTED_OUTCOME, record.body)))]

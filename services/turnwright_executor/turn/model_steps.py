@@ -17,7 +17,7 @@ from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import EntryWrite, SetEntry, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.owner_calls import TurnEnd
-from turnwright_core.runs import RUNNING, CallStyle, LoopEnd, RequestKind, TurnResult
+from turnwright_core.runs import RUNNING, CallStyle, LoopEnd, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import TOO_LONG
@@ -77,7 +77,7 @@ class ModelSteps:
             scope.spend_meter.reserve(stored.expected_tokens, max(0, lost))
             if not draft.is_whole:
                 await ledger.call_again(scope.address, epoch, number)
-            if self._is_compaction:
+            if self._scope.open.is_compaction:
                 # What it replaces follows from the same entries again.
                 stored = replace(stored, after_reply=(await self._assembled(stored.rate)).after_reply)
             open_turn.packet = stored
@@ -100,17 +100,13 @@ class ModelSteps:
             await scope.publisher.caught_up(open_turn.at_least)
         state.is_assembled = True
 
-    @property
-    def _is_compaction(self) -> bool:
-        return self._scope.open.turn.request.kind is RequestKind.COMPACTION
-
     async def _assembled(self, rate: TokenRate, edits: Sequence[PromptEdit] | None = None, window: int = 0) -> Packet:
         """The packet with these edits, or else those of the loop (none for a summary) and of plugins.
 
         `window` is the length of the context window in tokens; 0: the turn's.
         """
         scope, open_turn = self._scope, self._scope.open
-        own = () if self._is_compaction else self._edits
+        own = () if self._scope.open.is_compaction else self._edits
         turn = open_turn.turn
         turn = replace(turn, request=replace(turn.request, context_length=window)) if window else turn
         return await scope.services.packets.assemble(
@@ -248,7 +244,7 @@ class ModelSteps:
     async def _read(self, draft: Draft) -> ParsedReply:
         """The commands of the reply, and the text around them."""
         scope = self._scope
-        if self._is_compaction:
+        if self._scope.open.is_compaction:
             # A summary is text: it calls nothing, and is no answer.
             return ParsedReply(narration=draft.text)
         is_native = scope.open.turn.request.calls is CallStyle.NATIVE

@@ -22,7 +22,7 @@ from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
 from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.command_record import ClientCall, CommandRecord
+from turnwright_executor.domain.command_record import ClientCall, CommandRecord, failed
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import record_path, target_of
@@ -30,9 +30,9 @@ from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import ENTRY_RECORDING
-from turnwright_executor.tools.contract import Tool, failed
+from turnwright_executor.tools.contract import Tool
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.records import error_write, record_bytes, settled
+from turnwright_executor.turn.records import error_write, record_bytes
 from turnwright_grammar.reply import Command, ReadWarning
 
 if TYPE_CHECKING:
@@ -327,8 +327,8 @@ def new_record(
     )
     if _bytes_at_most(command) > COMMAND_BYTES_MAX and record_bytes(record) > COMMAND_BYTES_MAX:
         name = command.name[:NAME_CHARS_MAX]
-        return settled(replace(record, tool=name, target=record.target[:200], command=Command(name)), TOO_LARGE)
-    return settled(record, failed(recording.outcome, recording.body)) if recording.is_refused else record
+        return replace(record, tool=name, target=record.target[:200], command=Command(name)).settled(TOO_LARGE)
+    return record.settled(failed(recording.outcome, recording.body)) if recording.is_refused else record
 
 
 def _bytes_at_most(command: Command) -> int:

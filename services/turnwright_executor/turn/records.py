@@ -13,12 +13,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.timeline import CALLS, ERROR_TOOL
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.tools.contract import Done
 from turnwright_executor.wire.command_records import command_record_to_pb
-
-
-def settled(record: CommandRecord, done: Done) -> CommandRecord:
-    return record.settled(done.state, done.outcome, done.body, done.attributes, done.files)
 
 
 def record_bytes(record: CommandRecord) -> int:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from turnwright_core.claims import Claim
-from turnwright_executor.domain.command_record import Stage
+from turnwright_executor.domain.command_record import Done, Stage
 from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
-from turnwright_executor.tools.contract import Done
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.machine import LocalStage, TurnState
 from turnwright_executor.wire.command_records import is_command, record_from_entry

@@ -23,13 +23,12 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
 from turnwright_core.text import free_path, scheme_of
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.endings import is_transient
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.ports.packets import ViewChanges
-from turnwright_executor.tools.contract import Done, failed
-from turnwright_executor.turn.records import moved_calls, new_record_write, record_write, settled
+from turnwright_executor.turn.records import moved_calls, new_record_write, record_write
 
 REFUSALS = frozenset(
     {
@@ -178,7 +177,7 @@ class WriteBuffer:
 
     def settle(self, record: CommandRecord, done: Done) -> None:
         """Buffer the record's outcome, and what changes with it."""
-        record = self._records[record.path] = settled(record, done)
+        record = self._records[record.path] = record.settled(done)
         if done.writes:
             self.footprint.wrote(done.writes)
             self.file_writes += [write for write in done.writes if not scheme_of(write.path)]
@@ -307,7 +306,7 @@ class WriteBuffer:
                 record = self._records[group.record]
                 # Files that it changed stay changed.
                 done = replace(failed(error.metadata.get("outcome", "invalid:400"), error.message), files=record.files)
-                record = self._records[group.record] = settled(record, done)
+                record = self._records[group.record] = record.settled(done)
                 self.file_writes = [write for write in self.file_writes if write.path not in group.paths]
                 self._groups[index] = _Group(record.path, (), self._ended(record))
                 return True

@@ -20,13 +20,16 @@ from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.owner_calls import OWNER_CALLS
+from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.edge.shell import LocalShell, ShellLimits
 from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.edge.web import HttpWeb
 from turnwright_executor.edge.workspace import DiskWorkspace
-from turnwright_executor.tools.contract import Context, Done, Proposed, Tool, result_of
-from turnwright_executor.tools.registry import TOOLS
+from turnwright_executor.tools.contract import Context, Proposed, Tool, result_of
+from turnwright_executor.tools.registry import build_tools
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
@@ -36,6 +39,7 @@ from turnwright_store.wiring import build
 
 from .commands import command
 
+TOOLS = build_tools(ExecutorSettings(), HttpWeb(ExecutorSettings()))
 SECRET = "secret of the bench"
 TURN = 1
 

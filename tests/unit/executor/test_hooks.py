@@ -39,10 +39,11 @@ from turnwright_executor.hooks import (
 )
 from turnwright_executor.hooks.plugins import load_plugins, new_registry
 from turnwright_executor.hooks.points import EVENTS, FILTERS
-from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.judging import judge
 from turnwright_executor.turn.recording import ParsedReply, RecordingGate, new_records, read_draft
+
+from .bench import TOOLS
 
 pytestmark = pytest.mark.asyncio
 

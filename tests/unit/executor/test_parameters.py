@@ -8,10 +8,12 @@ import pytest
 
 from turnwright_executor.tools.native import description_of, native_tools, schema
 from turnwright_executor.tools.parameters import BODY
-from turnwright_executor.tools.registry import TOOLS, doc_of, texts_of
+from turnwright_executor.tools.registry import doc_of, texts_of
 from turnwright_grammar.native import commands_from_call
 from turnwright_grammar.reader.parser import read_reply
 from turnwright_grammar.tools import canonical_attributes
+
+from .bench import TOOLS
 
 SAMPLES = {"string": "x", "integer": 7, "boolean": True}
 AS_WRITTEN = {"string": "x", "integer": "7", "boolean": "true"}

@@ -12,7 +12,7 @@ from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.streams import channel_base, channel_path, record_of_channel
-from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
+from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Done, Stage
 from turnwright_executor.domain.effects import (
     CallEffect,
     CommandEffect,
@@ -111,7 +111,7 @@ REJECTED = Decision(DecisionKind.REJECTED, "no", "bob", 1)
         (NEW.prepared(CommandEffect("ls", 1.5, True, "bob"), "", {}).dispatched(), Stage.DISPATCHED),
         (GRANTED.dispatched().asked(ASKED), Stage.PROPOSED),
         (replace(GRANTED.dispatched().asked(ASKED), state=State.RECORDED, decision=ACCEPTED), Stage.ANSWERED),
-        (GRANTED.settled(State.RESOLVED, "", "done", {"exit_code": 0}), Stage.SETTLED),
+        (GRANTED.settled(Done("done", attributes={"exit_code": 0})), Stage.SETTLED),
         (replace(WAITING, state=State.FAILED, outcome="rejected:403", decision=REJECTED), Stage.SETTLED),
         (NEW.prepared(CallEffect({"to": ["b", None, 1.5]}), "", {}), Stage.RECORDED),
     ],

@@ -6,7 +6,8 @@ import pytest
 import pytest_asyncio
 
 from pages_server import PagesServer, Served, found, redirect, typed
-from turnwright_executor.edge.web import HttpWeb, WebLimits
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.web import HttpWeb
 from turnwright_executor.tools.ports import WebError, WebResult
 
 pytestmark = pytest.mark.asyncio
@@ -24,9 +25,9 @@ async def refused(awaitable) -> WebError:
     return caught.value
 
 
-def limits(searxng_url: str) -> WebLimits:
+def limits(searxng_url: str) -> ExecutorSettings:
     """No network is open: the engine is the operator's own."""
-    return WebLimits(searxng_url, networks="", timeout_s=30.0, page_bytes=1000, text_bytes=1000, redirects_max=3)
+    return ExecutorSettings(web_searxng_url=searxng_url)
 
 
 def engine(server: PagesServer) -> HttpWeb:

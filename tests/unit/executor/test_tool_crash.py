@@ -12,7 +12,6 @@ from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.plugins import new_registry
-from turnwright_executor.tools.registry import TOOLS
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
@@ -25,7 +24,7 @@ from turnwright_executor.watching.hub import Predicate, RunHub
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar.reply import Command
 
-from .bench import TURN
+from .bench import TOOLS, TURN
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -7,8 +7,10 @@ from importlib.resources import files
 import pytest
 
 from turnwright_executor.domain.toolset import TOOL_ORDER
-from turnwright_executor.tools.registry import TOOLS, doc_of, is_rationale, texts_of
+from turnwright_executor.tools.registry import doc_of, is_rationale, texts_of
 from turnwright_grammar.reader.parser import read_reply
+
+from .bench import TOOLS
 
 KEYWORD = re.compile(r"^\* .*\bYOU (MUST|MUST NOT|SHOULD|SHOULD NOT|MAY)\b")
 WORDS_MAX = 260

@@ -4,7 +4,7 @@ import pytest
 
 from cases import load_cases
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
-from turnwright_executor.tools.contract import Done
+from turnwright_executor.domain.command_record import Done
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 PARTIAL = load_cases("rummy/get_partial.jsonl")

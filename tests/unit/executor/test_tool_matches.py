@@ -3,13 +3,14 @@
 import pytest
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
-from turnwright_executor.tools.contract import Done
-from turnwright_executor.tools.limits import ToolLimits
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done
+from turnwright_executor.edge.web import HttpWeb
 from turnwright_executor.tools.registry import build_tools
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FEW = build_tools(ToolLimits(matches_max=3))
+FEW = build_tools(ExecutorSettings(matches_max=3), HttpWeb(ExecutorSettings()))
 ACTING = [
     '<get path="known://*"/>',
     '<get path="known://*">fact</get>',

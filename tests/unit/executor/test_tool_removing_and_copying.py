@@ -5,8 +5,9 @@ import pytest
 from cases import load_cases
 from turnwright_core.destinations import destination
 from turnwright_core.entries import State, Tier, Visibility
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import FileEffect
-from turnwright_executor.tools.contract import Done, Proposed
+from turnwright_executor.tools.contract import Proposed
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 PROPOSING = [case for case in load_cases("rummy/proposals.jsonl") if "tool" in case["input"]]

@@ -7,12 +7,13 @@ import pytest
 from turnwright_core.entries import State, Visibility
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.owner_calls import OWNER_CALLS
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CommandEffect, EffectClass
-from turnwright_executor.tools.contract import Done, Proposed, result_of
-from turnwright_executor.tools.limits import ToolLimits
-from turnwright_executor.tools.registry import TOOLS, build_tools
+from turnwright_executor.tools.contract import Proposed, result_of
+from turnwright_executor.tools.running import Sh
 
-from .bench import SECRET, Bench, run_entries, served_store
+from .bench import SECRET, TOOLS, Bench, run_entries, served_store
 from .commands import built, command
 
 
@@ -91,7 +92,7 @@ async def test_an_empty_channel_stays_out_of_sight(bench):
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_command_that_takes_too_long_is_stopped(bench):
-    tool = build_tools(ToolLimits(command_timeout_s=0.3))["sh"]
+    tool = Sh(ExecutorSettings(sh_timeout_s=0.3))
     sent = command("<sh>echo started; sleep 60</sh>")
     proposal = await tool.prepare(sent, bench.context(sent))
     assert proposal.effect == CommandEffect("echo started; sleep 60", 0.3)

@@ -4,8 +4,9 @@ import pytest
 
 from cases import load_cases
 from turnwright_core.entries import State, Tier, Visibility, status_of
+from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import FileEdit, FileEffect
-from turnwright_executor.tools.contract import Done, Proposed
+from turnwright_executor.tools.contract import Proposed
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 GATE = [case for case in load_cases("rummy/budget.jsonl") if "known_body_chars" in case["input"]]

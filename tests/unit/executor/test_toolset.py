@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_core.runs import LoopSettings, Mode
 from turnwright_executor.domain.toolset import PHASES, TOOL_ORDER, resolve_tools
-from turnwright_executor.tools.registry import TOOLS
+
+from .bench import TOOLS
 
 FLAGS = {"noInteraction": "no_interaction", "noWeb": "no_web", "noProposals": "no_proposals"}
 MORE = {"skill", "set_plan", "update_plan", "get_plan"}

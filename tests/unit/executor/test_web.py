@@ -11,18 +11,16 @@ from ipaddress import ip_network
 
 import pytest
 import pytest_asyncio
-from msgspec.structs import replace
 
 from pages_server import PagesServer, Served, html, redirect, typed
-from turnwright_executor.edge.web import FETCHES_MAX, HttpWeb, WebLimits
+from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.web import FETCHES_MAX, HttpWeb
 from turnwright_executor.edge.web_fetch import Fetcher, FetchLimits
 from turnwright_executor.tools.ports import Download, Page, WebError
 
 pytestmark = pytest.mark.asyncio
 
-LIMITS = WebLimits(
-    searxng_url="", networks="127.0.0.1", timeout_s=30.0, page_bytes=100_000, text_bytes=50_000, redirects_max=3
-)
+LIMITS = ExecutorSettings(web_networks="127.0.0.1", web_page_bytes=100_000, web_text_bytes=50_000, web_redirects_max=3)
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 
 
@@ -150,7 +148,7 @@ async def test_redirects_have_an_end(server) -> None:
 
 async def test_without_a_setting_this_host_is_not_reached(server) -> None:
     server.pages["/a"] = typed(b"secret", "text/plain")
-    error = await refused(HttpWeb(replace(LIMITS, networks="")).page(f"{server.url}/a"))
+    error = await refused(HttpWeb(LIMITS.copied(web_networks="")).page(f"{server.url}/a"))
     assert (error.outcome, server.requests) == ("permission:403", [])
 
 
@@ -201,25 +199,25 @@ async def test_a_name_that_nobody_knows_is_unreachable() -> None:
 
 async def test_an_endless_page_is_read_to_the_limit(server) -> None:
     server.pages["/a"] = Served([b"x" * 10_000], {"content-type": "text/plain"}, repeats=10**9)
-    page = await HttpWeb(replace(LIMITS, text_bytes=10**6)).page(f"{server.url}/a")
-    assert (len(page.text), page.is_cut) == (LIMITS.page_bytes, True)
+    page = await HttpWeb(LIMITS.copied(web_text_bytes=10**6)).page(f"{server.url}/a")
+    assert (len(page.text), page.is_cut) == (LIMITS.web_page_bytes, True)
 
 
 async def test_of_a_long_text_the_beginning_is_kept(server) -> None:
     server.pages["/a"] = html("<p>word</p>" * 5000 + "end")
-    page = await HttpWeb(replace(LIMITS, text_bytes=1001)).page(f"{server.url}/a")
+    page = await HttpWeb(LIMITS.copied(web_text_bytes=1001)).page(f"{server.url}/a")
     assert (len(page.text), page.is_cut, page.text[:10]) == (1001, True, "word\n\nword")
 
 
 async def test_a_page_that_is_cut_inside_of_a_character_is_still_what_it_is(server) -> None:
     server.pages["/a"] = typed("ü".encode() * 1000, "text/plain; charset=utf-8")
-    page = await HttpWeb(replace(LIMITS, page_bytes=1025)).page(f"{server.url}/a")
+    page = await HttpWeb(LIMITS.copied(web_page_bytes=1025)).page(f"{server.url}/a")
     assert (page.text, page.is_cut) == ("ü" * 512, True)
 
 
 async def test_a_slow_page_ends_in_time(server) -> None:
     server.pages["/a"] = Served([b"x"], {"content-type": "text/plain"}, repeats=10**9, pause_s=0.05)
-    error = await refused(HttpWeb(replace(LIMITS, timeout_s=0.3)).page(f"{server.url}/a"))
+    error = await refused(HttpWeb(LIMITS.copied(web_timeout_s=0.3)).page(f"{server.url}/a"))
     assert error.outcome == "timeout:504"
 
 
@@ -234,8 +232,8 @@ async def test_what_a_small_answer_unpacks_to_costs_no_more_than_the_limit(serve
     # A hundred million bytes in a hundred thousand.
     bomb = gzip.compress(b"0" * 100_000_000, compresslevel=1)
     server.pages["/a"] = Served([bomb], {"content-type": "text/plain", "content-encoding": "gzip"})
-    page = await HttpWeb(replace(LIMITS, text_bytes=10**6)).page(f"{server.url}/a")
-    assert (len(page.text), page.is_cut) == (LIMITS.page_bytes, True)
+    page = await HttpWeb(LIMITS.copied(web_text_bytes=10**6)).page(f"{server.url}/a")
+    assert (len(page.text), page.is_cut) == (LIMITS.web_page_bytes, True)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +272,7 @@ async def test_a_page_that_is_made_to_be_unreadable_is_read_in_time(server, deep
     data = deep.encode() * (90_000 // len(deep)) + b"<p>end"
     server.pages["/a"] = typed(data, "text/html")
     # Whoever does not come to an end within the deadline raises.
-    page = await HttpWeb(replace(LIMITS, timeout_s=20.0)).page(f"{server.url}/a")
+    page = await HttpWeb(LIMITS.copied(web_timeout_s=20.0)).page(f"{server.url}/a")
     assert page.media_type == "text/html"
 
 
@@ -289,14 +287,14 @@ BLOWN_UP = {
 async def test_what_a_page_becomes_is_no_more_than_the_limit(server, body) -> None:
     server.pages["/a"] = typed(body.encode(), "text/html")
     page = await HttpWeb(LIMITS).page(f"{server.url}/a")
-    assert (0 < len(page.text) <= LIMITS.text_bytes, page.is_cut) == (True, True)
+    assert (0 < len(page.text) <= LIMITS.web_text_bytes, page.is_cut) == (True, True)
 
 
 async def test_a_page_that_is_too_much_for_its_reader_is_the_end_of_that_page_alone(server) -> None:
     # Ten thousand bytes for each of its addresses: two gigabytes.
     body = f"<base href='https://e.org/{'x' * 100_000}/'>" + "<a href=r>l</a> " * 20_000
     server.pages |= {"/a": typed(body.encode(), "text/html"), "/b": html("<p>small</p>")}
-    web = HttpWeb(replace(LIMITS, page_bytes=10**6, timeout_s=25.0))
+    web = HttpWeb(LIMITS.copied(web_page_bytes=10**6, timeout_s=25.0))
     error = await refused(web.page(f"{server.url}/a"))
     assert (error.outcome, (await web.page(f"{server.url}/b")).text) == ("unsupported:415", "small")
 
@@ -355,7 +353,7 @@ async def test_a_download_is_whole_or_nothing(server) -> None:
 
 async def test_fetches_that_wait_for_a_place_have_their_deadline_too(server) -> None:
     server.pages["/a"] = Served([b"x"], {"content-type": "text/plain"}, repeats=100, pause_s=0.05)
-    web = HttpWeb(replace(LIMITS, timeout_s=0.5))
+    web = HttpWeb(LIMITS.copied(web_timeout_s=0.5))
     errors = await asyncio.gather(*(refused(web.page(f"{server.url}/a")) for _ in range(40)))
     assert [error.outcome for error in errors] == ["timeout:504"] * 40
     # One that is over may leave its place to another just before that one is over too.
