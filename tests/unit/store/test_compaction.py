@@ -19,9 +19,10 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Durability
+from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.runs import get_run
 from turnwright_store.sql.tables import chunks
-from turnwright_store.sql.views import Wanted, find_entry_rows, load_entries
+from turnwright_store.sql.views import Wanted, find_entry_rows
 
 pytestmark = pytest.mark.asyncio
 

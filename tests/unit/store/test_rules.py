@@ -13,7 +13,8 @@ from turnwright_store.domain.checks import NAME, RUN_ALIAS
 from turnwright_store.domain.names import project_names, run_aliases
 from turnwright_store.domain.pages import decode_page_token, encode_page_token, page_of
 from turnwright_store.ports import Durability
-from turnwright_store.sql.views import ViewFilter, cut
+from turnwright_store.sql.contents import cut
+from turnwright_store.sql.views import ViewFilter
 
 
 @pytest.mark.parametrize(
