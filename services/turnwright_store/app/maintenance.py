@@ -8,21 +8,27 @@ transaction.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
 from turnwright_core.coalesced_timers import next_poll_in_s
 from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
 from turnwright_core.kit.logs import get_logger
-from turnwright_store.ports import ANY_SCOPE, Database
+from turnwright_store.domain.locks import run_lock
+from turnwright_store.ports import ANY_SCOPE, Database, Durability, Query, Transaction
+
+R = TypeVar("R", bound=tuple[str, ...])
 
 LOOKS: Final = 4
 """Number of checks of a row within its waiting time."""
 
 EVERY_S_MAX: Final = 5.0
 """Longest interval between two such checks, in seconds."""
+
+ROWS_MAX: Final = 50
+"""Most rows that one round of a `row_chore` processes."""
 
 _log = get_logger("store.maintenance")
 
@@ -57,6 +63,31 @@ async def process_row(work: Awaitable[object], chore: str, **about: object) -> b
         _log.warning("chore_row_refused", chore=chore, reason=error.reason.name, detail=error.message, **about)
         return False
     return True
+
+
+def row_chore(
+    name: str,
+    every_s: float,
+    database: Database,
+    find: Query[Sequence[R]],
+    work: Callable[[Transaction, R], None],
+    locks: Callable[[str, str], Collection[str]] = lambda project, run: (run_lock(project, run),),
+) -> Chore:
+    """The chore that processes what `find` returns, a bounded number of rows, each in a transaction of its own.
+
+    A row begins with the names of a project and of one of its runs.
+    """
+
+    async def process(row: R) -> bool:
+        project, run, *item = row
+        writing = database.write(lambda tx: work(tx, row), Durability.FULL, locks(project, run))
+        return await process_row(writing, name, project=project, run=run, item=item)
+
+    async def step() -> bool:
+        done = [await process(row) for row in await database.read(find, inline=True)]
+        return len(done) == ROWS_MAX and all(done)
+
+    return Chore(name, every_s, step)
 
 
 class Maintenance:

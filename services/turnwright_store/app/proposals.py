@@ -27,15 +27,14 @@ from turnwright_core.runs import Run
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decision_in, tool_in, wait_in, with_decision
 from turnwright_store.app.apply_writes import apply_writes
-from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
+from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event
 from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.events import proposal_decided, tool_returned
-from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.inbox import list_overdue
 from turnwright_store.sql.runs import RunRow, find_run, get_run
@@ -175,9 +174,6 @@ def _time(made: Decision) -> str:
 
 # ---- Expiry: by the database's clock, and by no executor
 
-PROPOSALS_MAX: Final = 50
-"""Maximum number of proposals that one round expires."""
-
 _STORE: Final = "store"
 """The caller in whose name proposals expire."""
 
@@ -199,19 +195,11 @@ def expire_proposal(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_m
     write_decision(tx, rules, run, record, change, _STORE)
 
 
-async def _expire_one(database: Database, rules: StoreRules, overdue: Overdue, wait_ms: int) -> bool:
-    project, run, path = overdue
-    work = partial(expire_proposal, rules=rules, overdue=overdue, wait_ms=wait_ms)
-    writing = database.write(work, Durability.FULL, {run_lock(project, run)})
-    return await process_row(writing, "expiry", project=project, run=run, path=path)
-
-
 def proposal_expiry(database: Database, rules_now: Callable[[], StoreRules], wait_ms: int) -> Chore:
     """The chore that expires proposals after this many milliseconds."""
 
-    async def step() -> bool:
-        overdue = await database.read(partial(list_overdue, wait_ms=wait_ms, page=PROPOSALS_MAX))
-        settled = [await _expire_one(database, rules_now(), one, wait_ms) for one in overdue]
-        return len(settled) == PROPOSALS_MAX and all(settled)
+    def expire(tx: Transaction, overdue: Overdue) -> None:
+        expire_proposal(tx, rules_now(), overdue, wait_ms)
 
-    return Chore("expiry", poll_interval_s(wait_ms), step)
+    find = partial(list_overdue, wait_ms=wait_ms, page=ROWS_MAX)
+    return row_chore("expiry", poll_interval_s(wait_ms), database, find, expire)

@@ -22,13 +22,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from turnwright_store.app.maintenance import Chore
+from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.locks import GLOBAL_LOCK, packets_lock, project_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import own_blocks
 from turnwright_store.ports import ANY_SCOPE, Connection, Database, Durability, Transaction, Work
 from turnwright_store.sql import retention as rows
+from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.scopes import bump_scope
@@ -39,7 +40,6 @@ OLD_RUNS_EVERY_S: Final = 600.0
 """Seconds between two checks for old runs."""
 
 _ROWS_A_PIECE: Final = 500
-_RUNS_A_PIECE: Final = 100
 _MARGIN_MS: Final = 60_000
 """Transactions carry the time at which they began, and may commit out of order."""
 
@@ -61,35 +61,22 @@ def _remove(tx: Transaction, run: RunRow) -> None:
     rows.mark_removed(tx.connection, run.id, run.scope, tx.now_ms)
 
 
-class OldRunRemoval:
-    """Removes runs that have not been written for long."""
+def aging(database: Database, days: int) -> Chore:
+    """The chore that removes runs `days` after their last write."""
 
-    def __init__(self, database: Database, days: int) -> None:
-        """A run is removed `days` after its last write; 0: never."""
-        self._database = database
-        self._days = days
+    def find(connection: Connection) -> list[tuple[str, str]]:
+        return rows.old_runs(connection, read_now(connection) - days * _DAY_MS, ROWS_MAX)
 
-    async def step(self) -> bool:
-        """Remove some; returns whether there are more."""
-        if not self._days:
-            return False
-        old = await self._database.write(self._find, Durability.NORMAL, ())
-        for project, alias in old:
-            locks = {project_lock(project), run_lock(project, alias)}
-            await self._database.write(partial(self._remove, project=project, alias=alias), Durability.FULL, locks)
-        return len(old) == _RUNS_A_PIECE
-
-    def _find(self, tx: Transaction) -> list[tuple[str, str]]:
-        return rows.old_runs(tx.connection, self._before_ms(tx), _RUNS_A_PIECE)
-
-    def _remove(self, tx: Transaction, project: str, alias: str) -> None:
-        run = find_run(tx.connection, project, alias)
+    def remove(tx: Transaction, old: tuple[str, str]) -> None:
+        run = find_run(tx.connection, *old)
         # It may have been written since it was found.
-        if run is not None and rows.is_old(tx.connection, run.id, self._before_ms(tx)):
+        if run is not None and rows.is_old(tx.connection, run.id, tx.now_ms - days * _DAY_MS):
             _remove(tx, run)
 
-    def _before_ms(self, tx: Transaction) -> int:
-        return tx.now_ms - self._days * _DAY_MS
+    def locks(project: str, run: str) -> set[str]:
+        return {project_lock(project), run_lock(project, run)}
+
+    return row_chore("aging", OLD_RUNS_EVERY_S, database, find, remove, locks)
 
 
 class Purge:
@@ -106,9 +93,8 @@ class Purge:
 
     async def step(self) -> bool:
         """Delete what can be deleted; returns whether to continue at once."""
-        now_ms = await self._database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
         # Families may be large and nothing is written here, so this does not run on the writer.
-        found, families = await self._database.read(partial(_removed_runs, before_ms=now_ms - self._after_ms))
+        found, families = await self._database.read(partial(_removed_runs, after_ms=self._after_ms))
         lost = {
             family: _youngest_unread(relatives, families.get(family, ()))
             for family, relatives in self._relatives.items()
@@ -153,8 +139,9 @@ class Purge:
         return await self._database.write(work, Durability.NORMAL, {run_lock(run.project, run.alias)})
 
 
-def _removed_runs(connection: Connection, before_ms: int) -> tuple[list[RemovedRun], dict[int, Relatives]]:
-    """The runs that were removed before a time, and their families."""
+def _removed_runs(connection: Connection, after_ms: int) -> tuple[list[RemovedRun], dict[int, Relatives]]:
+    """The runs that were removed this long ago, and their families."""
+    before_ms = read_now(connection) - after_ms
     found = rows.removed_runs(connection, before_ms)
     return found, rows.related_runs(connection, (run.family for run in found), before_ms)
 
@@ -192,12 +179,12 @@ async def sweep_versions(database: Database, project_id: int | None, lock: str, 
     A run counts until `after_ms` milliseconds after its removal; a transaction may take as long, too.
     """
 
-    def begin(tx: Transaction) -> tuple[int, int]:
-        oldest_ms = rows.oldest_run(tx.connection, project_id, tx.now_ms - after_ms)
-        before_ms = (tx.now_ms if oldest_ms is None else oldest_ms) - after_ms
-        return rows.shared_scope(tx.connection, project_id), before_ms
+    def begin(connection: Connection) -> tuple[int, int]:
+        now_ms = read_now(connection)
+        oldest_ms = rows.oldest_run(connection, project_id, now_ms - after_ms)
+        return rows.shared_scope(connection, project_id), (now_ms if oldest_ms is None else oldest_ms) - after_ms
 
-    scope, before_ms = await database.write(begin, Durability.NORMAL, ())
+    scope, before_ms = await database.read(begin)
     path = ""
     while page := await database.read(partial(rows.entries_after, scope=scope, after=path, page=_ROWS_A_PIECE)):
         query = partial(
@@ -214,7 +201,7 @@ def _drop_replaced(tx: Transaction, ids: list[int]) -> None:
 
 async def sweep_blocks(database: Database, project_id: int, project: str) -> None:
     """Delete a project's unused blocks, in many short transactions."""
-    start_ms = await database.write(lambda tx: tx.now_ms, Durability.NORMAL, ())
+    start_ms = await database.read(read_now)
     used: set[int] = set()
     latest: dict[int, int] = {}
     for run_id in await database.read(partial(rows.all_runs, project_id=project_id)):
@@ -240,8 +227,6 @@ def _sweep(
 
 
 def retention(database: Database, days: int, purge_after_s: float, purge_every_s: float) -> list[Chore]:
-    """The chores that remove old runs, and what is left of removed ones."""
-    return [
-        Chore("aging", OLD_RUNS_EVERY_S, OldRunRemoval(database, days).step),
-        Chore("purging", purge_every_s, Purge(database, purge_after_s).step),
-    ]
+    """The chores that remove old runs (`days` 0: none), and what is left of removed ones."""
+    purging = Chore("purging", purge_every_s, Purge(database, purge_after_s).step)
+    return [aging(database, days), purging] if days else [purging]

@@ -23,13 +23,12 @@ from turnwright_core.runs import RunSettings
 from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import latest_settings
-from turnwright_store.app.maintenance import Chore, process_row
+from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.app.run_events import turn_of_cause, write_event
-from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import Schedule, check_schedule, next_time_ms
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Database, Durability, Transaction
+from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import schedules as rows
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.schedules import ScheduleRow
@@ -43,7 +42,6 @@ LOOK_EVERY_S: Final = 1.0
 LOOK_AGAIN_MS: Final = 10_000
 """Milliseconds until the next check whether a busy run has read the event."""
 
-_PAGE: Final = 50
 _SOURCE: Final = "schedule"
 _STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
 
@@ -122,14 +120,7 @@ def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) 
 def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:
     """The chore that runs due schedules."""
 
-    async def step() -> bool:
-        due = await database.read(partial(rows.list_due, page=_PAGE), inline=True)
-        done = []
-        for one in due:
-            project, run, name = one
-            work = partial(run_due, rules=rules_now(), due=one)
-            writing = database.write(work, Durability.FULL, {run_lock(project, run)})
-            done.append(await process_row(writing, "scheduling", project=project, run=run, schedule=name))
-        return len(done) == _PAGE and all(done)
+    def run(tx: Transaction, due: tuple[str, str, str]) -> None:
+        run_due(tx, rules_now(), due)
 
-    return Chore("scheduling", LOOK_EVERY_S, step)
+    return row_chore("scheduling", LOOK_EVERY_S, database, partial(rows.list_due, page=ROWS_MAX), run)

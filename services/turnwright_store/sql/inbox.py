@@ -55,11 +55,6 @@ _OVERDUE: Final = (
     .order_by(views.c.create_ms, views.c.id)
     .limit(bindparam("page"))
 )
-_RUNS: Final = (
-    select(runs.c.id, projects.c.name, runs.c.alias)
-    .join(projects, projects.c.id == runs.c.project_id)
-    .where(runs.c.id.in_(bindparam("ids", expanding=True)), runs.c.removed_ms == literal_column("0"))
-)
 
 
 class InboxRow(Struct, frozen=True):
