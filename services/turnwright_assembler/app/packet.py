@@ -8,7 +8,7 @@ the token, and the same input gives the same bytes. Source: RU180, RU183, RU208;
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Final
 
 from msgspec import Struct, field
@@ -101,6 +101,8 @@ class ComposedPacket(Struct, frozen=True):
     """The pieces of the user message."""
     draft: PacketDraft
     """What its sections were rendered from."""
+    user_chars: int
+    """Code points of the user message."""
     tools: str = ""
     """Tool definitions for native calls; empty: none."""
 
@@ -117,7 +119,7 @@ class ComposedPacket(Struct, frozen=True):
     @property
     def chars(self) -> int:
         """Code points of all messages."""
-        return len(self.system) + len(self.tools) + sum(map(len, self.pieces))
+        return len(self.system) + len(self.tools) + self.user_chars
 
     @property
     def prompt(self) -> Block | None:
@@ -171,8 +173,8 @@ def compose(
         project=project,
     )
     steps = _Steps(draft, additions.packet_plugins)
-    draft = _settled(draft, steps, divisor)
-    return ComposedPacket(system, tuple(steps.pieces(draft)), draft, tools)
+    draft, chars = _settled(draft, steps, divisor)
+    return ComposedPacket(system, tuple(steps.pieces(draft)), draft, chars, tools)
 
 
 class _Steps:
@@ -186,9 +188,9 @@ class _Steps:
         live = draft.live
         self._live = [section for section in self._sections if section.tag in live]
         self._fixed = [
-            () if self._has_filters or section.tag in live else section.render(draft) for section in self._sections
+            None if self._has_filters or section.tag in live else section.render(draft) for section in self._sections
         ]
-        self._fixed_chars = sum([sum(map(len, pieces)) for pieces in self._fixed if pieces]) - len("\n")
+        self._fixed_chars = sum(map(len, chain.from_iterable(filter(None, self._fixed)))) - len("\n")
 
     def pieces(self, draft: PacketDraft) -> list[str]:
         """The pieces of all sections, those with figures as this draft has them. No newline is at the end."""
@@ -198,7 +200,7 @@ class _Steps:
                 pieces = [*pieces, *step.render(draft)] if isinstance(step, Section) else step.changed(pieces, draft)
         else:
             for section, fixed in zip(self._sections, self._fixed, strict=True):
-                pieces += fixed or section.render(draft)
+                pieces += section.render(draft) if fixed is None else fixed
         pieces[-1] = pieces[-1].removesuffix("\n")
         return pieces
 
@@ -208,8 +210,8 @@ class _Steps:
         return self._fixed_chars + sum([len(piece) for section in self._live for piece in section.render(draft)])
 
 
-def _settled(draft: PacketDraft, steps: _Steps, divisor: int) -> PacketDraft:
-    """The draft with figures that match its own text."""
+def _settled(draft: PacketDraft, steps: _Steps, divisor: int) -> tuple[PacketDraft, int]:
+    """The draft with figures that match its own text, and the code points of that."""
     usage = 0
     for _ in range(ROUNDS_MAX):
         draft = replace(draft, figures=Figures(usage, max(0, draft.ceiling - usage)))
@@ -224,4 +226,5 @@ def _settled(draft: PacketDraft, steps: _Steps, divisor: int) -> PacketDraft:
         raise fault(Reason.PLUGIN_FAILED, message, plugin=" ".join(steps.plugins), part="assembly.user", error_id="")
     if needed < usage:
         draft = replace(draft, filler=" " * ((usage - draft.system_tokens) * divisor - chars))
-    return draft
+        chars = steps.chars(draft)
+    return draft, chars

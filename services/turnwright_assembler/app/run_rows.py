@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
-from turnwright_assembler.domain.fixed import PlanCost, plan_costs
+from turnwright_assembler.domain.fixed import FIXED_SCHEMES, PlanCost, plan_costs
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import BlockIndex, indexed
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
 from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.entries import Cursor, Entry
-from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
+from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.schemes import BUILT_IN
 
 _ROW_BYTES: Final = 800
@@ -70,7 +70,11 @@ class RunRows:
         if part.entries and self._fresh_sent:
             self._fresh, self._fresh_sent = {}, False
         for entry in part.entries:
-            self._replace(entry.path, self._rendered(entry))
+            if entry.path in INSTRUCTION_PATHS:
+                self._instruct(entry)
+            else:
+                block = make_block(entry, self._divisor, self.schemes, self._packet_plugins.views)
+                self._replace(entry.path, block)
             if self._packet_plugins.schemes:
                 self._keep_entry(entry.path, entry)
         for path in part.removed:
@@ -117,15 +121,12 @@ class RunRows:
     def __contains__(self, path: object) -> bool:
         return path in self._blocks
 
-    def _rendered(self, entry: Entry) -> Block | None:
+    def _instruct(self, entry: Entry) -> None:
         if entry.path == SYSTEM_PATH:
             text = self._packet_plugins.system(system_text(entry.attributes_json), entry.attributes)
             self._set_system(text, tools_text(entry.attributes_json))
-            return None
-        if entry.path == PROJECT_PATH:
+        else:
             self._set_project(project_text(entry))
-            return None
-        return make_block(entry, self._divisor, self.schemes, self._packet_plugins.views)
 
     def additions(self, gone: Container[str] = (), marker: Entry | None = None) -> RunPacketPlugins:
         """Plugins' additions to a packet of these rows, without those that are `gone` and with their marker."""
@@ -161,8 +162,9 @@ class RunRows:
         if block:
             self._blocks[path] = block
             self.size_bytes += _weight(block)
-            self._fresh |= dict.fromkeys(block.showing, path)
-        if path in self._fixed or (block and block.is_fixed):
+            if showing := block.showing:
+                self._fresh |= dict.fromkeys(showing, path)
+        if path in self._fixed or (block and block.scheme in FIXED_SCHEMES):
             self._replace_fixed(path, before, block)
         if self._index:
             if before and not self._is_stale(before):
@@ -173,7 +175,7 @@ class RunRows:
     def _replace_fixed(self, path: str, before: Block | None, block: Block | None) -> None:
         self._fixed.pop(path, None)
         self._fixed_ordered = None
-        if block and block.is_fixed:
+        if block and block.scheme in FIXED_SCHEMES:
             self._fixed[path] = block
         for one in (before, block):
             if one and one.plan and not one.plan.sequence:

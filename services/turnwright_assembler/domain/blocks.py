@@ -87,11 +87,6 @@ class Block(Struct, frozen=True):
         return self.visibility is Visibility.VISIBLE
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether it is a plan, a delta or an event."""
-        return self.scheme in FIXED_SCHEMES
-
-    @property
     def text(self) -> str:
         """The text of an entry that occurs once."""
         return self.whole or self.condensed
