@@ -62,6 +62,4 @@ class PacketParts:
 
 
 def _divided(text: str, piece_chars: Iterable[int]) -> tuple[str, ...]:
-    ends = [0, *accumulate(piece_chars)]
-    # A store of an earlier release does not say how long they are.
-    return tuple(text[begin:end] for begin, end in pairwise(ends)) if ends[-1] == len(text) else (text,)
+    return tuple(text[begin:end] for begin, end in pairwise([0, *accumulate(piece_chars)]))

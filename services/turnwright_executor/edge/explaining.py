@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
@@ -37,15 +36,6 @@ RootOf = Callable[[str], Awaitable[str]]
 FilesOf = Callable[[str, str], Awaitable[tuple[Workspace, FileSync]]]
 
 
-class _Known(Struct, frozen=True):
-    """What is known of a turn's packet: its turn, its note, and how the calibration was found."""
-
-    turn: Turn
-    note: PacketNote
-    is_inherited: bool
-    calibration: float
-
-
 class RecordedPackets:
     """Explains the packets of turns that were."""
 
@@ -61,17 +51,25 @@ class RecordedPackets:
         pieces_max = _pieces_max(request)
         address = RunAddress(request.project, request.run)
         run = await self._ledger.get_run(address)
-        known = await self._known(address, run, request.turn or run.turn)
-        number = known.turn.number
-        result = known.turn.result
-        edits = known.note.edits or (result.edits if result else ())
-        call = _call(address, known.turn, known.calibration, edits)
-        explain_request = assembler_service_pb2.ExplainRequest(
-            assemble=call, at=_moment(known), sent=True, before_turn=number - 1, pieces_max=pieces_max
+        turn = await self._turn(address, request.turn or run.turn)
+        note, result = await self._note(address, turn.number) or PacketNote(), turn.result
+        is_inherited = run.forked_from is not None and turn.number <= run.forked_from.turn
+        call = _call(
+            address,
+            turn,
+            note.calibration or (result.calibration if result else 0.0),
+            note.edits or (result.edits if result else ()),
         )
-        explanation = await self._explained(explain_request, known.turn)
+        explain_request = assembler_service_pb2.ExplainRequest(
+            assemble=call,
+            at=_moment(turn, note, is_inherited=is_inherited),
+            sent=True,
+            before_turn=turn.number - 1,
+            pieces_max=pieces_max,
+        )
+        explanation = await self._explained(explain_request, turn)
         explanation.stored_digest = explanation.stored_digest or (result.packet_digest if result else "")
-        explanation.stored_render_version = known.note.render_version
+        explanation.stored_render_version = note.render_version
         then, now = explanation.stored_render_version, explanation.render_version
         if explanation.digest != explanation.stored_digest and then and then != now:
             explanation.gaps.append(f"It was assembled by {then}; now {now} assembles.")
@@ -107,15 +105,6 @@ class RecordedPackets:
                     return model_from_pb(model)
         return None
 
-    async def _known(self, address: RunAddress, run: Run, number: int) -> _Known:
-        turn = await self._turn(address, number)
-        note = await self._note(address, number) or PacketNote()
-        calibration = note.calibration
-        if calibration is None:
-            calibration = await self._calibration(address, number - 1, turn.loop)
-        is_inherited = run.forked_from is not None and number <= run.forked_from.turn
-        return _Known(turn, note, is_inherited, calibration)
-
     async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
         request = ledger_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
         return [turn_from_pb(turn) for turn in (await self._store.call(self._rows.ListTurns, request)).turns]
@@ -127,13 +116,12 @@ class RecordedPackets:
             raise fault(Reason.TURN_NOT_FOUND, message, run=address.run, turn=number)
         return found[0]
 
-    async def _calibration(self, address: RunAddress, turn: Turn | int, loop: int) -> float:
-        """Of the latest ended turn of the loop; 0: unknown."""
-        found = await self._turns(address, [turn]) if isinstance(turn, int) and turn else []
-        last = turn if isinstance(turn, Turn) else next(iter(found), None)
-        if last is None or last.result is None or last.loop != loop:
-            return 0.0
-        return rate_after(last.result).calibration
+    async def _calibration(self, address: RunAddress, latest: Turn) -> float:
+        """Of the latest ended turn of a loop, which is the latest turn or the one before; 0: unknown."""
+        if latest.result is None and latest.number > 1:
+            before = await self._turns(address, [latest.number - 1])
+            latest = next((turn for turn in before if turn.loop == latest.loop), latest)
+        return rate_after(latest.result).calibration if latest.result else 0.0
 
     async def _note(self, address: RunAddress, turn: int) -> PacketNote | None:
         """The note of a stored packet; None if there is none. The packet itself is not read to its end."""
@@ -168,7 +156,7 @@ class PacketExplanations(RecordedPackets):
         latest = await self._turn(address, run.turn)
         is_sent = latest.result is not None or await self._note(address, latest.number) is not None
         number = latest.number + 1 if is_sent else latest.number
-        calibration = await self._calibration(address, latest if latest.result else latest.number - 1, latest.loop)
+        calibration = await self._calibration(address, latest)
         # What plugins will edit is known only when they are called, and they may do more than edit.
         edits = [edit for edit in latest.result.edits if not edit.plugin] if latest.result else ()
         call = _call(address, replace(latest, number=number), calibration, edits)
@@ -229,11 +217,10 @@ def _pieces_max(request: Any) -> int:
     return request.pieces_max if request.HasField("pieces_max") else EXPLAINED_PIECES_DEFAULT
 
 
-def _moment(known: _Known) -> read_pb2.Moment | None:
+def _moment(turn: Turn, note: PacketNote, *, is_inherited: bool) -> read_pb2.Moment | None:
     """The moment that a packet shows; None: not recorded."""
-    result = known.turn.result
-    if result and result.cursor:
+    if turn.result and turn.result.cursor:
         # By the turn, as a restored backup, or a fork, does not take the cursor of what it came from.
-        return read_pb2.Moment(packet_of_turn=known.turn.number)
-    at = None if known.is_inherited else known.note.cursor
+        return read_pb2.Moment(packet_of_turn=turn.number)
+    at = None if is_inherited else note.cursor
     return read_pb2.Moment(cursor=cursor_to_pb(at)) if at else None

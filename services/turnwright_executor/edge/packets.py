@@ -56,10 +56,10 @@ def _note_of(packet: Packet) -> str:
 
 
 class PacketNote(Struct, frozen=True):
-    """What explains a stored packet. `calibration` is None in packets of earlier releases."""
+    """What explains a stored packet."""
 
     cursor: Cursor | None = None
-    calibration: float | None = None
+    calibration: float = 0.0
     render_version: str = ""
     edits: tuple[PromptEdit, ...] = ()
 
@@ -69,7 +69,7 @@ def packet_note(text: str) -> PacketNote:
     known: dict[str, Any] = json.loads(text) if text else {}
     cursor = Cursor(*known["cursor"]) if "cursor" in known else None
     edits = _edits_of(known.get("edits", ()))
-    return PacketNote(cursor, known.get("calibration"), known.get("render_version", ""), edits)
+    return PacketNote(cursor, known.get("calibration", 0.0), known.get("render_version", ""), edits)
 
 
 async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:
