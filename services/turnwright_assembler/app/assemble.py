@@ -21,7 +21,7 @@ from turnwright_assembler.app.reading import RowsReader
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
-from turnwright_assembler.app.transcript import Transcript, fitting_messages, fitting_transcript, needs_summary
+from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.checkpoint import checkpoint_in
@@ -32,7 +32,7 @@ from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
-from turnwright_core.chat.edited_conversation import added_chars_max
+from turnwright_core.chat.edited_conversation import added_chars_max, prompt_messages
 from turnwright_core.chat.prompt_edits import PromptMessage, apply_prompt_edits
 from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.entries import EntryWrite
@@ -44,6 +44,7 @@ from turnwright_core.text import tokens_of
 _log = get_logger("transcripts")
 
 R = TypeVar("R")
+_Rows = RunRows | TranscriptRows
 
 
 class Rules(Struct, frozen=True):
@@ -124,23 +125,21 @@ class Assembler:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
         if ask.transcript:
             self._check_unfiltered()
+        return await self._on_rows(ask, self._assembled)
 
-            async def transcript(rows: TranscriptRows) -> Assembled:
-                return self._transcript(await self._with_plugins(ask, self._messages_of, rows), rows)
+    async def check(self, ask: AssembleCall) -> Checked:
+        """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
+        return await self._on_rows(ask, self._checked)
 
-            return await self._on_messages(ask, transcript)
-        async with self._cache.hold((ask.project, ask.run)) as held:
-            rows = await self._packets.up_to_date(ask, held)
-            ask = await self._with_plugins(ask, self._message_of, rows)
-            return await self.runner.run(self._assembled, ask, rows)
-
-    async def _on_messages(self, ask: AssembleCall, work: Callable[[TranscriptRows], Awaitable[R]]) -> R:
-        """Work on the messages of a run, which are made of all entries if more than their text is needed."""
+    async def _on_rows(self, ask: AssembleCall, work: Callable[[AssembleCall, _Rows], Awaitable[R]]) -> R:
+        """Work on the rows of a run, which are made of all entries if more than their text is needed."""
+        reader: RowsReader[RunRows] | RowsReader[TranscriptRows]
+        reader = self._transcripts if ask.transcript else self._packets
         async with self._cache.hold((ask.project, ask.run)) as held:
             try:
-                return await work(await self._transcripts.up_to_date(ask, held))
+                return await work(ask, await reader.up_to_date(ask, held))
             except TextOnlyError:
-                return await work(await self._transcripts.up_to_date(ask, held, anew=True))
+                return await work(ask, await reader.up_to_date(ask, held, anew=True))
 
     async def _resumed(self, ask: AssembleCall) -> TranscriptRows | None:
         """The messages of the latest stored packet, if that is a transcript which the next one may begin with."""
@@ -160,43 +159,48 @@ class Assembler:
             _log.warning("packet_digest_differed", project=ask.project, run=ask.run)
         return rows
 
-    async def _with_plugins(
-        self, ask: AssembleCall, messages_of: Callable[[AssembleCall, R], list[PromptMessage]], rows: R
-    ) -> AssembleCall:
-        """The request with the edits of plugins, which see the prompt with earlier edits applied."""
-        if ask.request is None or not self._prompt_plugins.of(ask.request):
-            return ask
-        messages = apply_prompt_edits(await self.runner.run(messages_of, ask, rows), ask.edits)
-        context = PromptContext(ask.project, ask.run, ask.turn, ask.loop, ask.request)
-        return replace(ask, edits=await self._prompt_plugins.edits(messages, ask.edits, context))
+    async def _assembled(self, ask: AssembleCall, rows: _Rows) -> Assembled:
+        if ask.request is not None and self._prompt_plugins.of(ask.request):
+            # They see the prompt with earlier edits applied.
+            messages = apply_prompt_edits(await self.runner.run(self._prompt, ask, rows), ask.edits)
+            context = PromptContext(ask.project, ask.run, ask.turn, ask.loop, ask.request)
+            ask = replace(ask, edits=await self._prompt_plugins.edits(messages, ask.edits, context))
+        if isinstance(rows, TranscriptRows):
+            return self._transcript(ask, rows)
+        return await self.runner.run(self._packet, ask, rows)
 
-    def _messages_of(self, ask: AssembleCall, rows: TranscriptRows) -> list[PromptMessage]:
-        return fitting_messages(rows, ask, self.rules.token_divisor, self.budget(ask))
-
-    def _message_of(self, ask: AssembleCall, rows: RunRows) -> list[PromptMessage]:
+    def _prompt(self, ask: AssembleCall, rows: _Rows) -> list[PromptMessage]:
+        """The messages that edits can name."""
+        if isinstance(rows, TranscriptRows):
+            return prompt_messages(self.fit_transcript(ask, rows, is_draft=True).segments, rows.speaker)
         return [packet_message(self.fit(ask, rows).climbed.packet)]
+
+    def _report(self, ask: AssembleCall, rows: _Rows, digest: str, tokens: int, chars: int, added: int) -> PacketReport:
+        """What is reported of packets and transcripts alike; `added` are the tokens of edits."""
+        assert rows.cursor is not None
+        return PacketReport(
+            digest=digest,
+            tokens=tokens + added,
+            ceiling=self.ceiling(ask),
+            chars=chars,
+            cursor=rows.cursor,
+            render_version=self.packet_plugins.render_version,
+            plugins=self.packet_plugins.plugins,
+            edits=ask.edits,
+            edit_tokens=added,
+        )
 
     def _transcript(self, ask: AssembleCall, rows: TranscriptRows) -> Assembled:
         made = self.fit_transcript(ask, rows)
-        assert rows.cursor is not None
         is_as_stored = not (made.effects or ask.edits or ask.compaction)
-        version = self.packet_plugins.render_version
-        report = PacketReport(
-            digest=made.digest,
-            tokens=made.tokens + made.edit_tokens,
-            ceiling=self.ceiling(ask),
-            chars=made.chars,
-            cursor=rows.cursor,
+        report = replace(
+            self._report(ask, rows, made.digest, made.tokens, made.chars, made.edit_tokens),
             effects=made.effects,
             overflow=bool(made.unfit),
-            render_version=version,
-            plugins=self.packet_plugins.plugins,
             compression=made.strength,
             unfit=tuple((one.path, one.tokens) for one in made.unfit),
-            edits=ask.edits,
-            edit_tokens=made.edit_tokens,
             after_reply=made.after_reply,
-            checkpoint=rows.checkpoint(version, made.digest) if is_as_stored else "",
+            checkpoint=rows.checkpoint(self.packet_plugins.render_version, made.digest) if is_as_stored else "",
         )
         return Assembled(made.messages, {}, report)
 
@@ -211,14 +215,9 @@ class Assembler:
         """The transcript of these rows, after eviction if it would not fit. A draft has its segments."""
         return fitting_transcript(rows, ask, self.rules.token_divisor, self.budget(ask), is_draft=is_draft)
 
-    async def check(self, ask: AssembleCall) -> Checked:
-        """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
-        if ask.transcript:
-            return await self._on_messages(ask, partial(self._checked_messages, ask))
-        async with self._cache.hold((ask.project, ask.run)) as held:
-            return await self.runner.run(self._checked, ask, await self._packets.up_to_date(ask, held))
-
-    async def _checked_messages(self, ask: AssembleCall, rows: TranscriptRows) -> Checked:
+    async def _checked(self, ask: AssembleCall, rows: _Rows) -> Checked:
+        if not isinstance(rows, TranscriptRows):
+            return await self.runner.run(self._checked_packet, ask, rows)
         divisor = self.rules.token_divisor
         summarize = needs_summary(rows, replace(ask, turn=ask.turn + 1), divisor, self.budget(ask))
         return Checked((), tokens_of(rows.chars, divisor) + self._edit_tokens(ask), self.ceiling(ask), summarize)
@@ -254,7 +253,7 @@ class Assembler:
             index, blocks = rows.index(), rows.ordered() if additions.entries else ()
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index, rows.project)
 
-    def _checked(self, ask: AssembleCall, rows: RunRows) -> Checked:
+    def _checked_packet(self, ask: AssembleCall, rows: RunRows) -> Checked:
         folded, budget = self._folded(ask, rows), self.budget(ask)
         packet = self._composed(ask, rows, folded)
         prompt = packet.prompt.path if packet.prompt else None
@@ -276,7 +275,7 @@ class Assembler:
             climbed = climb(whole, blocks, ask.turn, prompt, budget, partial(self._composed, ask, rows, folded))
         return Fitted(folded, whole.prompt, climbed, budget.ceiling)
 
-    def _assembled(self, ask: AssembleCall, rows: RunRows) -> Assembled:
+    def _packet(self, ask: AssembleCall, rows: RunRows) -> Assembled:
         folded, prompt, climbed, ceiling = self.fit(ask, rows)
         plans = rows.plan_costs()
         packet = climbed.packet
@@ -293,21 +292,12 @@ class Assembler:
             schemes=rows.schemes,
             plans=plans,
         )
-        assert rows.cursor is not None
         edit_tokens = tokens_of(added, self.rules.token_divisor)
-        report = PacketReport(
-            digest=digest,
-            tokens=packet.tokens + edit_tokens,
-            ceiling=self.ceiling(ask),
-            chars=packet.chars + added,
-            cursor=rows.cursor,
+        report = replace(
+            self._report(ask, rows, digest, packet.tokens, packet.chars + added, edit_tokens),
             effects=(*folded.writes, *effects) if folded else effects,
             overflow=climbed.overflow,
-            render_version=self.packet_plugins.render_version,
-            plugins=self.packet_plugins.plugins,
             plan_tokens=sum([plan.tokens for plan in plans]),
-            edits=ask.edits,
-            edit_tokens=edit_tokens,
         )
         return Assembled(messages, rows.shows(), report)
 

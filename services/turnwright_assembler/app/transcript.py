@@ -33,9 +33,8 @@ from turnwright_assembler.domain.fixed import event_of
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.contract import text_of
-from turnwright_core.chat.edited_conversation import edited_pieces, prompt_messages
+from turnwright_core.chat.edited_conversation import edited_pieces
 from turnwright_core.chat.message import Role, Text, text_message
-from turnwright_core.chat.prompt_edits import PromptMessage
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import PlacedMessage, Segment, to_json_lines
@@ -132,12 +131,6 @@ def _fitting(
     unfit = tuple(_unfit(weighed, evicted, rows, divisor, budget))
     error = overflow_write(unfit, ask.turn, ask.loop, budget.expected(before), budget.ceiling, rows.entries)
     return replace(make(), effects=(error,), unfit=unfit)
-
-
-def fitting_messages(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> list[PromptMessage]:
-    """The messages of a transcript that edits can name."""
-    made = fitting_transcript(rows, ask, divisor, budget, is_draft=True)
-    return prompt_messages(made.segments, rows.speaker)
 
 
 def needs_summary(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> bool:
