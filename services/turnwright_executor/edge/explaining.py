@@ -13,6 +13,7 @@ from turnwright.types.v1 import explanation_pb2, settings_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
+from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
@@ -222,5 +223,6 @@ def _moment(turn: Turn, note: PacketNote, *, is_inherited: bool) -> read_pb2.Mom
     if turn.result and turn.result.cursor:
         # By the turn, as a restored backup, or a fork, does not take the cursor of what it came from.
         return read_pb2.Moment(packet_of_turn=turn.number)
-    at = None if is_inherited else note.cursor
-    return read_pb2.Moment(cursor=cursor_to_pb(at)) if at else None
+    if is_inherited or not note.cursor[0]:
+        return None
+    return read_pb2.Moment(cursor=cursor_to_pb(Cursor(*note.cursor)))

@@ -5,17 +5,15 @@ Source: architecture 3 (what the model was sent), 11 (the stored packet is sent 
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, json
 from msgspec.structs import astuple
 from turnwright.store.v1 import read_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.converters import converter
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import StoredMessage, TurnPacket
@@ -25,8 +23,6 @@ from turnwright_core.wire.packets import PacketParts
 from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.ports.packets import Packet, PacketMessage
-
-_edits_of: Final = converter(tuple[PromptEdit, ...])
 
 
 def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
@@ -39,37 +35,46 @@ def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
     return TurnPacket(turn, messages, base_turn, _note_of(packet), packet.shows)
 
 
-def _note_of(packet: Packet) -> str:
-    """What the turn's result needs to know about the packet, and how much the turn may add."""
-    note: dict[str, Any] = {"tokens": packet.tokens, "cursor": astuple(packet.cursor)}
-    note |= {"calibration": packet.rate.calibration, "render_version": packet.render_version}
-    note |= {"token_source": int(packet.rate.source)} if packet.rate.source else {}
-    if packet.compression:
-        note |= {"compression": packet.compression}
-    if isfinite(effects_chars := chars_of(packet.effects)):
-        note |= {"ceiling": packet.ceiling, "effects_chars": effects_chars}
-    if packet.checkpoint:
-        note["checkpoint"] = packet.checkpoint
-    if packet.edits:
-        note["edits"] = to_builtins(packet.edits)
-    return json.dumps(note, separators=(",", ":"))
+class PacketNote(Struct, frozen=True, omit_defaults=True):
+    """What is stored with a packet: what the turn's result needs to know of it, and how much the turn may add."""
 
-
-class PacketNote(Struct, frozen=True):
-    """What explains a stored packet."""
-
-    cursor: Cursor | None = None
+    tokens: int = 0
+    cursor: tuple[str, int, int, int] = ("", 0, 0, 0)
     calibration: float = 0.0
     render_version: str = ""
+    token_source: TokenSource = TokenSource.UNSPECIFIED
+    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
+    ceiling: int = 0
+    """0: unknown; then the assembler is asked what fits."""
+    effects_chars: float = 0
+    checkpoint: str = ""
     edits: tuple[PromptEdit, ...] = ()
+
+
+_NOTES: Final = json.Decoder(PacketNote)
 
 
 def packet_note(text: str) -> PacketNote:
     """The note of a stored packet."""
-    known: dict[str, Any] = json.loads(text) if text else {}
-    cursor = Cursor(*known["cursor"]) if "cursor" in known else None
-    edits = _edits_of(known.get("edits", ()))
-    return PacketNote(cursor, known.get("calibration", 0.0), known.get("render_version", ""), edits)
+    return _NOTES.decode(text or "{}")
+
+
+def _note_of(packet: Packet) -> str:
+    effects_chars = chars_of(packet.effects)
+    is_bounded = isfinite(effects_chars)
+    note = PacketNote(
+        tokens=packet.tokens,
+        cursor=astuple(packet.cursor),
+        calibration=packet.rate.calibration,
+        render_version=packet.render_version,
+        token_source=packet.rate.source,
+        compression=packet.compression,
+        ceiling=packet.ceiling if is_bounded else 0,
+        effects_chars=effects_chars if is_bounded else 0,
+        checkpoint=packet.checkpoint,
+        edits=packet.edits,
+    )
+    return json.encode(note).decode()
 
 
 async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:
@@ -82,23 +87,17 @@ async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -
         stored.add(part)
     if not stored.is_whole:
         return None
-    return _packet([PacketMessage(role, pieces, pieces) for role, pieces in stored.messages()], stored.note)
-
-
-def _packet(messages: Iterable[PacketMessage], note: str) -> Packet:
-    known: dict[str, Any] = json.loads(note) if note else {"tokens": 0, "cursor": ("", 0, 0, 0)}
-    frozen = tuple(messages)
+    note, messages = packet_note(stored.note), stored.messages()
     return Packet(
-        messages=frozen,
+        messages=tuple(PacketMessage(role, pieces, pieces) for role, pieces in messages),
         effects=(),
         overflow=False,
-        digest=packet_digest((message.role, message.pieces) for message in frozen),
-        tokens=known["tokens"],
-        # 0 is unknown: then the assembler is asked what fits.
-        ceiling=known.get("ceiling", 0),
-        cursor=Cursor(*known["cursor"]),
-        rate=TokenRate(known.get("calibration", 0.0), TokenSource(known.get("token_source", 0))),
-        effects_chars=known.get("effects_chars", 0),
-        compression=CompressionStrength(known.get("compression", 0)),
-        edits=_edits_of(known.get("edits", ())),
+        digest=packet_digest(messages),
+        tokens=note.tokens,
+        ceiling=note.ceiling,
+        cursor=Cursor(*note.cursor),
+        rate=TokenRate(note.calibration, note.token_source),
+        effects_chars=note.effects_chars,
+        compression=note.compression,
+        edits=note.edits,
     )
