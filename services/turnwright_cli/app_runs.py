@@ -8,15 +8,14 @@ import click
 from click import Argument, Option
 
 from turnwright_cli.options import (
-    AS_JSON,
     AT_LEAST_0,
     CALLS,
     COMMON,
     FILE,
     LIMITS,
     RUN,
-    SERVER,
     WATCH,
+    WITHOUT_PROJECT,
     add_command,
     add_group,
     offering,
@@ -199,8 +198,7 @@ def add_model_commands(app: click.Group) -> None:
         app,
         "models",
         "Manage models; without a command, list them and whether each can be called now.",
-        AS_JSON,
-        SERVER,
+        *WITHOUT_PROJECT,
         work="models:list_models",
     )
     add_command(
@@ -211,9 +209,7 @@ def add_model_commands(app: click.Group) -> None:
         Argument(["alias"], metavar="ALIAS", help="Name that runs use."),
         Argument(["vendor_model"], metavar="VENDOR/MODEL", help="The vendor and its own name for the model."),
         *_OF_MODEL,
-        AS_JSON,
-        SERVER,
-        common=(),
+        common=WITHOUT_PROJECT,
     )
     add_command(
         models,
@@ -223,9 +219,7 @@ def add_model_commands(app: click.Group) -> None:
         _ALIAS,
         Option(["--model", "vendor_model"], metavar="VENDOR/MODEL", help="Another vendor or model."),
         *_OF_MODEL,
-        AS_JSON,
-        SERVER,
-        common=(),
+        common=WITHOUT_PROJECT,
     )
     add_command(
         models,
@@ -233,9 +227,7 @@ def add_model_commands(app: click.Group) -> None:
         "models:remove_model",
         "Remove a model, so that runs can no longer name it.",
         _ALIAS,
-        AS_JSON,
-        SERVER,
-        common=(),
+        common=WITHOUT_PROJECT,
     )
 
 

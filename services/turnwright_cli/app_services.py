@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AS_JSON, DATABASE, FILE, SERVER, add_command, add_group
+from turnwright_cli.options import AS_JSON, DATABASE, FILE, WITHOUT_PROJECT, add_command, add_group
 
 _BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)
 
@@ -45,9 +45,7 @@ def _add_services(app: click.Group) -> None:
         "doctor",
         "doctor:doctor",
         "Show what is configured, which services answer, and what is missing.",
-        AS_JSON,
-        SERVER,
-        common=(),
+        common=WITHOUT_PROJECT,
     )
     add_command(
         app,

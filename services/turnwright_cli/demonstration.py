@@ -90,7 +90,7 @@ async def _work(out: Console, root: Path, cli_settings: CliSettings) -> None:
     out.print(Text(f'\nNow the model is asked: "{PROMPT}"', style="bold"))
     settings = settings_pb2.LoopSettings(model=MODEL, yolo=True, no_interaction=not has_terminal())
     run_settings = settings_pb2.RunSettings()
-    exit_code = await run_task(cli_settings, str(root), PROMPT, settings, run_settings=run_settings, run=RUN)
+    exit_code = await run_task(cli_settings, str(root), PROMPT, settings=settings, run_settings=run_settings, run=RUN)
     if exit_code != DONE:
         raise FailureError(FAILED, f"The run did not finish (it would exit with {exit_code}).")
 

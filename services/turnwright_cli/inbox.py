@@ -14,7 +14,7 @@ from turnwright.types.v1 import proposal_pb2 as types_pb2
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, show_lines, show_table, to_line, while_read, write_line
+from turnwright_cli.output import Column, show_list, to_line, while_read, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 
@@ -34,15 +34,14 @@ async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
             await show_watch(call, session.client.watch_proposals(name), _show_change)
             return 0
         items = [item async for item in session.client.list_proposals(name)] if name or every else []
-    if call.as_json:
-        return show_lines(items)
-    show_table(
+    return show_list(
+        call,
+        items,
         (*map(Column, ("project", "run", "path", "waits")), Column("wants to", TITLE_CHARS_MAX, decides=True)),
         ((item.project, item.run, item.proposal.path, _waits(item), effect_words(item.proposal)) for item in items),
         empty="Nothing waits for a decision.",
         hint="Decide with: turnwright resolve RUN PATH (--accept or --reject where nobody can be asked)",
     )
-    return 0
 
 
 def _waits(item: proposal_pb2.InboxItem) -> str:

@@ -27,7 +27,7 @@ from turnwright_cli.changes import recorded_changes, show_recorded
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.exit_codes import DONE, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import console, put, show_lines
+from turnwright_cli.output import answer, console, put, show_lines
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_title
 from turnwright_cli.records import record_line
@@ -57,8 +57,8 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
     as_json = call.as_json
     async with open_to_read(call) as (client, name):
         most = PAGE_SIZE_MAX if turns else 0
-        answer = await found_run(client, name, run, turns_max=most, history_max=most if as_json else 0)
-        run = answer.run.run
+        found = await found_run(client, name, run, turns_max=most, history_max=most if as_json else 0)
+        run = found.run.run
         if diff:
             return show_recorded(call, await recorded_changes(client, name, run))
         if packet:
@@ -66,24 +66,24 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
         shows = client.list_entries(name, run, RECORDS) if turns and not as_json else None
         records = [entry async for entry in shows] if shows else []
         plans = [] if as_json else [plan async for plan in client.list_plans(name, run)]
-        waits = answer.run.status == runs.PROPOSED
+        waits = found.run.status == runs.PROPOSED
         paths = [one.path for one in await pending_proposals(client, name, run)] if waits else ()
         pending = [(await client.get_proposal(name, run, path)).proposal for path in paths]
     if as_json:
-        return show_lines([answer])
+        return show_lines([found])
     out = console()
-    put(out, Text(f"{safe_line(answer.run.run)}: {run_words(answer.run)}, {turns_words(answer.run.turn)}"))
-    if answer.run.status == runs.RUNNING and not answer.run.held:
+    put(out, Text(f"{safe_line(found.run.run)}: {run_words(found.run)}, {turns_words(found.run.turn)}"))
+    if found.run.status == runs.RUNNING and not found.run.held:
         put(out, Text(_INTERRUPTED, style="yellow"))
-    put(out, Text(f"spent {spend_words(answer.spent)}; budget {budget_words(answer.run.settings.budget)}"))
-    for loop in reversed(answer.loops):
-        put(out, Text(_loop_line(loop, answer.run)))
+    put(out, Text(f"spent {spend_words(found.spent)}; budget {budget_words(found.run.settings.budget)}"))
+    for loop in reversed(found.loops):
+        put(out, Text(_loop_line(loop, found.run)))
         if loop.summary:
             put(out, Text(indent(safe_text(loop.summary), "   ")))
     for plan in plans:
         put(out, Text(plan_title(plan)))
     if turns:
-        show_turns(out, answer, records)
+        show_turns(out, found, records)
     _show_pending(run, pending, whole=full)
     return 0
 
@@ -112,19 +112,16 @@ def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
 async def abort_run(call: Invocation, *, run: str) -> int:
     async with open_run(call, run) as (client, name, found):
         run = found.run
-        answer = await client.abort(name, run)
-        now = answer.run
+        aborted = await client.abort(name, run)
+        now = aborted.run
         if now.loop.status in _UNDER_WAY:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(call.settings.rpc_timeout_s):
-                    await client.wait_loop(name, run, now.loop.sequence, answer.cursor)
+                    await client.wait_loop(name, run, now.loop.sequence, aborted.cursor)
             now = (await client.get_run(name, run)).run
-    if call.as_json:
-        return show_lines([now])
-    goes_on = now.loop.sequence == answer.run.loop.sequence and now.loop.status in _UNDER_WAY
+    goes_on = now.loop.sequence == aborted.run.loop.sequence and now.loop.status in _UNDER_WAY
     note = "; an abort was requested, and it has not stopped yet" if goes_on else ""
-    put(console(), Text(f"{safe_line(now.run)}: {run_words(now)}{note}"))
-    return 0
+    return answer(call, [now], f"{safe_line(now.run)}: {run_words(now)}{note}")
 
 
 def budget_words(budget: budget_pb2.Budget) -> str:

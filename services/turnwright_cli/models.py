@@ -10,7 +10,7 @@ from turnwright.types.v1 import model_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, Invocation
-from turnwright_cli.output import Column, complain, show_lines, show_table, write_line
+from turnwright_cli.output import Column, answer, complain, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import Session, open_session
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
@@ -38,8 +38,6 @@ async def list_models(call: Invocation) -> int:
     async with open_session(call.settings, reads=("provider",)) as session:
         models = await session.client.list_models()
         status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
-    if call.as_json:
-        return show_lines(models)
     checks = {check.alias: check for check in status.models}
     rows = []
     for model in models:
@@ -48,12 +46,13 @@ async def list_models(call: Invocation) -> int:
         known = check.model if check and check.HasField("model") else model
         facts = (context_words(known), output_words(known), can_words(known))
         rows.append((model.alias, model.vendor_model, *facts, usable))
-    show_table(
+    return show_list(
+        call,
+        models,
         tuple(map(Column, ("alias", "vendor/model", "context", "output", "can", "usable"))),
         rows,
         empty="No models yet. Add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model.",
     )
-    return 0
 
 
 async def add_model(call: Invocation, *, alias: str, **options: Any) -> int:
@@ -80,28 +79,22 @@ async def _put(session: Session, model: model_pb2.Model) -> model_pb2.Model:
 
 
 def _say_model(call: Invocation, model: model_pb2.Model) -> int:
-    if call.as_json:
-        return show_lines([model])
     context = f"{model.context_length:,}" if model.context_length else "as its vendor says"
     facts = [f"context {context}", (words := output_words(model)) and f"output {words}", can_words(model)]
     description = ", ".join(filter(None, facts))
-    write_line(f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {description}")
     for prefix in (MODEL_PREFIX, CONTEXT_PREFIX):
-        if (variable := f"{prefix}{model.alias}") in os.environ:
+        if not call.as_json and (variable := f"{prefix}{model.alias}") in os.environ:
             complain(f"{variable} is set here: the next command that starts its own services uses it.")
-    return 0
+    return answer(call, [model], f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {description}")
 
 
 async def remove_model(call: Invocation, *, alias: str) -> int:
     async with open_session(call.settings) as session:
         await session.client.remove_model(alias)
         left = await session.client.list_models()
-    if call.as_json:
-        return show_lines(left)
-    write_line(f"{safe_line(alias)}: removed")
-    if (variable := f"{MODEL_PREFIX}{alias}") in os.environ:
+    if not call.as_json and (variable := f"{MODEL_PREFIX}{alias}") in os.environ:
         complain(f"{variable} is set here: the next command that starts its own services adds the model again.")
-    return 0
+    return answer(call, left, f"{safe_line(alias)}: removed")
 
 
 def context_words(model: model_pb2.Model) -> str:

@@ -36,6 +36,8 @@ AS_JSON: Final = Option(["-j", "--json", "as_json"], is_flag=True, help="Print o
 COMMON: Final = (PROJECT, AS_JSON, SERVER)
 """The project, the output format, and the executor."""
 
+WITHOUT_PROJECT: Final = (AS_JSON, SERVER)
+
 LIMITS: Final = (
     Option(["--max-turns"], metavar="N", type=AT_LEAST_0, help="Limit on turns."),
     Option(["--max-tokens"], metavar="N", type=AT_LEAST_0, help="Limit on tokens."),

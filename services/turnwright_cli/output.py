@@ -25,6 +25,8 @@ from turnwright_cli.plain import safe_line, shown_line
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from turnwright_cli.invocation import Invocation
+
 T = TypeVar("T")
 
 STALLED_POLL_S: Final = 0.05
@@ -132,6 +134,15 @@ def show_lines(messages: Iterable[Message]) -> int:
     return 0
 
 
+def answer(call: Invocation, messages: Iterable[Message], *lines: str) -> int:
+    """Print the messages with --json, else lines for people."""
+    if call.as_json:
+        return show_lines(messages)
+    for line in lines:
+        write_line(line)
+    return 0
+
+
 COLUMNS_MIN: Final = 60
 """Width of a terminal from which a table has columns; below, each row is a paragraph."""
 
@@ -152,6 +163,22 @@ class Column(Struct, frozen=True):
 
     def shown(self, text: str) -> str:
         return (shown_line if self.decides else safe_line)(text, self.chars_max)
+
+
+def show_list(
+    call: Invocation,
+    messages: Iterable[Message],
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    *,
+    empty: str = "",
+    hint: str = "",
+) -> int:
+    """Print the messages with --json, else a table."""
+    if call.as_json:
+        return show_lines(messages)
+    show_table(columns, rows, empty=empty, hint=hint)
+    return 0
 
 
 def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, empty: str = "", hint: str = "") -> None:

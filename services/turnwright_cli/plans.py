@@ -12,7 +12,7 @@ from rich.text import Text
 from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, console, put, show_lines, show_table
+from turnwright_cli.output import Column, answer, console, put, show_lines, show_table
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import open_run
@@ -61,7 +61,7 @@ async def set_plan(
     wanted.plan_id, wanted.mode = plan_id, mode
     async with open_run(call, run) as (client, project, found):
         stored = await client.set_plan(project, found.run, wanted)
-    return _say(call, stored, plan_title(stored))
+    return answer(call, [stored], plan_title(stored))
 
 
 def _given(text: str | None, file: Path | None, items: str | None) -> plan_pb2.Plan:
@@ -84,7 +84,7 @@ async def update_plan(call: Invocation, *, run: str, text: str | None, file: Pat
     delta = _text(text, file, "delta", PLAN_DELTA_BYTES_MAX)
     async with open_run(call, run) as (client, project, found):
         stored = await client.update_plan(project, found.run, delta, plan_id=plan_id)
-    return _say(call, stored, plan_title(stored))
+    return answer(call, [stored], plan_title(stored))
 
 
 async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
@@ -92,14 +92,7 @@ async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
         plan = await client.get_plan(project, found.run, plan_id=plan_id)
         await client.remove_plan(project, found.run, plan_id=plan_id)
     shown = f"turnwright plan show {safe_line(found.run)} --plan-id {safe_line(plan.plan_id)} --version {plan.version}"
-    return _say(call, plan, f"plan {safe_line(plan.plan_id)}: removed; `{shown}` still shows it")
-
-
-def _say(call: Invocation, plan: plan_pb2.Plan, words: str) -> int:
-    if call.as_json:
-        return show_lines([plan])
-    put(console(), Text(words))
-    return 0
+    return answer(call, [plan], f"plan {safe_line(plan.plan_id)}: removed; `{shown}` still shows it")
 
 
 _KINDS: Final[Mapping[int, str]] = {

@@ -17,7 +17,7 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.lists import budget_words, call_words
-from turnwright_cli.output import Column, console, put, show_lines, show_table, write_line
+from turnwright_cli.output import Column, answer, console, show_list, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import SUMMARY_CHARS, open_run
@@ -38,28 +38,26 @@ ROWS_MAX = 50
 async def fork_run(call: Invocation, *, run: str, to: str, turn: int) -> int:
     async with open_run(call, run) as (client, project, found):
         made = await client.fork_run(project, found.run, new_run=to, turn=turn)
-    return _say(call, made, f"forked from {found.run} after turn {made.forked_from.turn}")
+    return answer(call, [made], _words(made, f"forked from {found.run} after turn {made.forked_from.turn}"))
 
 
 async def rename_run(call: Invocation, *, run: str, new: str) -> int:
     async with open_run(call, run) as (client, project, found):
         renamed = await client.rename_run(project, found.run, new)
-    return _say(call, renamed, f"it was {found.run}")
+    return answer(call, [renamed], _words(renamed, f"it was {found.run}"))
 
 
 async def inject_message(call: Invocation, *, run: str, message: str) -> int:
     text = given_text(message, "message", COMMENT_BYTES_MAX)
     async with open_run(call, run) as (client, project, found):
         injected = await client.inject_message(project, found.run, text)
-    if call.as_json:
-        return show_lines([injected])
-    return _say(call, injected.run, "the model reads it in its next turn")
+    return answer(call, [injected], _words(injected.run, "the model reads it in its next turn"))
 
 
 async def remove_run(call: Invocation, *, run: str) -> int:
     async with open_run(call, run) as (client, project, found):
         await client.remove_run(project, found.run)
-    return _say(call, found, "removed")
+    return answer(call, [found], _words(found, "removed"))
 
 
 async def configure_run(
@@ -86,12 +84,7 @@ async def configure_run(
     changes = bool(patch.ListFields())
     async with open_run(call, run, reads=not changes) as (client, project, found):
         changed = await client.configure_run(project, found.run, patch) if changes else found
-    if call.as_json:
-        return show_lines([changed])
-    out = console()
-    for line in settings_lines(changed.settings):
-        put(out, Text(line))
-    return 0
+    return answer(call, [changed], *settings_lines(changed.settings))
 
 
 async def configure_project(call: Invocation, *, assembly: str | None) -> int:
@@ -102,13 +95,9 @@ async def configure_project(call: Invocation, *, assembly: str | None) -> int:
     }
     async with open_session(call.settings) as session:
         project = await session.client.init_project(call.root, assembly=wanted.get(assembly or ""))
-    if call.as_json:
-        return show_lines([project])
-    out = console()
-    put(out, Text(f"project   {safe_line(project.name)}"))
-    put(out, Text(f"root      {safe_line(project.root)}"))
-    put(out, Text(f"assembly  {Assembly(project.assembly).name.lower() if project.assembly else 'default'}"))
-    return 0
+    chosen = Assembly(project.assembly).name.lower() if project.assembly else "default"
+    names = f"project   {safe_line(project.name)}", f"root      {safe_line(project.root)}"
+    return answer(call, [project], *names, f"assembly  {chosen}")
 
 
 def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
@@ -186,11 +175,8 @@ def run_list_table(run_list: RunList) -> Table:
     return table
 
 
-def _say(call: Invocation, run: run_pb2.Run, what: str) -> int:
-    if call.as_json:
-        return show_lines([run])
-    put(console(), Text(f"{safe_line(run.run)}: {run_words(run, knows_holder=False)}; {safe_line(what)}"))
-    return 0
+def _words(run: run_pb2.Run, what: str) -> str:
+    return f"{safe_line(run.run)}: {run_words(run, knows_holder=False)}; {safe_line(what)}"
 
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -200,9 +186,9 @@ _PROMPT_CHARS: Final = 60
 async def list_schedules(call: Invocation, *, run: str) -> int:
     async with open_run(call, run, reads=True) as (client, project, found):
         schedules = await client.list_schedules(project, found.run)
-    if call.as_json:
-        return show_lines(schedules)
-    show_table(
+    return show_list(
+        call,
+        schedules,
         (*map(Column, ("id", "when", "next (UTC)", "last (UTC)", "times")), Column("prompt", _PROMPT_CHARS)),
         (
             (one.schedule_id, _rule(one), _time(one.next_time), _time(one.last_time), str(one.fired), one.prompt)
@@ -210,7 +196,6 @@ async def list_schedules(call: Invocation, *, run: str) -> int:
         ),
         empty=f"{found.run} has no schedules. Add one with `turnwright schedules add RUN ID --every TIME [PROMPT]`.",
     )
-    return 0
 
 
 async def add_schedule(call: Invocation, *, run: str, schedule_id: str, prompt: str, cron: str, every: str) -> int:
@@ -220,19 +205,14 @@ async def add_schedule(call: Invocation, *, run: str, schedule_id: str, prompt: 
     text = given_text(prompt, "prompt", COMMENT_BYTES_MAX) if prompt else ""
     async with open_run(call, run) as (client, project, found):
         made = await client.set_schedule(project, found.run, schedule_id, cron=cron, every_s=every_s, prompt=text)
-    if call.as_json:
-        return show_lines([made])
-    put(console(), Text(f"{made.schedule_id}: {safe_line(_rule(made))}, next {_time(made.next_time)} UTC"))
-    return 0
+    return answer(call, [made], f"{made.schedule_id}: {safe_line(_rule(made))}, next {_time(made.next_time)} UTC")
 
 
 async def remove_schedule(call: Invocation, *, run: str, schedule_id: str) -> int:
     async with open_run(call, run) as (client, project, found):
         await client.remove_schedule(project, found.run, schedule_id)
-        if call.as_json:
-            return show_lines(await client.list_schedules(project, found.run))
-    put(console(), Text(f"{safe_line(schedule_id)}: removed"))
-    return 0
+        left = await client.list_schedules(project, found.run) if call.as_json else ()
+    return answer(call, left, f"{safe_line(schedule_id)}: removed")
 
 
 def _seconds(text: str) -> int:

@@ -6,7 +6,8 @@ import contextlib
 import secrets
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -33,8 +34,6 @@ from turnwright_cli.run_list import full_alias
 from turnwright_cli.screen import JsonScreen, Screen
 from turnwright_cli.session import announce, open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
-from turnwright_client.client import TaskOptions
-from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import MissingError, Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import LOOP_ENDED, Effort, Reasoning
@@ -81,15 +80,7 @@ Begin = Callable[[Client], Awaitable[LoopToFollow]]
 """Queues a task or carries out a decision; safe to repeat."""
 
 
-async def act(call: Invocation, **given: Any) -> int:
-    return await _give(call, **given)
-
-
-async def ask(call: Invocation, **given: Any) -> int:
-    return await _give(call, asks=True, **given)
-
-
-async def _give(
+async def act(
     call: Invocation,
     *,
     prompt: str,
@@ -132,7 +123,7 @@ async def _give(
         call.settings,
         call.root,
         read_prompt(prompt),
-        settings,
+        settings=settings,
         run_settings=settings_pb2.RunSettings(calls=call_style(calls) or settings_pb2.CALL_STYLE_UNSPECIFIED),
         default_model=call.defaults.model or "",
         asks=asks,
@@ -141,6 +132,9 @@ async def _give(
         fork=task_pb2.TaskFork() if fork else None,
         edits=prompt_edits_of(prompt_edits),
     )
+
+
+ask: Final = partial(act, asks=True)
 
 
 async def _default_model(client: Client, project: str, run: str, model: str) -> str:
@@ -156,15 +150,14 @@ async def run_task(
     cli_settings: CliSettings,
     root: str,
     prompt: str,
-    settings: settings_pb2.LoopSettings,
     *,
+    settings: settings_pb2.LoopSettings,
     run_settings: settings_pb2.RunSettings,
+    run: str = "",
     default_model: str = "",
     asks: bool = False,
     as_json: bool = False,
-    run: str = "",
-    fork: task_pb2.TaskFork | None = None,
-    edits: Sequence[PromptEdit] = (),
+    **options: Any,
 ) -> int:
     """Give the task to a run, a new one without a name, and follow it. Returns the exit code."""
     request_id = secrets.token_hex(16)
@@ -172,16 +165,8 @@ async def run_task(
     async def begin(client: Client) -> LoopToFollow:
         project = (await client.init_project(root)).name
         run_settings.model = settings.model or await _default_model(client, project, run, default_model)
-        give = client.ask if asks else client.act
-        options: TaskOptions = {
-            "run": run,
-            "settings": settings,
-            "run_settings": run_settings,
-            "request_id": request_id,
-            "fork": fork,
-            "edits": edits,
-        }
-        return LoopToFollow(await give(project, prompt, **options))
+        give = partial(client.ask if asks else client.act, project, prompt, run=run, request_id=request_id)
+        return LoopToFollow(await give(settings=settings, run_settings=run_settings, **options))
 
     return await _follow(cli_settings, begin, yolo=settings.yolo, as_json=as_json)
 
@@ -197,35 +182,19 @@ async def resolve(
     content_file: Collection[str],
     answer: str,
 ) -> int:
-    """Decide on a proposal, then follow the loop. Raises FailureError, UsageError."""
-    changes = (edit, content_file, answer)
-    if accept is None and not any(changes) and not reason and not call.as_json and has_terminal():
-        return await _ask_for(call, run, path)
-    accepts = _accepts(accept, reason, sum(map(bool, changes)))
-    contents = contents_from(content_file)
-    return await _decide(call, run, path, PromptDecision(accepts, cut_comment(reason), contents, answer, edits=edit))
-
-
-def _accepts(accept: bool | None, reason: str, changed: int) -> bool:
-    """Whether the options accept. Raises UsageError if they contradict each other."""
-    if changed > 1:
-        raise UsageError("Use only one of --edit, --content-file and --answer.")
-    if accept is None and not changed:
-        raise UsageError("Add --accept or --reject: without a terminal nobody can be asked.")
-    if accept is False and changed:
-        raise UsageError("--edit, --content-file and --answer accept; --reject does not.")
-    if accept is not False and reason:
-        raise UsageError("--reason goes with --reject.")
-    return accept is not False
-
-
-async def _decide(call: Invocation, run: str, path: str, decision: PromptDecision) -> int:
-    request_id = secrets.token_hex(16)
+    """Decide on a proposal, or ask for a decision, then follow the loop. Raises FailureError, UsageError."""
+    changes, request_id = (edit, content_file, answer), secrets.token_hex(16)
+    decision: PromptDecision | None = None
+    if accept is not None or any(changes) or reason or call.as_json or not has_terminal():
+        accepts = _accepts(accept, reason, sum(map(bool, changes)))
+        decision = PromptDecision(accepts, cut_comment(reason), contents_from(content_file), answer, edits=edit)
 
     async def begin(client: Client) -> LoopToFollow:
         nonlocal decision, path, run
         project = (await client.init_project(call.root)).name
         run = await full_alias(client, project, run)
+        if decision is None:
+            return await waiting_loop(client, project, run, path)
         path = path or await _only_proposal(client, project, run)
         if decision.edits:
             contents = await edited_proposal(client, project, run, path)
@@ -246,16 +215,17 @@ async def _decide(call: Invocation, run: str, path: str, decision: PromptDecisio
     return await _follow(call.settings, begin, yolo=False, as_json=call.as_json)
 
 
-async def _ask_for(call: Invocation, run: str, path: str) -> int:
-    """Show what waits in a run, or the proposal at a path, and ask for a decision."""
-
-    async def begin(client: Client) -> LoopToFollow:
-        nonlocal run
-        name = (await client.init_project(call.root)).name
-        run = await full_alias(client, name, run)
-        return await waiting_loop(client, name, run, path)
-
-    return await _follow(call.settings, begin, yolo=False, as_json=False)
+def _accepts(accept: bool | None, reason: str, changed: int) -> bool:
+    """Whether the options accept. Raises UsageError if they contradict each other."""
+    if changed > 1:
+        raise UsageError("Use only one of --edit, --content-file and --answer.")
+    if accept is None and not changed:
+        raise UsageError("Add --accept or --reject: without a terminal nobody can be asked.")
+    if accept is False and changed:
+        raise UsageError("--edit, --content-file and --answer accept; --reject does not.")
+    if accept is not False and reason:
+        raise UsageError("--reason goes with --reject.")
+    return accept is not False
 
 
 async def waiting_loop(client: Client, project: str, run: str, path: str = "") -> LoopToFollow:
