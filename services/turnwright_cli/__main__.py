@@ -7,26 +7,6 @@ import gc
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-
-class _ExceptionReporter:
-    """Turns any exception of a command into an exit code and a sentence. No traceback reaches the terminal."""
-
-    def __enter__(self) -> None:
-        """Nothing to set up."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _at: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, SystemExit):
-            return
-        from turnwright_cli.crash_report import report
-
-        raise SystemExit(report(error)) from None
 
 
 def main() -> None:
@@ -38,10 +18,16 @@ def main() -> None:
     # time. `finish` turns the collector on again.
     gc.disable()
     _open_streams()
-    with _ExceptionReporter():
+    try:
         from turnwright_cli.app import app
 
         app(prog_name="turnwright")
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - no traceback reaches the terminal
+        from turnwright_cli.crash_report import report
+
+        raise SystemExit(report(error)) from None
 
 
 def _open_streams() -> None:

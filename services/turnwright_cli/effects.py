@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.plain import shown_line, shown_text
+from turnwright_core.json_text import json_object
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -160,11 +161,8 @@ def _cut(text: str) -> tuple[str, str]:
 
 def _fields(data_json: str) -> list[tuple[str, str]]:
     """The members of a JSON object with their values as text; the text itself if it is not an object."""
-    try:
-        data: Any = json.loads(data_json or "{}")
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
+    data = json_object(data_json or "{}")
+    if data is None:
         return [("data", data_json)]
     return [
         (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -8,7 +8,6 @@ not read, because it could name a control character.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +28,6 @@ BLOCK_CHARS_MAX: Final = 4096
 CODE_LINES_MAX: Final = 40
 """Lines of code from which they are printed in parts."""
 
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)$")
-
 
 class MarkdownStream:
     """Renders text in Markdown that arrives in pieces. The text must have no control characters."""
@@ -42,8 +39,9 @@ class MarkdownStream:
         self._redraw: asyncio.TimerHandle | None = None
 
     def feed(self, text: str) -> None:
+        may_end = "\n" in text or self._text.endswith("\n\n")
         self._text += text
-        while done := finished_part(self._text):
+        while (may_end or len(self._text) > BLOCK_CHARS_MAX) and (done := finished_part(self._text)):
             shown, self._text = done
             self._erase()
             self._print(shown)
@@ -95,38 +93,24 @@ class MarkdownStream:
 
 
 def finished_part(text: str) -> tuple[str, str] | None:
-    """The first block of a text, if what follows cannot change it, and the rest; else None."""
-    lines = text.split("\n")
-    fence, begun = "", 0
-    for number, line in enumerate(lines[:-1]):
-        goes_on = not _begins(lines[number + 1])
-        if fence:
-            closing = line.strip()
-            is_closed = closing.startswith(fence) and not closing.strip(fence[0])
-            fence = "" if is_closed else fence
-            if is_closed and not goes_on:
-                return _parted(lines, number + 1)
-        elif found := _FENCE.match(line):
-            if number:
-                return _parted(lines, number)
-            fence, begun = found[1], number
-        elif not line.strip() and not goes_on:
-            return _parted(lines, number + 1)
-    if fence and len(lines) - begun > CODE_LINES_MAX:
-        return "\n".join([*lines[:-1], fence]), "\n".join([lines[begun], lines[-1]])
-    if not fence and len(text) > BLOCK_CHARS_MAX:
+    """The first block of a text, if another one has begun, and the rest; else None."""
+    *whole, last = lines = text.split("\n")
+    # What an unfinished line is, is only known below an empty one.
+    known = lines if whole and not (whole[-1].strip() or last[:1].isspace()) else whole
+    tokens = (token for token in _renderer()[1].parse("\n".join(known)) if not token.level)
+    blocks: list[tuple[Any, int, int]] = [(token, *token.map) for token in tokens if token.map]  # type: ignore[misc]
+    if len(blocks) > 1:
+        at = blocks[1][1]
+        return "".join(f"{line}\n" for line in lines[:at]), "\n".join(lines[at:])
+    if blocks and blocks[0][0].type == "fence":
+        token, begin, end = blocks[0]
+        is_closed = end < len(whole) or whole[-1].strip().startswith(token.markup)
+        if not is_closed and len(whole) - begin >= CODE_LINES_MAX:
+            return "\n".join([*whole, token.markup]), "\n".join([whole[begin], last])
+    elif len(text) > BLOCK_CHARS_MAX:
         cut = max(text.rfind("\n", 0, -1), text.rfind(" ", 0, -1)) + 1 or len(text)
         return text[:cut], text[cut:]
     return None
-
-
-def _parted(lines: list[str], number: int) -> tuple[str, str]:
-    return "".join(f"{line}\n" for line in lines[:number]), "\n".join(lines[number:])
-
-
-def _begins(line: str) -> bool:
-    """Whether a line, as far as it is known, begins something new and does not continue a list."""
-    return bool(line) and not line[0].isspace()
 
 
 def _rendered(text: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,6 +12,7 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_cli.plain import safe_line
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason
+from turnwright_core.json_text import json_object
 from turnwright_core.runs import TERMINAL_UPDATES
 
 BODY_CHARS: Final = 100
@@ -108,11 +108,7 @@ def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
 
 def attributes_of(entry: entry_pb2.Entry) -> Mapping[str, Any]:
     """The attributes of an entry; empty if they cannot be read."""
-    try:
-        found = json.loads(entry.attributes_json or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return json_object(entry.attributes_json or "{}") or {}
 
 
 def _tool(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> str:

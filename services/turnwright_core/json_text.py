@@ -31,3 +31,12 @@ def parse_json(text: str) -> Any:
     decoder: Any = json.JSONDecoder()
     decoder.scan_once = scanner.py_make_scanner(decoder)  # type: ignore[attr-defined]  # the stubs do not know it
     return decoder.decode(text)
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object that a text is; None for any other text, such as one that was cut off."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

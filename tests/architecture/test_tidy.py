@@ -51,6 +51,7 @@ CATCH_ALL_ALLOWED = {
     "services/turnwright_core/kit/readiness.py": "a look that fails in any way must not be the last one",
     "services/turnwright_core/kit/plugin_calls.py": "calls of plugins: a fault of one comes back as one error",
     "services/turnwright_executor/runs/scheduler.py": "the search for work: one run that cannot be read keeps no other waiting",
+    "services/turnwright_cli/__main__.py": "the end of a command: an exit code and a sentence, and no traceback",
     "services/turnwright_executor/turn/driver.py": "the loop: whatever happens, the run ends with a reason",
     "services/turnwright_executor/watching/hub.py": "the change feed: a worker publishes to the hub, too, and goes on",
 }

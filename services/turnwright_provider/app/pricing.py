@@ -8,18 +8,43 @@ only to vendors at their own address: other servers of the same model have other
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import Usage
-from turnwright_provider.domain.costs import Cost, cost_usd
+from turnwright_provider.domain.model_call import Finish, ReplyPart
 from turnwright_provider.domain.presets import is_own_address
 from turnwright_provider.domain.prices import PRICE_PREFIX, Price
 
+TOKENS: Final = 1_000_000
+"""Prices are per this many tokens."""
+
+Cost = Callable[[Usage], float | None]
+"""What a consumption costs, in US dollars; None where that is not known."""
+
 TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
 """Vendors that the table knows by another name."""
+
+
+def with_cost(part: ReplyPart, cost: Cost | None) -> ReplyPart:
+    """A part of a reply, with its cost computed if the vendor does not report one."""
+    if cost is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
+        return part
+    usage = part.usage
+    return part if usage.cost_usd is not None else replace(part, usage=replace(usage, cost_usd=cost(usage)))
+
+
+def cost_usd(usage: Usage, price: Price) -> float:
+    """Cost in US dollars; cached tokens are part of the prompt's."""
+    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    fresh = usage.prompt_tokens - cached
+    spent = fresh * price.input_usd + cached * price.cached_usd + usage.completion_tokens * price.output_usd
+    return spent / TOKENS
 
 
 async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, model: str, endpoint: str) -> Cost | None:
@@ -46,37 +71,30 @@ def unpriced(alias: str, vendor_model: str) -> TurnwrightError:
 
 def table_cost_usd(usage: Usage, *, vendor: str, model: str) -> float | None:
     """US dollars according to the table; None if it does not know the model, or is not installed."""
-    genai_prices = _table()
-    if genai_prices is None:
-        return None
     cached = min(usage.cached_tokens, usage.prompt_tokens)
-    figures = genai_prices.Usage(
+    price = _table_price(
+        vendor,
+        model,
         input_tokens=usage.prompt_tokens,
         cache_read_tokens=cached,
         cache_write_tokens=min(usage.cache_write_tokens, usage.prompt_tokens - cached),
         output_tokens=usage.completion_tokens,
     )
-    try:
-        return float(genai_prices.calc_price(figures, model, provider_id=TABLE_NAMES.get(vendor, vendor)).total_price)
-    except (LookupError, ValueError, ArithmeticError):
-        return None
+    return None if price is None else float(price.total_price)
 
 
 def table_window(vendor: str, model: str) -> int:
     """A model's context window in tokens according to the table; 0 if it does not know, or is not installed."""
-    genai_prices = _table()
-    if genai_prices is None:
-        return 0
-    try:
-        found = genai_prices.calc_price(genai_prices.Usage(), model, provider_id=TABLE_NAMES.get(vendor, vendor))
-    except (LookupError, ValueError, ArithmeticError):
-        return 0
-    return found.model.context_window or 0
+    price = _table_price(vendor, model)
+    return price.model.context_window or 0 if price else 0
 
 
-def _table() -> Any:
+def _table_price(vendor: str, model: str, **figures: int) -> Any:
     try:
         import genai_prices
-    except ImportError:
+
+        return genai_prices.calc_price(
+            genai_prices.Usage(**figures), model, provider_id=TABLE_NAMES.get(vendor, vendor)
+        )
+    except (ImportError, LookupError, ValueError, ArithmeticError):
         return None
-    return genai_prices

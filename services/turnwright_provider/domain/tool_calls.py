@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.json_text import parse_json
+from turnwright_core.json_text import json_object
 from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
@@ -54,7 +54,7 @@ class _Call(Struct):
         if not text:
             return
         again = len(text) >= self.chars > 1 and self.looks_complete() and text.startswith(self.arguments())
-        if again and not _is_object(self.arguments()):
+        if again and json_object(self.arguments()) is None:
             again = False
         if again or (self.chars == 2 and self.arguments() == "{}"):
             self.parts, self.chars = [], 0
@@ -179,10 +179,3 @@ def _arguments(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(parse_json(text), dict)
-    except (ValueError, RecursionError):
-        return False

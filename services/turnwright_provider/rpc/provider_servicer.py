@@ -16,8 +16,7 @@ from turnwright_core.wire.runs import model_from_pb, model_to_pb
 from turnwright_provider.app.check_models import ModelChecks
 from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.app.generate import ReplyStream, find_vendor
-from turnwright_provider.app.pricing import cost_of_call, unpriced
-from turnwright_provider.domain.costs import with_cost
+from turnwright_provider.app.pricing import cost_of_call, unpriced, with_cost
 from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.domain.prices import Price
 from turnwright_provider.ports import Vendor

@@ -10,13 +10,10 @@ from collections import deque
 from operator import itemgetter
 from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_core.json_text import parse_json
-
-_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+from turnwright_core.json_text import json_object
 
 ReplyBlock = Part | ThinkingBlock | ServerBlock | ToolCall
 
@@ -74,18 +71,4 @@ def _pieces(message: Message) -> tuple[list[ThinkingBlock], deque[Part]]:
 
 def object_in(text: str) -> dict[str, Any]:
     """The object in a JSON text; empty for anything else, such as arguments that were cut off."""
-    if not text:
-        return {}
-    try:
-        return _OBJECT.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        # Stricter than others about halves of characters, and numbers that are none.
-        return _lenient(text)
-
-
-def _lenient(text: str) -> dict[str, Any]:
-    try:
-        value = parse_json(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return (json_object(text) if text else None) or {}
