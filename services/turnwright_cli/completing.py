@@ -15,7 +15,7 @@ from turnwright_cli.exit_codes import DONE, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import write_line
 from turnwright_cli.run_list import names_of_models, names_of_runs
-from turnwright_cli.session import open_session, open_to_read
+from turnwright_cli.session import open_project, open_session
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.settings import SettingsError
 
@@ -59,7 +59,7 @@ def _offered(
 
 
 async def _runs(call: Invocation) -> list[tuple[str, str]]:
-    async with open_to_read(call) as (client, project):
+    async with open_project(call, reads=True) as (client, project):
         return await names_of_runs(client, project) if project else []
 
 

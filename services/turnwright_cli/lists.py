@@ -32,7 +32,7 @@ from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_title
 from turnwright_cli.records import record_line
 from turnwright_cli.run_list import SUMMARY_CHARS, found_run, open_run
-from turnwright_cli.session import open_to_read
+from turnwright_cli.session import open_project
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, turn_words, turns_words, usage_words
 from turnwright_client import Client, pending_proposals
 from turnwright_core import runs
@@ -55,7 +55,7 @@ async def show_run(call: Invocation, *, run: str, full: bool, turns: bool, diff:
     if turns + diff + bool(packet) > 1:
         raise UsageError("Use only one of --turns, --diff and --packet.")
     as_json = call.as_json
-    async with open_to_read(call) as (client, name):
+    async with open_project(call, reads=True) as (client, name):
         most = PAGE_SIZE_MAX if turns else 0
         found = await found_run(client, name, run, turns_max=most, history_max=most if as_json else 0)
         run = found.run.run

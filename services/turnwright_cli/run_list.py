@@ -13,7 +13,7 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, show_lines, show_table
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import open_project, open_to_read
+from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words, title_of
 from turnwright_client import Client
 from turnwright_core.errors import MissingError, Reason
@@ -29,7 +29,7 @@ async def open_run(
     call: Invocation, named: str, *services: str, reads: bool = False
 ) -> AsyncGenerator[tuple[Client, str, run_pb2.Run], None]:
     """The client, the name of the project, and the run, for a command that may only read and then needs `services`."""
-    async with open_to_read(call, *services) if reads else open_project(call) as (client, project):
+    async with open_project(call, *services, reads=reads) as (client, project):
         yield client, project, (await found_run(client, project, named)).run
 
 
@@ -85,7 +85,7 @@ async def runs(call: Invocation, *, watch: bool) -> int:
 
 
 async def list_runs(call: Invocation) -> int:
-    async with open_to_read(call) as (client, name):
+    async with open_project(call, reads=True) as (client, name):
         found = [run async for run in client.list_runs(name)] if name else []
     if call.as_json:
         return show_lines(found)

@@ -94,20 +94,17 @@ async def open_session(settings: CliSettings, reads: Collection[str] | None = No
 
 
 @contextlib.asynccontextmanager
-async def open_project(call: Invocation) -> AsyncGenerator[tuple[Client, str], None]:
-    """A session's client, and the name of the command's project, which is registered."""
-    async with open_session(call.settings) as session:
-        yield session.client, (await session.client.init_project(call.root)).name
+async def open_project(
+    call: Invocation, *services: str, reads: bool = False
+) -> AsyncGenerator[tuple[Client, str], None]:
+    """A session's client, and the name of the command's project, which is registered.
 
-
-@contextlib.asynccontextmanager
-async def open_to_read(call: Invocation, *services: str) -> AsyncGenerator[tuple[Client, str], None]:
-    """As `open_project` for a command that only reads; the name is empty if the directory is no project yet.
-
-    `services` are needed beside the store and the executor.
+    A command that only `reads` registers nothing, so the name may be empty; it needs `services` beside the store and
+    the executor.
     """
-    async with open_session(call.settings, reads=services) as session:
-        project = await session.client.find_project(call.root)
+    async with open_session(call.settings, reads=services if reads else None) as session:
+        find = session.client.find_project if reads else session.client.init_project
+        project = await find(call.root)
         yield session.client, project.name if project else ""
 
 

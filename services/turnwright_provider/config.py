@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 
 from turnwright_core.kit.private_files import read_file, read_private
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
-from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, SourcedValue, endpoints_of, read_tables
-from turnwright_provider.domain.presets import PRESETS, Preset
+from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Sourced, endpoint_of, read_tables
+from turnwright_provider.domain.presets import BY_NAME, PRESETS, Preset
 from turnwright_provider.domain.prices import PRICE_PREFIX, Price, read_prices
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
@@ -164,19 +164,18 @@ class ProviderSettings(Settings, beside=_preset_settings()):
                 tables = _tables(path)
             except (OSError, ValueError) as error:
                 raise SettingsError(f"{ENDPOINTS_VARIABLE}: {path}: {error}") from None
-        keys = {name: key for name, table in tables.items() if (key := _key_of(name, table, path))}
-        variables = {preset.name: (self._url_of(preset), self._key_of(preset)) for preset in PRESETS}
-        return tuple(endpoints_of(tables, variables, keys))
+        found = []
+        for name in (*tables, *(name for name in BY_NAME if name not in tables)):
+            table, preset = tables.get(name), BY_NAME.get(name)
+            key = (_key_of(name, table, path) if table else None) or (self._key_of(preset) if preset else None)
+            url = (getattr(self, preset.url_variable.lower()), preset.url_variable) if preset else None
+            found.append(endpoint_of(name, table, url, key))
+        return tuple(found)
 
-    def _url_of(self, preset: Preset) -> SourcedValue:
-        return SourcedValue(getattr(self, preset.url_variable.lower()), preset.url_variable)
-
-    def _key_of(self, preset: Preset) -> SourcedValue:
+    def _key_of(self, preset: Preset) -> Sourced:
         name = preset.key_variable
         given, file = getattr(self, name.lower()), getattr(self, f"{name.lower()}_file")
-        if given or not file:
-            return SourcedValue(given, name)
-        return SourcedValue(_read_key(Path(file), f"{name}_FILE"), f"{name}_FILE")
+        return (given, name) if given or not file else (_read_key(Path(file), f"{name}_FILE"), f"{name}_FILE")
 
 
 def _tables(path: Path) -> Mapping[str, EndpointTable]:
@@ -189,15 +188,13 @@ def _tables(path: Path) -> Mapping[str, EndpointTable]:
     return tables
 
 
-def _key_of(name: str, table: EndpointTable, path: Path) -> SourcedValue | None:
+def _key_of(name: str, table: EndpointTable, path: Path) -> Sourced | None:
     """The key that a table names, if any. Raises SettingsError."""
-    where = f"endpoint.{name}"
     if table.key:
-        return SourcedValue(table.key.strip(), f"{where}.key")
+        return table.key.strip(), f"endpoint.{name}.key"
     if table.key_file:
-        return SourcedValue(
-            _read_key(path.parent / Path(table.key_file).expanduser(), f"{where}.key_file"), f"{where}.key_file"
-        )
+        where = f"endpoint.{name}.key_file"
+        return _read_key(path.parent / Path(table.key_file).expanduser(), where), where
     if table.key_variable:
-        return SourcedValue(os.environ.get(table.key_variable, "").strip(), table.key_variable)
+        return os.environ.get(table.key_variable, "").strip(), table.key_variable
     return None

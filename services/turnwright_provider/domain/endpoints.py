@@ -12,7 +12,7 @@ Source: RU306, RU307; docs/vendors.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -149,40 +149,17 @@ def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-class SourcedValue(Struct, frozen=True):
-    """A value, and where it was set."""
-
-    value: str
-    setting: str
+Sourced = tuple[str, str]
+"""A value, and the setting or field where it was set."""
 
 
-def endpoints_of(
-    tables: Mapping[str, EndpointTable],
-    variables: Mapping[str, tuple[SourcedValue, SourcedValue]],
-    keys: Mapping[str, SourcedValue],
-) -> Iterator[EndpointSpec]:
-    """All endpoints: those of the file, then the presets that it does not name.
-
-    `variables` are URL and key of each preset by variable, `keys` those that tables name.
-    """
-    for name in (*tables, *(name for name in BY_NAME if name not in tables)):
-        table = tables.get(name, EndpointTable())
-        preset = BY_NAME.get(table.preset or name, NAMELESS)
-        url, key = variables.get(
-            name, (SourcedValue("", f"endpoint.{name}.url"), SourcedValue("", f"endpoint.{name}.key"))
-        )
-        if table.url:
-            url = SourcedValue(table.url.strip().rstrip("/"), f"endpoint.{name}.url")
-        key = keys.get(name, key)
-        yield EndpointSpec(
-            name,
-            preset,
-            table.wire or preset.wire_of(url.value),
-            url.value,
-            key.value,
-            url.setting,
-            key.setting,
-            {header.lower(): value for header, value in table.headers.items()},
-            table.extra,
-            name in tables,
-        )
+def endpoint_of(name: str, table: EndpointTable | None, url: Sourced | None, key: Sourced | None) -> EndpointSpec:
+    """An endpoint, by its table in the file if there is one. URL and key are those that were found for it."""
+    fields = table or EndpointTable()
+    preset = BY_NAME.get(fields.preset or name, NAMELESS)
+    url, key = url or ("", f"endpoint.{name}.url"), key or ("", f"endpoint.{name}.key")
+    if fields.url:
+        url = fields.url.strip().rstrip("/"), f"endpoint.{name}.url"
+    headers = {header.lower(): value for header, value in fields.headers.items()}
+    wire = fields.wire or preset.wire_of(url[0])
+    return EndpointSpec(name, preset, wire, url[0], key[0], url[1], key[1], headers, fields.extra, table is not None)
