@@ -25,9 +25,7 @@ from turnwright_provider.domain.endpoints import SCRIPTED
 
 if TYPE_CHECKING:
     from turnwright_core.rpc_codec import Codecs
-    from turnwright_provider.app.outbox import FlowControl
     from turnwright_provider.domain.endpoints import EndpointSpec
-    from turnwright_provider.domain.retry import RetryPolicy
     from turnwright_provider.ports import Vendor
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
 
@@ -72,10 +70,24 @@ def _servicer(
 ) -> ProviderServicer:
     from turnwright_provider.app.check_models import ModelChecks
     from turnwright_provider.app.generate import ReplyStream, RetryClock
+    from turnwright_provider.app.outbox import FlowControl
+    from turnwright_provider.domain.retry import RetryPolicy
     from turnwright_provider.rpc.provider_servicer import ProviderServicer
+    from turnwright_provider.vendors.scripted import ScriptedVendor
 
-    vendors = {**_vendors(settings, closers), **vendor_plugins}
-    policy, pace = _policy(settings), _pace(settings)
+    vendors = {
+        **{spec.name: _called(spec, settings, closers) for spec in settings.endpoints},
+        SCRIPTED: ScriptedVendor(settings.scripted_dir, asyncio.sleep),
+        **vendor_plugins,
+    }
+    policy = RetryPolicy(
+        settings.vendor_busy_deadline_s,
+        settings.vendor_gateway_deadline_s,
+        settings.vendor_server_deadline_s,
+        settings.vendor_backoff_s_min,
+        settings.vendor_backoff_s_max,
+    )
+    pace = FlowControl(settings.flush_ms / 1000, settings.flush_bytes)
     chance = RetryClock(time.monotonic, asyncio.sleep, random.SystemRandom().random)
     return ProviderServicer(
         vendors,
@@ -84,30 +96,6 @@ def _servicer(
         ModelChecks(vendors, time.monotonic, settings.model_wait_s, settings.model_lifetime_s),
         is_open=settings.client_generate,
     )
-
-
-def _policy(settings: ProviderSettings) -> RetryPolicy:
-    from turnwright_provider.domain.retry import RetryPolicy
-
-    return RetryPolicy(
-        settings.vendor_busy_deadline_s,
-        settings.vendor_gateway_deadline_s,
-        settings.vendor_server_deadline_s,
-        settings.vendor_backoff_s_min,
-        settings.vendor_backoff_s_max,
-    )
-
-
-def _pace(settings: ProviderSettings) -> FlowControl:
-    from turnwright_provider.app.outbox import FlowControl
-
-    return FlowControl(settings.flush_ms / 1000, settings.flush_bytes)
-
-
-def _scripted(settings: ProviderSettings) -> Vendor:
-    from turnwright_provider.vendors.scripted import ScriptedVendor
-
-    return ScriptedVendor(settings.scripted_dir, asyncio.sleep)
 
 
 def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]) -> Vendor:
@@ -126,7 +114,8 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
 
     preset = spec.preset
     if preset.name == "openrouter":
-        spec = replace(spec, headers={**_attribution(settings), **spec.headers})
+        attribution = {"http-referer": settings.openrouter_referer, "x-title": settings.openrouter_title}
+        spec = replace(spec, headers={**{name: value for name, value in attribution.items() if value}, **spec.headers})
     amount = Reasoning("medium") if settings.think else None
     wire = wire_class(spec.wire)(ThinkTags(settings.think_tags), preset.asking, amount, marks=preset.marks)
     limits = HttpLimits(
@@ -135,15 +124,3 @@ def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]
     vendor = HttpVendor(spec, wire, limits, from_environment=settings.proxy_from_env)
     closers.append(vendor.close)
     return vendor
-
-
-def _attribution(settings: ProviderSettings) -> dict[str, str]:
-    """Headers that identify the application to OpenRouter."""
-    attribution = {"http-referer": settings.openrouter_referer, "x-title": settings.openrouter_title}
-    return {name: value for name, value in attribution.items() if value}
-
-
-def _vendors(settings: ProviderSettings, closers: list[Close]) -> dict[str, Vendor]:
-    found: dict[str, Vendor] = {spec.name: _called(spec, settings, closers) for spec in settings.endpoints}
-    found[SCRIPTED] = _scripted(settings)
-    return found
