@@ -136,23 +136,24 @@ def plan_title(plan: plan_pb2.Plan) -> str:
     title = f"plan {safe_line(plan.plan_id)}, version {plan.version}"
     parts = [items_words(plan)] if plan.kind == plan_pb2.PLAN_KIND_ITEMS else []
     if plan.deltas:
-        parts.append(f"{len(plan.deltas)} delta{'' if len(plan.deltas) == 1 else 's'}")
+        parts.append(_count(len(plan.deltas), "delta"))
     return f"{title}: {', '.join(parts)}" if parts else title
 
 
 def items_words(plan: plan_pb2.Plan) -> str:
-    done = sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
-    return f"{done}/{len(plan.items)} items done"
+    return f"{_done(plan)}/{len(plan.items)} items done"
+
+
+def _done(plan: plan_pb2.Plan) -> int:
+    return sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
 
 
 def progress_words(plan: plan_pb2.Plan) -> str:
     """`plan 2/5: write the parser`: how far a plan of items is, and what comes next; empty if nothing does."""
-    left = [item for item in plan.items if item.status not in OVER]
-    if not left:
+    if all(item.status in OVER for item in plan.items):
         return ""
-    now = next((item for item in left if item.status == plan_pb2.PLAN_STATUS_IN_PROGRESS), left[0])
-    done = sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
-    return f"plan {done}/{len(plan.items)}: {safe_line(now.content, ITEM_CHARS_MAX)}"
+    now = plan.items[current_item(plan.items)]
+    return f"plan {_done(plan)}/{len(plan.items)}: {safe_line(now.content, ITEM_CHARS_MAX)}"
 
 
 def item_line(item: plan_pb2.PlanItem) -> str:
@@ -196,8 +197,7 @@ COLUMNS_MIN: Final = 30
 def panel_lines(plan: plan_pb2.Plan | None, columns: int, lines: int) -> list[str]:
     """The title and as many items as fit into a space; empty if it is too small, or if nothing is left to do."""
     room = min(LINES_MAX, lines)
-    left = plan is not None and any(item.status not in OVER for item in plan.items)
-    if plan is None or not left or columns < COLUMNS_MIN or room < LINES_MIN:
+    if plan is None or not progress_words(plan) or columns < COLUMNS_MIN or room < LINES_MIN:
         return []
     now = current_item(plan.items)
     shown, before, after = _window(len(plan.items), now, room - 1)
@@ -304,7 +304,7 @@ class PlanChanges:
 
     def _size(self, before: plan_pb2.Plan | None, plan: plan_pb2.Plan) -> str:
         if plan.kind == plan_pb2.PLAN_KIND_ITEMS:
-            done = sum(item.status == plan_pb2.PLAN_STATUS_COMPLETED for item in plan.items)
+            done = _done(plan)
             return _count(len(plan.items), "item") + (f", {done} done" if done else "")
         if plan.kind == plan_pb2.PLAN_KIND_FILE:
             return f"file {self._cut(plan.body)}"

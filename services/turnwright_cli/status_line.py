@@ -16,13 +16,10 @@ _TICK_S: Final = 0.5
 class StatusLine:
     """A line that is rewritten in place until `clear`. Without a terminal, nothing is written."""
 
-    def __init__(
-        self, console: Console, clock: Callable[[], float] = time.monotonic, above: Callable[[], list[str]] = list
-    ) -> None:
+    def __init__(self, console: Console, above: Callable[[], list[str]] = list) -> None:
         """`above`: lines that stand above it while it is shown, each within the width of the console."""
         self._console = console
         self._above = above
-        self._clock = clock
         self._live = console.is_terminal and not console.is_dumb_terminal
         self._ticker: asyncio.Task[None] | None = None
         self._shown = 0
@@ -30,15 +27,15 @@ class StatusLine:
 
     def waiting(self, text: str) -> None:
         """Show the text with the seconds elapsed since now."""
-        start = self._clock()
-        self._run(lambda: f"{text} ({self._clock() - start:.0f} s)")
+        start = time.monotonic()
+        self._run(lambda: f"{text} ({time.monotonic() - start:.0f} s)")
 
     def countdown(self, text: str, seconds: float) -> None:
         """Show the text with the seconds left, and then that it is being retried."""
-        end = self._clock() + seconds
+        end = time.monotonic() + seconds
 
         def words() -> str:
-            left = end - self._clock()
+            left = end - time.monotonic()
             return f"{text} in {left:.0f} s" if left > 0 else "trying again"
 
         self._run(words)
