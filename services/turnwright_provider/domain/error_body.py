@@ -79,32 +79,17 @@ def read_error(body: Any) -> ErrorBody:
     error = body.get("error") or body.get("base_resp")
     if not error and isinstance(errors := body.get("errors"), list) and errors:
         error = errors[0]
-    if isinstance(error, dict):
-        return _of_object(error)
-    details = _details(body.get("details"))
-    texts = (_words(error), _first_words(body, _MESSAGES), details.message)
-    return ErrorBody(
-        _joined(texts) or truncated_json(body),
-        _words(body.get("type")),
-        _first_words(body, ("code", "error_code")),
-        _status(body),
-        _words(body.get("param")),
-        details.reason,
-        details.retry_s,
-    )
-
-
-def _of_object(error: Mapping[str, Any]) -> ErrorBody:
-    metadata = error.get("metadata")
+    found = error if isinstance(error, dict) else body
+    metadata, details = found.get("metadata"), _details(found.get("details"))
     # OpenRouter says "Provider returned error"; the provider's own message is in `raw`.
     raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
-    details = _details(error.get("details"))
+    said = "" if found is error else _words(error)
     return ErrorBody(
-        _joined((_first_words(error, _MESSAGES), raw, details.message)) or truncated_json(error),
-        _words(error.get("type")) or _words(error.get("status")),
-        _words(error.get("code")),
-        _status(error),
-        _words(error.get("param")),
+        _joined((said, _first_words(found, _MESSAGES), raw, details.message)) or truncated_json(found),
+        _words(found.get("type")) or (_words(found.get("status")) if found is error else ""),
+        _first_words(found, ("code", "error_code")),
+        _status(found),
+        _words(found.get("param")),
         details.reason,
         details.retry_s,
     )
