@@ -102,7 +102,7 @@ class ToolCallFold:
     def _add(self, fragment: Mapping[str, Any], place: int | None) -> None:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
-        call_id, name = _text(fragment.get("id")), _text(function.get("name"))
+        call_id, name = text_of(fragment.get("id")), text_of(function.get("name"))
         index = parse_index(fragment.get("index"))
         slot = self._slot(place if index is None else index, call_id, name)
         if not 0 <= slot < CALLS_MAX:
@@ -171,7 +171,8 @@ def parse_index(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """The text; empty for anything else."""
     return value if isinstance(value, str) else ""
 
 

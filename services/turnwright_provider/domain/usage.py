@@ -43,6 +43,8 @@ _REASONING: Final = (
     "thoughtsTokenCount",
 )
 
+_REPORTED: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cache_write_tokens")
+
 
 def read_usage(raw: Mapping[str, Any]) -> Usage:
     """The usage of one report; missing or invalid figures are 0."""
@@ -68,17 +70,9 @@ def merge_usage(old: Usage | None, new: Usage) -> Usage:
     """The maximum of each figure, the recomputed total, and the latest cost."""
     if old is None:
         return new
-    prompt = max(old.prompt_tokens, new.prompt_tokens)
-    completion = max(old.completion_tokens, new.completion_tokens)
-    return Usage(
-        prompt_tokens=prompt,
-        cached_tokens=max(old.cached_tokens, new.cached_tokens),
-        completion_tokens=completion,
-        reasoning_tokens=max(old.reasoning_tokens, new.reasoning_tokens),
-        total_tokens=prompt + completion,
-        cost_usd=old.cost_usd if new.cost_usd is None else new.cost_usd,
-        cache_write_tokens=max(old.cache_write_tokens, new.cache_write_tokens),
-    )
+    highest = {name: max(getattr(old, name), getattr(new, name)) for name in _REPORTED}
+    total, cost = highest["prompt_tokens"] + highest["completion_tokens"], new.cost_usd
+    return Usage(total_tokens=total, cost_usd=old.cost_usd if cost is None else cost, **highest)
 
 
 def _figure(raw: Mapping[str, Any], names: tuple[str, ...]) -> int:

@@ -19,9 +19,9 @@ from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetTh
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import parse_index
+from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, objects, reply_in, text_of
+from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, objects, reply_in
 
 BLOCKS_MAX: Final = 1024
 """Most blocks of one message; further ones are ignored."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.chat_thinking import thinking_fields, thinking_parts
+from turnwright_provider.domain.wires.images import images_of
 from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, TOOL, USER
 
 CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
@@ -30,7 +31,7 @@ def chat_messages(messages: Iterable[Message], *, marks: bool) -> list[dict[str,
             images = []
         sent.append(_message(message, marks=marks))
         if message.role is TOOL:
-            images += _images(message)
+            images += images_of(message)
     return [*sent, _shown(images, marks=marks)] if images else sent
 
 
@@ -75,10 +76,6 @@ def _signed(signature: str) -> dict[str, Any]:
     """Google's signature of a call; see tool_calls."""
     signed = object_in(signature)
     return {"extra_content": signed} if signed else {}
-
-
-def _images(message: Message) -> list[Image]:
-    return [part for part in message.parts if isinstance(part, Image)]
 
 
 def _texts(message: Message) -> Sequence[Text]:

@@ -18,9 +18,9 @@ from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.tool_calls import parse_index
+from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.chat_thinking import ThinkingFold
-from turnwright_provider.domain.wires.json_fold import error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.json_fold import error_in_stream, objects
 from turnwright_provider.domain.wires.routed_fold import RoutedFold
 
 _REASONING: Final = ("reasoning_content", "reasoning")

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from turnwright_core.chat.deltas import SetThinkingBlocks
 from turnwright_core.chat.message import ThinkingBlock
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import parse_index
+from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.blocks import object_in
 
 THINKING_CHARS_MAX: Final = 3 * 1024 * 1024
@@ -82,9 +82,9 @@ def _block(place: int, held: _Held) -> ThinkingBlock:
     return ThinkingBlock(
         join_surrogates(held.rest["type"]),
         place,
-        _string(held.rest.get("id")),
+        join_surrogates(text_of(held.rest.get("id"))),
         join_surrogates("".join(held.texts)),
-        _string(held.rest.get("signature")),
+        join_surrogates(text_of(held.rest.get("signature"))),
         json.dumps(rest) if rest else "",
     )
 
@@ -123,10 +123,6 @@ def _detail(block: ThinkingBlock) -> dict[str, Any]:
 
 def _text_field(kind: str) -> str:
     return "summary" if kind == "reasoning.summary" else "text"
-
-
-def _string(value: Any) -> str:
-    return join_surrogates(value) if isinstance(value, str) else ""
 
 
 def _size(value: Any) -> int:

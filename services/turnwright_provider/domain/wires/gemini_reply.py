@@ -23,10 +23,10 @@ from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import parse_index
+from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
-from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, error_in_stream, objects, text_of
+from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, error_in_stream, objects
 
 KEPT_CHARS_MAX: Final = 3 * 1024 * 1024
 """Maximum of the blocks of a reply together, in code points: each is one delta. Further ones are ignored."""

@@ -26,7 +26,7 @@ from turnwright_provider.domain.failures import FailureClass, VendorError, faile
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.surrogates import SurrogateJoiner, join_surrogates
-from turnwright_provider.domain.tool_calls import ToolCallFold
+from turnwright_provider.domain.tool_calls import ToolCallFold, text_of
 from turnwright_provider.domain.usage import merge_usage, read_usage
 from turnwright_provider.domain.wires.blocks import TEXT
 
@@ -240,8 +240,3 @@ def error_in_stream(body: Any) -> VendorError:
 def objects(value: Any) -> list[Mapping[str, Any]]:
     """The objects in a list; empty for anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def text_of(value: Any) -> str:
-    """The text; empty for anything else."""
-    return value if isinstance(value, str) else ""

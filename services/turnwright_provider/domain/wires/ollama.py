@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
-from turnwright_core.chat.message import Image, Message, Role, Text, ThinkingBlock
+from turnwright_core.chat.message import Message, Role, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.blocks import object_in
-from turnwright_provider.domain.wires.images import inline_image
+from turnwright_provider.domain.wires.images import images_of, inline_image
 from turnwright_provider.domain.wires.ollama_reply import OllamaFold
 from turnwright_provider.domain.wires.prepare_messages import TOOL, tool_names
 from turnwright_provider.domain.wires.wire import Framing, Wire
@@ -74,7 +74,7 @@ class OllamaWire(Wire):
         for name, why in super()._left_out(messages):
             if name != "images":
                 yield name, why
-        if any(inline_image(image) is None for message in messages for image in _images(message)):
+        if any(inline_image(image) is None for message in messages for image in images_of(message)):
             yield "images", "Ollama fetches none: it takes the image itself."
         if any(one.signature for message in messages for one in message.calls):
             yield "signatures", "Ollama has no place for it."
@@ -99,7 +99,7 @@ def _options(call: ModelCall) -> dict[str, Any]:
 
 def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dict[str, Any]:
     sent: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
-    shown = _images(message)
+    shown = images_of(message)
     if images := [found[1] for image in shown if (found := inline_image(image))]:
         sent["images"] = images
     elif shown and not message.text:
@@ -114,12 +114,6 @@ def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dic
             for n, one in enumerate(message.calls)
         ]
     return sent
-
-
-def _images(message: Message) -> list[Image]:
-    parts = message.parts
-    # A message of one text, as most are, is looked at no further.
-    return [] if len(parts) == 1 and isinstance(parts[0], Text) else [one for one in parts if isinstance(one, Image)]
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

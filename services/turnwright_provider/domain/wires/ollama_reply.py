@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.json_fold import objects, reply_in, text_of
+from turnwright_provider.domain.tool_calls import text_of
+from turnwright_provider.domain.wires.json_fold import objects, reply_in
 from turnwright_provider.domain.wires.routed_fold import RoutedFold
 
 _COUNTS: Final = ("prompt_eval_count", "eval_count")

@@ -17,14 +17,13 @@ from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.error_body import truncated_json
 from turnwright_provider.domain.keyed_texts import KeyedTexts
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import parse_index
+from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.json_fold import (
     JsonFold,
     compact_json,
     error_in_stream,
     objects,
     reply_in,
-    text_of,
 )
 
 ITEMS_MAX: Final = 1000

@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Final
 
 from msgspec import Struct
 
-from turnwright_core.chat.message import Image, Message, ThinkingBlock
+from turnwright_core.chat.message import Message, ThinkingBlock
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import Dropped, ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.extra import encode_body, with_extra
+from turnwright_provider.domain.wires.images import images_of
 from turnwright_provider.domain.wires.json_fold import JsonFold
 from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, prepare_messages
 from turnwright_provider.domain.wires.reasoning_fields import ReasoningFields, by_effort
@@ -153,8 +154,7 @@ class Wire(ABC):
 
     def _left_out(self, messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
         """What of the messages has no place in a request: its field, and why."""
-        of_others = (message.parts for message in messages if message.role in (SYSTEM, ASSISTANT))
-        if any(isinstance(part, Image) for parts in of_others for part in parts):
+        if any(images_of(message) for message in messages if message.role in (SYSTEM, ASSISTANT)):
             yield "images", f"{self.vendor} takes images of users and of tools only."
         if any(not self._takes(block) for message in messages for block in message.thinking):
             yield "thinking", f"{self.vendor} has no place for blocks of that type."
