@@ -20,12 +20,12 @@ from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.plain import safe_line
+from turnwright_cli.reading import STDIN, decoded
 from turnwright_client import Client
 from turnwright_core.patterns.patch import PatchHunk, hunks_of, without_hunks
 
 EDITORS: Final = ("VISUAL", "EDITOR")
 EDITOR_DEFAULT: Final = "vi"
-STDIN: Final = "-"
 
 
 async def edited(proposed: Mapping[str, str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ async def edited(proposed: Mapping[str, str]) -> dict[str, str]:
         for path, file in files.items():
             file.write_bytes(proposed[path].encode(errors="surrogatepass"))
         await _run_editor(list(files.values()))
-        left = {path: _text(file.read_bytes(), path or "the command") for path, file in files.items()}
+        left = {path: decoded(file.read_bytes(), path or "The command") for path, file in files.items()}
     # Many editors add a line feed at the end of a file.
     return {path: text for path, text in left.items() if text not in (proposed[path], f"{proposed[path]}\n")}
 
@@ -89,14 +89,7 @@ def _read(file: str) -> str:
         data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     except OSError as error:
         raise usage(f"{file} cannot be read: {error.strerror}.") from None
-    return _text(data, file)
-
-
-def _text(data: bytes, what: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise usage(f"{what} is not UTF-8 text (byte {error.start}).") from None
+    return decoded(data, file)
 
 
 QUESTION: Final = "this hunk: [y]es, [n]o, [a]ll from here on, [d]one, none from here on?"

@@ -33,10 +33,14 @@ def text_in(file: Path, what: str, bytes_max: int, *, may_be_empty: bool = False
 def _checked(data: bytes, what: str, bytes_max: int, empty: str = "", long: str = "") -> str:
     if len(data) > bytes_max:
         raise usage(f"The {what} is longer than {bytes_max} bytes.{long and f' {long}'}")
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise usage(f"The {what} is not UTF-8 text (byte {error.start}).") from None
+    text = decoded(data, f"The {what}")
     if not text.strip():
         raise usage(f"The {what} is empty.{empty and f' {empty}'}")
     return text
+
+
+def decoded(data: bytes, what: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise usage(f"{what} is not UTF-8 text (byte {error.start}).") from None
