@@ -20,13 +20,12 @@ from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.chat_thinking import ThinkingFold
-from turnwright_provider.domain.wires.json_fold import error_in_stream, objects
-from turnwright_provider.domain.wires.routed_fold import RoutedFold
+from turnwright_provider.domain.wires.json_fold import JsonFold, error_in_stream, objects
 
 _REASONING: Final = ("reasoning_content", "reasoning")
 
 
-class ChatFold(RoutedFold):
+class ChatFold(JsonFold):
     """Folds one reply; `think_tags` says which `<think>` in the content is reasoning."""
 
     def __init__(self, think_tags: ThinkTags) -> None:

@@ -26,6 +26,7 @@ from turnwright_provider.domain.failures import FailureClass, VendorError, faile
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.surrogates import SurrogateJoiner, join_surrogates
+from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, calls_in_reasoning
 from turnwright_provider.domain.tool_calls import ToolCallFold, text_of
 from turnwright_provider.domain.usage import merge_usage, read_usage
 from turnwright_provider.domain.wires.blocks import TEXT
@@ -54,7 +55,9 @@ class _Piece(Struct):
 class JsonFold(ABC):
     """Folds one reply out of JSON objects; a wire says what one object means."""
 
-    def __init__(self) -> None:
+    def __init__(self, think_tags: ThinkTags | None = None) -> None:
+        """`think_tags` says which `<think>` in the content is reasoning (RD09); None where a wire has no such tags."""
+        self._router = ThinkRouter(think_tags) if think_tags else None
         self._content = SurrogateJoiner()
         self._reasoning = SurrogateJoiner()
         self._tools = ToolCallFold()
@@ -138,9 +141,14 @@ class JsonFold(ABC):
             )
         if not self.is_ended:
             raise failed(FailureClass.SERVER, "the stream ended without a finish reason")
-        return [*self.flush(), Finish(self._reason, self._usage, self._vendor_model)]
+        deltas, finish = self.flush(), Finish(self._reason, self._usage, self._vendor_model)
+        if self._router and not finish.is_cut and (calls := calls_in_reasoning(self._router.unclosed)):
+            deltas.append(AppendContent(calls))
+        return [*deltas, finish]
 
     def _last_content(self, text: str) -> list[Delta]:
+        if self._router:
+            return [*self._router.feed(text), *self._router.end()]
         self._content_chars += len(text)
         return [AppendContent(text)] if text else []
 
@@ -174,7 +182,10 @@ class JsonFold(ABC):
         self._text_chars += len(text_delta)
         if place is not None and text_delta:
             self._begin_piece(place)
-        if text := self._content.feed(text_delta):
+        text = self._content.feed(text_delta)
+        if self._router:
+            yield from self._router.feed(text)
+        elif text:
             self._content_chars += len(text)
             yield AppendContent(text)
 

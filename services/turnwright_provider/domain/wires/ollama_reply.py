@@ -12,13 +12,12 @@ from typing import Any, Final
 from turnwright_core.chat.deltas import Delta
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import text_of
-from turnwright_provider.domain.wires.json_fold import objects, reply_in
-from turnwright_provider.domain.wires.routed_fold import RoutedFold
+from turnwright_provider.domain.wires.json_fold import JsonFold, objects, reply_in
 
 _COUNTS: Final = ("prompt_eval_count", "eval_count")
 
 
-class OllamaFold(RoutedFold):
+class OllamaFold(JsonFold):
     """Folds one reply."""
 
     def __init__(self, think_tags: ThinkTags) -> None:
