@@ -18,16 +18,9 @@ def main() -> None:
     # time. `finish` turns the collector on again.
     gc.disable()
     _open_streams()
-    try:
-        from turnwright_cli.app import app
+    from turnwright_cli.app import app
 
-        app(prog_name="turnwright")
-    except SystemExit:
-        raise
-    except BaseException as error:  # noqa: BLE001 - no traceback reaches the terminal
-        from turnwright_cli.crash_report import report
-
-        raise SystemExit(report(error)) from None
+    app(prog_name="turnwright")
 
 
 def _open_streams() -> None:
@@ -42,13 +35,19 @@ def run() -> None:
 
     Everything is stored and printed by then, and threads of the event loop or of gRPC may never return.
     """
+    code: object = 0
     try:
         main()
     except SystemExit as ended:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        code = ended.code
+    except BaseException as error:  # noqa: BLE001 - no traceback reaches the terminal
+        from turnwright_cli.crash_report import report
+
+        code = report(error)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 if __name__ == "__main__":

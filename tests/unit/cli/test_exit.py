@@ -50,10 +50,7 @@ from turnwright_cli import __main__
 async def work():
     asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
     raise FailureError(3, "It was not to be had.")
-def main():
-    with __main__._ExceptionReporter():
-        _finish(work())
-__main__.main = main
+__main__.main = lambda: _finish(work())
 __main__.run()
 """
 
