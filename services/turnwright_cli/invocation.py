@@ -56,18 +56,19 @@ class Invocation:
         return str(path if self.settings.server else path.resolve())
 
 
-def budget_of(
-    max_turns: int | None, max_tokens: int | None, max_cost: float | None, max_seconds: float | None
-) -> budget_pb2.Budget | None:
+_LIMITS: Final = {
+    "max_turns": "turns_max",
+    "max_tokens": "tokens_max",
+    "max_cost": "cost_usd_max",
+    "max_seconds": "wall_s_max",
+}
+"""Options -> fields of a budget."""
+
+
+def budget_of(**limits: Any) -> budget_pb2.Budget | None:
     """The limits that were given; None if none were."""
-    if (max_turns, max_tokens, max_cost, max_seconds) == (None, None, None, None):
-        return None
-    return budget_pb2.Budget(
-        turns_max=max_turns or 0,
-        tokens_max=max_tokens or 0,
-        cost_usd_max=max_cost or 0.0,
-        wall_s_max=max_seconds or 0.0,
-    )
+    given = {_LIMITS[name]: limit for name, limit in limits.items() if limit is not None}
+    return budget_pb2.Budget(**given) if given else None
 
 
 def call_style(word: str | None) -> settings_pb2.CallStyle.ValueType | None:
@@ -93,8 +94,7 @@ class TaskDefaults(Struct, frozen=True, forbid_unknown_fields=True):
     max_seconds: Annotated[float, Meta(ge=0)] | None = None
 
     def limits(self, **given: Any) -> dict[str, Any]:
-        names = ("max_turns", "max_tokens", "max_cost", "max_seconds")
-        return {name: getattr(self, name) if given.get(name) is None else given[name] for name in names}
+        return {name: getattr(self, name) if given.get(name) is None else given[name] for name in _LIMITS}
 
 
 _DEFAULTS: Final = converter(TaskDefaults)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Collection, Coroutine
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
@@ -145,9 +144,7 @@ class _CopyAnnouncer(Client):
 def _connect(
     settings: CliSettings, address: str, local_servers: LocalServers, *, joined: bool
 ) -> contextlib.AbstractAsyncContextManager[Client]:
-    policy: WatchPolicy = WatchPolicy()
-    if joined:
-        policy = replace(policy, retries_max=min(policy.retries_max, JOINED_RETRIES_MAX))
+    policy = WatchPolicy(retries_max=JOINED_RETRIES_MAX) if joined else WatchPolicy()
     return _CopyAnnouncer.connect(
         address, settings.secret(), settings.rpc_timeout_s, policy, settings.tls, local_servers
     )

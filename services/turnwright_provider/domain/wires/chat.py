@@ -48,11 +48,12 @@ class ChatWire(Wire):
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
     ) -> dict[str, Any]:
-        if "cache" in call.asked and not self._marks:
+        is_marked = "cache" in call.asked
+        if is_marked and not self._marks:
             dropped["cache"] = "The service takes no marks: it caches by itself, if at all."
         if call.reasoning and not self._asking(call.reasoning):
             dropped["reasoning"] = f"The service has no words for `{call.reasoning.word}`."
-        marks = self._marks and "cache" not in without and "cache" in call.asked
+        marks = is_marked and self._marks and "cache" not in without
         sent = chat_messages(messages, marks=marks)
         body: dict[str, Any] = {"model": call.model, "messages": sent, "stream": True}
         if call.tools:

@@ -131,7 +131,8 @@ class Wire(ABC):
         """The body without the extra fields, and what was dropped: field -> reason."""
         messages, dropped = prepare_messages(call)
         dropped.update(self._left_out(messages))
-        dropped |= {name: why for name, why in self.not_taken.items() if name in call.asked}
+        asked = call.asked if self.not_taken else ()
+        dropped |= {name: why for name, why in self.not_taken.items() if name in asked}
         return self._body(call, messages, without, dropped), dropped
 
     @abstractmethod
