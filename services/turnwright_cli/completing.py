@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final
 
 import click
@@ -35,16 +36,8 @@ def print_script(_call: Invocation, *, shell: str) -> int:
     return DONE
 
 
-def runs(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    return _offered(context, incomplete, _runs)
-
-
-def models(context: click.Context, incomplete: str) -> list[CompletionItem]:
-    return _offered(context, incomplete, _models)
-
-
 def _offered(
-    context: click.Context, incomplete: str, names: Callable[[Invocation], Coroutine[None, None, list[tuple[str, str]]]]
+    names: Callable[[Invocation], Coroutine[None, None, list[tuple[str, str]]]], context: click.Context, incomplete: str
 ) -> list[CompletionItem]:
     """The names that can be read; none if something is wrong, which the command itself will say."""
     given = {**(context.parent.params if context.parent else {}), **context.params}
@@ -66,3 +59,7 @@ async def _runs(call: Invocation) -> list[tuple[str, str]]:
 async def _models(call: Invocation) -> list[tuple[str, str]]:
     async with open_session(call.settings, reads=()) as session:
         return await names_of_models(session.client)
+
+
+runs: Final = partial(_offered, _runs)
+models: Final = partial(_offered, _models)
