@@ -90,7 +90,7 @@ def _add(found: dict[str, FileChange], file: dict[str, Any]) -> None:
 
 
 def _both(first: str, then: str) -> str:
-    """The combination of two changes to a file; None if the second undoes the first."""
+    """The combination of two changes to a file; empty if the second undoes the first."""
     if first == "create":
         return "" if then == "remove" else "create"
     return "change" if then == "create" and first == "remove" else then

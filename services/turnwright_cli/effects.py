@@ -82,7 +82,7 @@ def _texts(proposal: proposal_pb2.Proposal) -> Iterator[str]:
 
 
 def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool = True) -> Iterator[RenderableType]:
-    """What would happen. Long texts are truncated and show their length, unless `full`."""
+    """What would happen. Long texts are truncated and show their length, unless `whole`."""
     title = effect_title(proposal, TITLE_CHARS_MAX)
     asks = f"question: {shown_line(proposal.question.question, TITLE_CHARS_MAX)}" if proposal.question.question else ""
     yield _line(asks or f"proposal: {shown_line(proposal.tool)} wants to {title}", style="bold yellow")

@@ -47,7 +47,7 @@ class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def holds_secret(self) -> bool:
-        """Whether the configuration is complete."""
+        """Whether it has a key, or a header that holds one."""
         return bool(self.key) or any(map(_SECRET_HEADER.fullmatch, self.headers))
 
 

@@ -61,7 +61,7 @@ class ScriptError(Exception):
 
 
 class ScriptedError(Struct, frozen=True):
-    """Maximum failed attempts of a script."""
+    """A failure, and how many tries in a row end with it."""
 
     failure: Failure
     attempts: int
