@@ -103,29 +103,29 @@ def test_a_model_is_removed_and_cannot_be_named_any_more(bench) -> None:
 
 
 def test_a_model_is_added_and_corrected(bench) -> None:
-    added = bench.run("models", "add", "mine", "scripted/m", "--context", "8192", "--no-images")
+    added = bench.run("models", "add", "ours", "scripted/m", "--context", "8192", "--no-images")
     options = ("--model", "scripted/odd", "--output", "1000", "--tools")
-    corrected = bench.run("models", "set", "mine", *options)
+    corrected = bench.run("models", "set", "ours", *options)
     bare = bench.run("models", "add", "bare", "scripted/m")
     listed = {row[0]: row[1:5] for row in rows(bench.run("models").stdout)}
-    written = bench.run("models", "set", "mine", "--context", "0", "--images", "--json")
+    written = bench.run("models", "set", "ours", "--context", "0", "--images", "--json")
     unknown = bench.run("models", "add", "other", "scriptd/m")
-    missing = bench.run("models", "set", "min", "--context", "1")
+    missing = bench.run("models", "set", "our", "--context", "1")
 
     assert (added.stdout, corrected.stdout, bare.stdout) == (
-        "mine: scripted/m, context 8,192, no images\n",
-        "mine: scripted/odd, context 8,192, output 1,000, tools, no images\n",
+        "ours: scripted/m, context 8,192, no images\n",
+        "ours: scripted/odd, context 8,192, output 1,000, tools, no images\n",
         "bare: scripted/m, context as its vendor says\n",
     )
-    assert listed["mine"] == ["scripted/odd", "8,192", "1,000", "tools, no images"]
+    assert listed["ours"] == ["scripted/odd", "8,192", "1,000", "tools, no images"]
     # What the alias does not say, its vendor does.
     assert listed["bare"] == ["scripted/m", "32,768 (assumed)", "", "no tools"]
     assert json.loads(written.stdout) == {
-        "alias": "mine", "vendor_model": "scripted/odd", "output_tokens_max": 1000,
+        "alias": "ours", "vendor_model": "scripted/odd", "output_tokens_max": 1000,
         "capabilities": {"tools": True, "images": True},
     }  # fmt: skip
     assert (unknown.returncode, "did you mean scripted?" in unknown.stderr) == (2, True)
-    assert (missing.returncode, "did you mean mine?" in missing.stderr) == (2, True)
+    assert (missing.returncode, "did you mean ours?" in missing.stderr) == (2, True)
 
 
 def test_a_model_needs_no_alias(bench) -> None:

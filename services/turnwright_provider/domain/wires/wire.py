@@ -149,9 +149,9 @@ class Wire(ABC):
         del call
         return WireRequest(self.count_path, encode_body(body, {}))
 
+    @abstractmethod
     def _takes(self, block: ThinkingBlock) -> bool:
         """Whether a request can carry a block of reasoning."""
-        raise NotImplementedError
 
     def _left_out(self, messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
         """What of the messages has no place in a request: its field, and why."""
