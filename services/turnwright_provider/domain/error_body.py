@@ -83,9 +83,9 @@ def read_error(body: Any) -> ErrorBody:
     metadata, details = found.get("metadata"), _details(found.get("details"))
     # OpenRouter says "Provider returned error"; the provider's own message is in `raw`.
     raw = _words(metadata.get("raw")) if isinstance(metadata, dict) else ""
-    said = "" if found is error else _words(error)
+    text = "" if found is error else _words(error)
     return ErrorBody(
-        _joined((said, _first_words(found, _MESSAGES), raw, details.message)) or truncated_json(found),
+        _joined((text, _first_words(found, _MESSAGES), raw, details.message)) or truncated_json(found),
         _words(found.get("type")) or (_words(found.get("status")) if found is error else ""),
         _first_words(found, ("code", "error_code")),
         _status(found),
