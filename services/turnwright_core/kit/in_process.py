@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -91,18 +90,16 @@ class LocalChannel:
     def unary_unary(self, method: str, **_codecs: Any) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
             handler, context = self._server.find(method), LocalContext(metadata, timeout, identity=self._identity)
-            loop = asyncio.get_running_loop()
-            answer: asyncio.Future[Any] = loop.create_future()
             task = self._server.begin(context.outcome(handler.unary_unary(request, context)))
-            task.add_done_callback(partial(_hand_over, answer))
-            late = None if timeout is None else loop.call_later(timeout, _hand_over, answer, None)
             try:
-                return await answer
+                await asyncio.wait((task,), timeout=timeout)
+                error = _failure_of(task) if task.done() else late_error()
             finally:
                 # Nobody waits for its end: a handler's clean-up, or its failure, is not its caller's cancellation.
                 task.cancel()
-                if late:
-                    late.cancel()
+            if error:
+                raise error
+            return task.result()
 
         return call
 
@@ -117,17 +114,6 @@ class LocalChannel:
 
     async def close(self) -> None:
         """Nothing: calls end with their callers."""
-
-
-def _hand_over(answer: asyncio.Future[Any], task: asyncio.Task[Any] | None) -> None:
-    """Give its caller what a call has come to. None: it is late."""
-    error = late_error() if task is None else _failure_of(task)
-    if answer.done():
-        return
-    if error:
-        answer.set_exception(error)
-    elif task:
-        answer.set_result(task.result())
 
 
 class LocalStream(MessageStream):

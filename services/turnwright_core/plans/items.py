@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -52,8 +52,6 @@ class PlanItem(Struct, frozen=True):
 
 
 E = TypeVar("E", bound=IntEnum)
-NO_ITEMS: Final = "[]"
-"""The body of a plan without items, which is valid (AP09)."""
 
 
 def items_of(body: str) -> tuple[PlanItem, ...]:

@@ -21,6 +21,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.watching.hub import MovedError
+from turnwright_executor.watching.signals import Signal
 from turnwright_executor.watching.tail import Tail, TailBounds
 
 _log = get_logger("relaying")
@@ -44,7 +45,7 @@ class Relay:
         self._epoch = after.epoch
         self._tail = Tail(bounds, after.seq)
         self._heartbeat: WatchRunResponse | None = None
-        self._changed = asyncio.Event()
+        self._changed = Signal()
         self._cause: Exception | None = None
         self._ended = False
         self._task: asyncio.Task[None] | None = None
@@ -77,7 +78,7 @@ class Relay:
             self._cause = error
         finally:
             self._ended = True
-            self._wake()
+            self._changed.notify()
 
     def _take(self, event: WatchRunResponse) -> None:
         if event.WhichOneof("event") == "heartbeat":
@@ -87,11 +88,7 @@ class Relay:
         else:
             # A snapshot means that the owner no longer has the events. Each watcher gets a stream of its own.
             raise FellBehindError
-        self._wake()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._changed.notify()
 
     async def watch(self, position: int, *, batched: bool = False) -> AsyncGenerator[WatchRunResponse, None]:
         """The events after a position until the owner's stream ends, with its heartbeats if there is nothing else.
@@ -101,7 +98,7 @@ class Relay:
         """
         heartbeat = self._heartbeat
         while True:
-            changed = self._changed
+            changed = self._changed.next()
             if position < self._tail.base:
                 raise FellBehindError
             for message in self._tail.after(position, batched=batched):
