@@ -6,8 +6,6 @@ Source: architecture 3 (what the model was sent).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import compress, count
-from operator import ne
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -16,9 +14,6 @@ T = TypeVar("T")
 
 _NEAR: Final = 16
 """Items after the last run among which the next one is looked for first, and at an end those that are sent again."""
-
-_SLICE: Final = 256
-"""Items that are compared at a time."""
 
 
 class Copied(Struct, frozen=True):
@@ -74,11 +69,16 @@ class DeltaEncoder(Generic[T]):
 
 
 def common_run_length(items: Sequence[T], base: Sequence[T], at: int = 0, place: int = 0) -> int:
-    """Length of the common run from these indices on; compares slices first, because most runs are long."""
-    length = 0
-    while (part := items[at : at + _SLICE]) == (other := base[place : place + _SLICE]) and part:
-        length, at, place = length + len(part), at + _SLICE, place + _SLICE
-    return length + next(compress(count(), map(ne, part, other)), min(len(part), len(other)))
+    """Length of the common run from these indices on; compares slices, of twice the length until they differ."""
+    length, step, has_ended = 0, _NEAR, False
+    while step:
+        part = items[at + length : at + length + step]
+        if len(part) == step and part == base[place + length : place + length + step]:
+            length += step
+        else:
+            has_ended = True
+        step = step // 2 if has_ended else step * 2
+    return length
 
 
 def decode(parts: Iterable[Copied | T], base: Sequence[T]) -> list[T]:

@@ -52,7 +52,8 @@ class _SentMessage(Struct):
 
     def replace(self, pieces: Sequence[str], begin: int) -> tuple[Iterable[Copied | str], str]:
         """Send these pieces: as a delta of those before, whose first one has this index, with their digest."""
-        same = common_run_length(pieces, self.pieces)
+        # A slice of a list equals none of a tuple.
+        same = common_run_length(list(pieces), self.pieces)
         new, known = pieces[same:], self._digests[same:]
         parts = DeltaEncoder(self.pieces[same:]).encode(new)
         del self.pieces[same:], self._digests[same:]
