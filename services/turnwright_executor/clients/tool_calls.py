@@ -36,7 +36,7 @@ from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Done, Stage
 from turnwright_executor.domain.effects import EffectClass
-from turnwright_executor.domain.endings import AWAY, Ending
+from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
@@ -46,7 +46,7 @@ from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.loop_scope import Placement
-from turnwright_executor.turn.machine import Action, Step, TurnState
+from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.recording import RecordingGate, new_record
 from turnwright_executor.turn.records import beat_write, new_record_write, record_write
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
@@ -188,7 +188,7 @@ class ToolCalls:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.require_revision(record.path, revision)
-                steps = CallSteps(state, self._scope(host, hub, run, events, buffer))
+                steps = CommandSteps(self._scope(host, hub, run, events, buffer), state)
                 try:
                     await self._driven(call, Driver(state, steps), buffer, state)
                 except ConflictError as error:
@@ -322,27 +322,6 @@ class ToolCalls:
             message = f"The request id {call.request_id!r} was used with another command: choose another id."
             raise fault(Reason.REQUEST_ID_REUSED, message, request_id=call.request_id)
         return record, entry.revision
-
-
-class CallSteps:
-    """Performs the steps of a client's command. Its errors are the caller's: they end no loop."""
-
-    def __init__(self, state: TurnState, scope: DispatchScope) -> None:
-        self._commands = CommandSteps(scope, state)
-        self._buffer = scope.buffer
-
-    async def perform(self, state: TurnState, step: Step) -> None:
-        if step.path:
-            await self._commands.perform(step.action, step.path)
-        elif step.action is Action.FLUSH:
-            await self._buffer.flush(full=True)
-            state.is_over = True
-
-    async def save_on_stop(self, error: BaseException) -> None:
-        await self._commands.save_on_stop(error)
-
-    def ending_of(self, _error: Exception) -> Ending | None:
-        return None
 
 
 def _released(record: CommandRecord) -> CommandRecord:

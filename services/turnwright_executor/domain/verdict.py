@@ -119,7 +119,7 @@ class TurnFacts(Struct, frozen=True, dict=True):
     @property
     def failures(self) -> int:
         """Number of failed commands, without rejected ones."""
-        return sum(record.state is State.FAILED and not record.rejected for record in self.records)
+        return len([record for record in self.records if record.state is State.FAILED and not record.rejected])
 
     @cached_property
     def struck(self) -> int:

@@ -110,8 +110,6 @@ class StoreWrites:
     async def begin_turn(
         self, address: RunAddress, epoch: int, new: TurnStart, return_view_change: ReturnView = ReturnView.NONE
     ) -> tuple[Turn, WriteAck]:
-        """Open the next turn."""
-
         def call(last: Sequence[EntryWrite], _: bool) -> EndTurnCall:
             first = TurnEnd(0, next=TurnStart(new.request, last))
             return self._end_call(address, epoch, first, return_view_change)
@@ -153,7 +151,6 @@ class StoreWrites:
         run_status: int = 0,
         return_view_change: ReturnView = ReturnView.NONE,
     ) -> WriteAck:
-        """Write entries; with `full` they survive a loss of power."""
         durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
 
         def call(last: Sequence[EntryWrite], is_only: bool) -> WriteEntriesCall:
@@ -185,7 +182,6 @@ class StoreWrites:
         return WriteAck((), done.cursor, view_change=done.view_change)
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
-        """Count another model call with the stored packet of the open turn, which is about to be made."""
         again = TurnPacket(turn, (), again=True)
         call = WriteEntriesCall(address.project, address.run, epoch, (), packet=again)
         await self._call(self._by_value.WriteEntries, call)

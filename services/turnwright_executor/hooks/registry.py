@@ -48,7 +48,6 @@ class _Shared(Struct):
 
     subscriptions: list[HookSubscription] = field(default_factory=list)
     tools: dict[str, tuple[str, PluginTool]] = field(default_factory=dict)
-    descriptors: list[ToolDescriptor] = field(default_factory=list)
     open_entries: Callable[[TurnAddress], Entries] | None = None
 
 
@@ -64,7 +63,6 @@ class Registry(PluginRegistry[_Shared]):
         if other or tool.name in TAKEN:
             raise ValueError(f"the name <{tool.name}> is taken, by {other[0] if other else 'the runtime'}")
         self._shared.tools[tool.name] = (self.plugin, tool)
-        self._shared.descriptors.append(ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target))
 
     def entries(self, at: TurnAddress) -> Entries:
         """The entries of a run, for an observer or a filter: reads see what the run sees, writes have plugin tier.
@@ -87,7 +85,8 @@ class Registry(PluginRegistry[_Shared]):
     @property
     def tool_descriptors(self) -> tuple[ToolDescriptor, ...]:
         """What must be known of plugins' tools before one of their commands is dispatched."""
-        return tuple(self._shared.descriptors)
+        tools = (tool for _, tool in self._shared.tools.values())
+        return tuple(ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target) for tool in tools)
 
     def on(self, hook: EventHook[P] | str, observer: Callable[[P], object], priority: int = PRIORITY_DEFAULT) -> None:
         """Register an observer, sync or async. Raises ValueError if the hook is not an event."""

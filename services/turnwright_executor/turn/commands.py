@@ -24,7 +24,7 @@ from turnwright_core.streams import PRODUCER_LOST
 from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage, failed
 from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
-from turnwright_executor.domain.endings import REJECTED_OUTCOME, is_transient, outcome_of
+from turnwright_executor.domain.endings import REJECTED_OUTCOME, Ending, is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
@@ -32,7 +32,7 @@ from turnwright_executor.tools.contract import Context, Proposed, RefusedError, 
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
-from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, TurnState
+from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, Step, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.settlement import channels_of, closed_channels
@@ -105,7 +105,10 @@ def tool_context(
 
 
 class CommandSteps:
-    """Performs the steps of a turn's commands, and updates their records."""
+    """Performs the steps of a turn's commands, and updates their records.
+
+    It is all that a client's command needs, whose errors are the caller's: they end no loop.
+    """
 
     def __init__(self, scope: DispatchScope, state: TurnState) -> None:
         """Perform steps for the records of this state."""
@@ -128,9 +131,16 @@ class CommandSteps:
             Action.PARK: self._park,
         }
 
-    def perform(self, action: Action, path: str) -> Awaitable[None]:
+    def perform(self, state: TurnState, step: Step) -> Awaitable[None]:
         """Perform a step of one command. Raises TurnwrightError if the store does."""
-        return self._steps[action](self._state.records[path])
+        return self._steps[step.action](state.records[step.path]) if step.path else self._flush()
+
+    def ending_of(self, error: Exception) -> Ending | None:  # noqa: ARG002
+        return None
+
+    async def _flush(self) -> None:
+        await self.buffer.flush(full=True)
+        self._state.is_over = True
 
     def _settle(self, record: CommandRecord, done: Done) -> None:
         self._scope.buffer.settle(record, done)

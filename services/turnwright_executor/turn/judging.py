@@ -67,18 +67,18 @@ def facts_of(
     `tools` are all that exist.
     """
     return TurnFacts(
-        records=tuple(_record_facts(record, tools) for record in records),
+        records=tuple([_record_facts(record, tools) for record in records]),
         reply=ReplyFacts(any_command=bool(records), narration=narration, parse_failures=0 if records else note.losses),
         errors=(note.losses if records else 0) + is_demoted,
         fingerprint=note.result.fingerprint,
         recent=tuple(recent),
         loop_turn=loop_turn,
-        rejection=_rejection(records),
+        rejection=_rejection([record for record in records if record.decision and record.rejection]),
         limits=limits,
         exhausted=exhausted,
         usage=note.result.usage,
         at=at,
-        is_answer_refused=is_answer_refused or any(record.outcome == ANSWER_INVALID for record in records),
+        is_answer_refused=is_answer_refused or ANSWER_INVALID in [record.outcome for record in records],
         is_transcript=is_transcript,
     )
 
@@ -91,17 +91,16 @@ def _record_facts(record: CommandRecord, tools: Container[str]) -> RecordFacts:
         state=record.state,
         body=record.body,
         update_status=status if isinstance(status, int) else RUNNING,
-        rejected=record.rejection is not None,
+        rejected=record.decision is not None and record.rejection is not None,
         is_unknown=record.tool not in tools,
     )
 
 
-def _rejection(records: Sequence[CommandRecord]) -> Rejection:
-    decisions = [record.rejection for record in records if record.rejection]
-    if any(decision.ruling is DecisionKind.EXPIRED for decision in decisions):
-        return Rejection.EXPIRED
-    if not decisions:
+def _rejection(rejected: Sequence[CommandRecord]) -> Rejection:
+    if not rejected:
         return Rejection.NONE
+    if any(record.decision and record.decision.ruling is DecisionKind.EXPIRED for record in rejected):
+        return Rejection.EXPIRED
     # The outcome of a native call is its result, which the model reads (C28).
-    is_read = all(record.call_id for record in records if record.rejection)
-    return Rejection.COMMENTED if is_read or any(decision.comment for decision in decisions) else Rejection.SILENT
+    is_read = all(record.call_id for record in rejected) or any(record.comment for record in rejected)
+    return Rejection.COMMENTED if is_read else Rejection.SILENT

@@ -14,7 +14,7 @@ from turnwright_core.claims import Claim
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import Assembly, Loop, LoopSettings, RequestKind, Turn, TurnResult
+from turnwright_core.runs import Assembly, Loop, LoopEnd, LoopSettings, RequestKind, Turn, TurnResult
 from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -38,7 +38,7 @@ from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.project_files import FileSync
 from turnwright_executor.turn.recording import ParsedReply, reply_reader
 from turnwright_executor.turn.spend_meter import SpendMeter
-from turnwright_executor.turn.turn_line import bind_turn
+from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
@@ -203,12 +203,17 @@ class LoopScope:
             return rate_after(self.recent[-1])
         return rate_from(self.claim.turn_before, self.open.turn.request)
 
-    def concluded(self, result: TurnResult) -> None:
-        """The open turn has ended with this result."""
+    def concluded(self, state: TurnState, result: TurnResult, end: LoopEnd | None = None) -> None:
+        """The open turn has ended with this result, and with it the loop if it has an end."""
+        turn = self.open.turn.number
         self.recent.append(result)
         self.spend_meter.end_turn(result)
         self.turns_ended += 1
         self.commands = None
+        turn_ended(self.address, turn, result, len(state.records))
+        self.events.concluded(turn, result, end)
+        state.begin(0)
+        state.is_over = end is not None
 
 
 def in_turn(write: EntryWrite, turn: Turn) -> EntryWrite:

@@ -50,7 +50,7 @@ from turnwright_executor.turn.records import record_write
 from turnwright_executor.turn.settlement import settle
 from turnwright_executor.turn.spend_meter import BudgetError
 from turnwright_executor.turn.turn_budget import checked_budget, may_exceed
-from turnwright_executor.turn.turn_line import bind_turn, turn_ended
+from turnwright_executor.turn.turn_line import bind_turn
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
 _log = get_logger("loop")
@@ -83,7 +83,7 @@ class LoopSteps:
     def perform(self, state: TurnState, step: Step) -> Awaitable[None]:
         """Carry out one step. Raises TurnwrightError if a service fails, OSError, and BudgetError."""
         if step.path and self._scope.commands:
-            return self._scope.commands.perform(step.action, step.path)
+            return self._scope.commands.perform(state, step)
         return self._steps[step.action](state)
 
     async def save_on_stop(self, error: BaseException) -> None:
@@ -211,11 +211,7 @@ class LoopSteps:
                 continue
             break
         scope.view_changes.add(ack.cursor, ack.view_change)
-        scope.concluded(result)
-        turn_ended(scope.address, number, result, len(state.records))
-        scope.events.concluded(number, result, loop_end)
-        state.begin(0)
-        state.is_over = loop_end is not None
+        scope.concluded(state, result, loop_end)
         if opened:
             scope.spend_meter.begin_turn()
             self._opener.begun()

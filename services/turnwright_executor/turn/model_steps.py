@@ -47,7 +47,6 @@ from turnwright_executor.turn.turn_budget import (
     reported_window,
     room_left,
 )
-from turnwright_executor.turn.turn_line import turn_ended
 
 REFUSALS_MAX: Final = 3
 """Turns in a row whose packets a vendor may find too long before the loop ends."""
@@ -146,8 +145,7 @@ class ModelSteps:
         end = LoopEnd(TOO_LONG.status, overflow_reason(packet))
         ledger = scope.services.ledger
         await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.effects, end))
-        scope.events.concluded(number, result, end)
-        state.is_over = True
+        scope.concluded(state, result, end)
 
     async def generate(self, state: TurnState) -> None:
         scope, turn = self._scope, self._scope.open.turn
@@ -196,11 +194,8 @@ class ModelSteps:
         ended = TurnEnd(number, result, [note])
         _, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, ended)
         scope.view_changes.add(ack.cursor, None)
-        scope.concluded(result)
-        turn_ended(scope.address, number, result, 0)
-        scope.events.concluded(number, result, None)
+        scope.concluded(state, result)
         self._narrow(window)
-        state.begin(0)
         return True
 
     @property
@@ -235,7 +230,7 @@ class ModelSteps:
         records = await new_records(gate, reading)
         replaced = _archived(packet.after_reply) if reading.narration.strip() else ()
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]
-        if any(record.effect_class is not EffectClass.PURE for record in records):
+        if {record.effect_class for record in records} - {EffectClass.PURE}:
             written = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
             records, writes = await self._written(records, written), []
         scope.events.recorded(turn.number, records)

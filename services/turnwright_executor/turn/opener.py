@@ -79,7 +79,7 @@ class TurnOpener:
     async def turn_start(self) -> TurnStart | None:
         """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""
         changes = await self._changes()
-        is_small = len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX
+        is_small = not changes or (len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX)
         return TurnStart(replace(self._request, kind=self.kind), changes) if is_small else None
 
     def add_file_writes(self, writes: Iterable[EntryWrite]) -> None:

@@ -102,7 +102,8 @@ class FileSync:
 
         A later command may have restored the file, so the next scan reports it in any case.
         """
-        for path, change in ((write.path, write.change) for write in writes):
+        for write in writes:
+            path, change = write.path, write.change
             if isinstance(change, SetEntry):
                 body_hash = hashlib.sha256(change.body.encode()).hexdigest() if change.body is not None else None
                 if body_hash in (None, self._known.get(path)):

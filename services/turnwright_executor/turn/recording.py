@@ -185,8 +185,9 @@ class _Commands(Struct):
             calls = dict.fromkeys(self.sources[commands_max:])
             self.lost.extend(LostCall(call, self.warnings[-1]) for call in calls if call)
             del self.commands[commands_max:], self.sources[commands_max:]
-        # What is sent back has a limit too; what is not in it is told by the warning.
-        del self.lost[max(0, REPLY_CALLS_MAX - sum(source is not None for source in self.sources)) :]
+        if self.lost:
+            # What is sent back has a limit too; what is not in it is told by the warning.
+            del self.lost[max(0, REPLY_CALLS_MAX - sum(source is not None for source in self.sources)) :]
 
 
 async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> ParsedReply:

@@ -5,7 +5,7 @@ import pytest
 from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
-from turnwright_executor.clients.tool_calls import CallSteps, ClientCommand, ToolCalls
+from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.effects import EffectClass
@@ -13,7 +13,7 @@ from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.turn.accepting import Proposals
-from turnwright_executor.turn.commands import DispatchScope, tool_context
+from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.machine import Action, TurnState
@@ -74,7 +74,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         asks_indeterminate=False,
     )
     with logged("info") as lines:
-        assert await Driver(state, CallSteps(state, scope)).drive() is Action.STOP
+        assert await Driver(state, CommandSteps(scope, state)).drive() is Action.STOP
 
     records = list(state.records.values())
     ended = [(record.state, record.outcome) for record in records]

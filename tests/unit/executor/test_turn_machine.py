@@ -221,20 +221,20 @@ class Acting:
         return Done("Done.")
 
 
-class TurnOfCommands:
+class TurnOfCommands(CommandSteps):
     """The steps of a turn whose reply is recorded, up to its verdict. What is stored and what is held are one."""
 
     def __init__(self, scope, state, ledger, address) -> None:
-        self._commands = CommandSteps(scope, state)
-        self._buffer, self._ledger, self._address = scope.buffer, ledger, address
+        super().__init__(scope, state)
+        self._ledger, self._address = ledger, address
 
     async def perform(self, state, step) -> None:
         if step.path:
-            await self._commands.perform(step.action, step.path)
+            await super().perform(state, step)
         else:
-            await self._buffer.flush(full=True)
-            state.is_over = True
-        if not self._buffer.writes():
+            # What a loop's turn does once its commands are settled.
+            await self._flush()
+        if not self.buffer.writes():
             stored = {entry.path: entry for entry in await self._ledger.get_entries(self._address, list(state.records))}
             for path, held in state.records.items():
                 if state.local_stages.get(path) not in (
@@ -243,12 +243,6 @@ class TurnOfCommands:
                     LocalStage.CLEARED,
                 ):
                     assert record_from_entry(stored[path]) == held
-
-    async def save_on_stop(self, error) -> None:
-        await self._commands.save_on_stop(error)
-
-    def ending_of(self, _error) -> None:
-        return None
 
 
 class Nobody:
