@@ -170,8 +170,6 @@ class _Wired:
             models=models,
             generation=Generation(models, settings.reply_bytes_max, time.monotonic, reader),
             tools=tools,
-            tool_docs=texts_of(tools),
-            tool_docs_brief=texts_of(tools, is_brief=True),
             settings=settings,
             hooks=self._hooks,
         )

@@ -36,6 +36,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.project_instructions import bytes_max
 from turnwright_executor.tools.native import native_tools
 from turnwright_executor.tools.ports import Workspace
+from turnwright_executor.tools.registry import texts_of
 from turnwright_executor.turn.images import image_paths
 from turnwright_executor.turn.knowledge import find_knowledge
 from turnwright_executor.turn.loop_scope import Services, with_tools_of
@@ -199,8 +200,7 @@ def call_style(wanted: CallStyle, model: Model) -> CallStyle:
 def run_instructions(services: Services, run: Run, request: TurnRequest, tools: Sequence[str]) -> EntryWrite:
     """The write of the run's instructions: tool set, tool documentation, persona. They become the system message."""
     is_brief = request.context_length < BRIEF_BELOW_TOKENS
-    docs = services.tool_docs_brief if is_brief else services.tool_docs
-    texts = {name: docs[name] for name in tools}
+    texts = texts_of({name: services.tools[name] for name in tools}, is_brief=is_brief)
     native = native_tools(services.tools, texts) if request.calls is CallStyle.NATIVE else ()
     attributes = {
         "persona": run.settings.persona,

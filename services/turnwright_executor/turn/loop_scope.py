@@ -26,7 +26,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
-from turnwright_executor.tools.client_tools import ClientExecutedTool, client_tools
+from turnwright_executor.tools.client_tools import client_tools
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.accepting import Proposals
@@ -51,25 +51,10 @@ class Services(Struct, frozen=True):
     generation: Generation
     models: Models
     tools: Mapping[str, Tool]
-    tool_docs: Mapping[str, str]
-    tool_docs_brief: Mapping[str, str]
-    """Tool documentation for models with a small window."""
     settings: ExecutorSettings
     hooks: Hooks
     targets: Mapping[str, str] = {}
     """As in RecordingContext."""
-
-    def with_tools(self, declared: Mapping[str, ClientExecutedTool]) -> Services:
-        """The same with the tools that a client executes in one loop."""
-        tools = {**self.tools, **declared}
-        texts = {name: tool.doc for name, tool in declared.items()}
-        return replace(
-            self,
-            tools=tools,
-            tool_docs={**self.tool_docs, **texts},
-            tool_docs_brief={**self.tool_docs_brief, **texts},
-            generation=self.generation.reading(partial(reply_reader, self.settings.turn_commands_max, tools)),
-        )
 
 
 def with_tools_of(services: Services, settings: LoopSettings) -> tuple[Services, tuple[str, ...]]:
@@ -78,7 +63,11 @@ def with_tools_of(services: Services, settings: LoopSettings) -> tuple[Services,
     descriptors = (*services.hooks.tool_descriptors, *(tool.descriptor for tool in declared.values()))
     offered = resolve_tools(settings, descriptors, services.settings.unconfigured_tools)
     services = replace(services, targets={one.name: one.target for one in descriptors})
-    return services.with_tools(declared) if declared else services, offered
+    if declared:
+        tools = {**services.tools, **declared}
+        reader = partial(reply_reader, services.settings.turn_commands_max, tools)
+        services = replace(services, tools=tools, generation=services.generation.reading(reader))
+    return services, offered
 
 
 class Placement(Struct, frozen=True):
