@@ -135,8 +135,8 @@ def _bad_target(value: Recording, context: RecordingContext) -> Recording:
     what = target_attribute(name, context.targets)
     if not what:
         return value
-    for attribute in (what, "to"):
-        if fault := _fault_of(attributes.get(attribute, ""), lines_allowed=attribute == "command"):
+    for attribute in [one for one in (what, "to") if one in attributes]:
+        if fault := _fault_of(attributes[attribute], lines_allowed=attribute == "command"):
             return value.refused("invalid:400", f"The {attribute} of <{name}> {fault}")
     if not attributes.get(what, "").strip():
         return value.refused("invalid:400", _NEEDS.get(name, f'<{name}> needs a {what}: <{name} {what}="..."/>.'))

@@ -54,23 +54,17 @@ def read_short(tree: Tree, path: str, bytes_max: int, text_bytes_max: int) -> Fi
 
 
 def _file_text(data: bytes, text_bytes_max: int) -> FileText:
-    text = as_text(data) if len(data) <= text_bytes_max else None
+    """A file as read; without its text if that is too long, is not UTF-8, or contains NUL, as binary files do."""
+    text = None
+    if len(data) <= text_bytes_max and b"\0" not in data:
+        with suppress(UnicodeDecodeError):
+            text = data.decode()
     return FileText(text, hashlib.sha256(data).hexdigest(), len(data))
 
 
 def unread_hash(status: os.stat_result) -> str:
     """A substitute for the hash of a file that is too long to read; it changes when the file is written."""
     return f"size:{status.st_size}:{status.st_mtime_ns}"
-
-
-def as_text(data: bytes) -> str | None:
-    """The text of a file, None if it is not UTF-8 or contains NUL, as binary files do."""
-    if b"\0" in data:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 class NewFile:
