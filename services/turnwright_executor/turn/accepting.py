@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.limits import RECORD_BYTES_MAX
@@ -42,7 +42,6 @@ class Proposals(Struct):
     hooks: Hooks
     at: TurnAddress
     yolo: bool
-    _vetoed: list[ProposalDecided] = field(default_factory=list)
 
     def pending(self, record: CommandRecord) -> None:
         """A proposal waits, and that is stored."""
@@ -57,7 +56,7 @@ class Proposals(Struct):
         proposal = self._proposal(record, effect)
         accepting = await self.hooks.apply(points.PROPOSAL_ACCEPTING, Acceptance(), proposal)
         if not accepting.allow:
-            return self._veto(proposal, accepting.outcome, accepting.body)
+            return failed(accepting.outcome, accepting.body)
         return await self._amended(proposal, record, effect)
 
     async def _amended(self, proposal: Proposal, record: CommandRecord, effect: Effect) -> Effect | Done:
@@ -77,7 +76,7 @@ class Proposals(Struct):
         for edit in effect.edits:
             content = await self._content(proposal, edit, edited_text(effect, edit.path, contents))
             if content.is_refused:
-                return self._veto(proposal, content.outcome, content.body)
+                return failed(content.outcome, content.body)
             edits.append(amended_edit(edit, content.text, left))
             left -= len(edits[-1].patch.encode(errors="replace")) if edits[-1].amended else 0
         return FileEffect(tuple(edits))
@@ -86,10 +85,6 @@ class Proposals(Struct):
         wanted = Content(edit.content if edited is None else edited)
         proposed = ProposedFile(proposal, edit.path, edit.content, edited)
         return await self.hooks.apply(points.PROPOSAL_CONTENT, wanted, proposed)
-
-    def _veto(self, proposal: Proposal, outcome: str, body: str) -> Done:
-        self._vetoed.append(ProposalDecided(proposal, outcome))
-        return failed(outcome, body)
 
     def accepted(self, record: CommandRecord) -> None:
         if record.effect:
@@ -103,11 +98,11 @@ class Proposals(Struct):
             decided = ProposalDecided(proposal, record.outcome, record.comment)
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
 
-    def announce_vetoes(self) -> None:
-        """The records of all vetoes are stored."""
-        for decided in self._vetoed:
+    def vetoed(self, record: CommandRecord, outcome: str) -> None:
+        """A veto of this record is stored."""
+        if record.effect:
+            decided = ProposalDecided(self._proposal(record, record.effect), outcome)
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
-        self._vetoed.clear()
 
     def _proposal(self, record: CommandRecord, effect: Effect) -> Proposal:
         return Proposal(self.at, record.path, record.tool, record.command, effect, self.yolo)

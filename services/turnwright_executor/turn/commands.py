@@ -190,7 +190,7 @@ class CommandSteps:
             # A veto is announced once it is stored; vetoes are rare.
             self._settle(record, accepted)
             await self._scope.buffer.flush(full=True)
-            return proposals.announce_vetoes()
+            return proposals.vetoed(record, accepted.outcome)
         record = amended(record, accepted)
         if too_large := record_too_large(record):
             return self._settle(record, too_large)
