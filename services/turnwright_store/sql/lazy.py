@@ -14,9 +14,13 @@ import hashlib
 import operator
 from collections.abc import Callable
 from importlib import import_module
+from threading import RLock
 from typing import Any, Final
 
 _DIGEST_BYTES: Final = 12
+
+_BUILDING: Final = RLock()
+"""Held while an expression is built: two aliases of one table in a statement are two tables of one name."""
 
 
 class Lazy:
@@ -41,7 +45,9 @@ class Lazy:
 
     def __build__(self) -> Any:
         if self._built is None:
-            self._built = self._work(*built(self._arguments), **built(self._options))
+            with _BUILDING:
+                if self._built is None:
+                    self._built = self._work(*built(self._arguments), **built(self._options))
         return self._built
 
     def __digest__(self) -> str:
