@@ -246,6 +246,8 @@ class Worker:
         self.numbers = numbers
         self.entry = entry
         self.ends = {}
+        self.turns = 0
+        """Of the tasks that have ended."""
         self.settled = {}
         """State and outcome of each record that an event told to be settled, by run and path."""
 
@@ -277,6 +279,7 @@ class Worker:
                 loop = loop_in(event)
                 if loop and loop.sequence == queued.sequence and loop.status in LOOP_ENDED:
                     self.ends[number] = (run, loop.sequence, loop.status, loop.reason)
+                    self.turns += loop.turns
                     return
                 if loop and loop.sequence > queued.sequence:
                     raise AssertionError(f"the end of task {number} was not told")

@@ -156,6 +156,10 @@ class History:
     def workers(self):
         return [*self.writers, *self.owners, self.forker, self.claimer]
 
+    @property
+    def turns(self):
+        return sum(owner.known.turns for owner in self.owners)
+
     async def work_until_away(self, stop):
         async with asyncio.TaskGroup() as group:
             for worker in self.workers:
@@ -209,10 +213,12 @@ async def history(request, store):
     await client.close()
 
 
-async def kill_again_and_again(store, history, kills):
+async def kill_again_and_again(store, history, kills, turns=0):
+    """So often at least, and until the runs have had so many turns."""
     points = list(POINTS)
     history.dice.shuffle(points)
-    for number in range(kills):
+    number = 0
+    while number < kills or history.turns < turns:
         within_s = 0.05 + 0.4 * history.dice.random()
         killed = asyncio.create_task(store.ended(0.8 if number % 4 else within_s))
         try:
@@ -222,7 +228,9 @@ async def kill_again_and_again(store, history, kills):
         store.start(points[number % len(points)] if (number + 1) % 4 else "")
         await store.serving(history.client)
         await history.settle()
+        number += 1
     await history.finish()
+    print(f"{number} kills, {history.turns} turns")
 
 
 def check_file(store):
@@ -244,8 +252,8 @@ async def test_what_was_acknowledged_survives_20_kills(store, history):
 @pytest.mark.soak
 @pytest.mark.asyncio
 @pytest.mark.timeout(1800)
-async def test_what_was_acknowledged_survives_200_kills(store, history):
-    await kill_again_and_again(store, history, 200)
+async def test_what_was_acknowledged_survives_200_kills_in_1000_turns(store, history):
+    await kill_again_and_again(store, history, 200, turns=1000)
     if not store.db:
         check_file(store)
 
