@@ -8,7 +8,7 @@ ORACLE := .oracle-venv
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test check lint types imports collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -18,7 +18,7 @@ test: $(VENV)/.installed-dev
 
 # At once what reads sources and what downloads; then what writes gen/, and what reads that.
 check:
-	@$(MAKE) --no-print-directory --jobs 3 lint types imports protos breaking deploy generators
+	@$(MAKE) --no-print-directory --jobs 3 lint types imports collect protos breaking deploy generators
 	@$(MAKE) --no-print-directory gen-check stubs
 
 install: $(VENV)/.installed
@@ -32,6 +32,10 @@ types: $(VENV)/.installed-dev
 
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
+
+# Also those that `make test` leaves out. What it compiles, the workers of `make test` load.
+collect: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest --collect-only --quiet --quiet --quiet -m ''
 
 protos: node_modules/.installed
 	npx --no-install buf lint
