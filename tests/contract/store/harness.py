@@ -51,6 +51,10 @@ SQLITE_ONLY = pytest.mark.parametrize("db", ["sqlite"], indirect=True)
 """For tests of files; say why."""
 POSTGRESQL_ONLY = pytest.mark.parametrize("db", ["postgresql"], indirect=True)
 """For tests of replicas; say why."""
+POSTGRESQL_IN_SOAK = pytest.mark.parametrize(
+    "db", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)], indirect=True
+)
+"""For tests of rules that no statement decides."""
 
 
 async def start_store(home: Path, name: str = "store", **settings: Any) -> RunningServer:

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from turnwright.types.v1 import plan_pb2
 
-from contract.store.harness import SECRET, Client, as_tier, set_
+from contract.store.harness import POSTGRESQL_IN_SOAK, SECRET, Client, as_tier, set_
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import derive_token
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, POSTGRESQL_IN_SOAK]
 
 
 async def reason_of(call):

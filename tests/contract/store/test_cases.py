@@ -9,6 +9,7 @@ from cases import Case, expect, params
 from contract.store.harness import (
     ARCHIVED,
     FAILED,
+    POSTGRESQL_IN_SOAK,
     RESOLVED,
     STREAMING,
     SUMMARIZED,
@@ -20,7 +21,7 @@ from contract.store.harness import (
 from turnwright_core.entries import State, Tier, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, POSTGRESQL_IN_SOAK]
 
 ELSEWHERE = {
     "store-014": "slugs are the grammar's (RU295)",
