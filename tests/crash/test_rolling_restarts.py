@@ -91,7 +91,7 @@ async def restart_and_account(folder, db, restarts, runs, lease_s):
 @pytest.mark.asyncio
 async def test_nothing_is_lost_or_doubled_or_in_doubt_while_each_service_is_replaced(tmp_path, postgres_url):
     # Commands come to their end before an executor does; a mark whose effect has not started is taken back.
-    assert await restart_and_account(tmp_path, postgres_url, restarts=6, runs=4, lease_s=6) == 0
+    assert await restart_and_account(tmp_path, postgres_url, restarts=6, runs=16, lease_s=20) == 0
 
 
 @pytest.mark.soak
