@@ -7,13 +7,14 @@ RU037-RU040; decision C14.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
-from msgspec.structs import replace
+from msgspec import Meta, Struct, ValidationError
+from msgspec.json import Decoder
+from msgspec.structs import asdict, replace
 
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import EntryWrite, SetEntry, State
@@ -38,7 +39,34 @@ _DECISIONS: Final = (State.RESOLVED, State.FAILED, State.CANCELLED)
 """States that decide a proposal: the first accepts, the others reject."""
 
 _MODES: Final = {"ask": Mode.ASK, "act": Mode.ACT}
-_SETTINGS: Final = frozenset(LoopSettings.__struct_fields__) - {"reasoning", "response_format", "client_tools"}
+
+
+class BudgetAttributes(Struct, frozen=True, forbid_unknown_fields=True):
+    """The limits of a loop, as attributes give them."""
+
+    turns_max: Annotated[int, Meta(ge=0, lt=2**32)] = 0
+    tokens_max: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    cost_usd_max: Annotated[float, Meta(ge=0)] = 0.0
+    wall_s_max: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class RunAttributes(Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of a loop that attributes can give."""
+
+    mode: Literal["ask", "act"]
+    model: str = ""
+    no_repo: bool = False
+    no_interaction: bool = False
+    no_web: bool = False
+    no_proposals: bool = False
+    yolo: bool = False
+    budget: BudgetAttributes | None = None
+    project_instructions: bool | None = None
+    summaries: bool | None = None
+    synthetic: bool = False
+
+
+_ATTRIBUTES: Final = Decoder(RunAttributes)
 
 
 def write_entries(
@@ -145,32 +173,13 @@ def _enqueue(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef
 def _settings(text: str) -> LoopSettings:
     """The settings of a loop from attributes. Raises InvalidError."""
     check_attributes(text)
-    given: dict[str, Any] = json.loads(text)
-    if unknown := sorted(set(given) - _SETTINGS):
-        message = f"The attributes of a run are {', '.join(sorted(_SETTINGS))}; not {', '.join(unknown)}."
-        raise invalid("attributes_json", message)
-    mode = _MODES.get(given.pop("mode", None))
-    if mode is None:
-        raise invalid("attributes_json", 'The attributes of a run need "mode": "ask" or "act".')
-    budget = _budget(given.pop("budget", None))
-    for name, value in given.items():
-        wanted = str if name == "model" else bool
-        if not isinstance(value, wanted):
-            raise invalid("attributes_json", f"{name} must be a {'text' if wanted is str else 'boolean'}.")
-    return LoopSettings(mode, budget=budget, **given)
-
-
-def _budget(given: Any) -> Budget | None:
-    """The limits of a loop from attributes. Raises InvalidError."""
-    if given is None:
-        return None
-    names = set(Budget.__struct_fields__)
-    if not isinstance(given, dict) or not set(given) <= names:
-        raise invalid("attributes_json", f"budget must be an object of {', '.join(sorted(names))}.")
-    wanted = {name: (int, float) if name in ("cost_usd_max", "wall_s_max") else (int,) for name in given}
-    if not all(type(value) in wanted[name] and value >= 0 for name, value in given.items()):
-        raise invalid("attributes_json", "The limits of a budget are numbers from 0 on; turns and tokens are whole.")
-    return Budget(**given)
+    try:
+        given = _ATTRIBUTES.decode(text)
+    except ValidationError as error:
+        names = ", ".join(RunAttributes.__struct_fields__)
+        raise invalid("attributes_json", f"The attributes of a run are {names}: {error}.") from None
+    settings = {**asdict(given), "budget": Budget(**asdict(given.budget)) if given.budget else None}
+    return LoopSettings(**settings | {"mode": _MODES[given.mode]})
 
 
 def _decide(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, path: str, change: SetEntry) -> int:

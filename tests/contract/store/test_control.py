@@ -171,7 +171,15 @@ async def test_attributes_of_a_run_entry_give_its_loop_a_budget(client, project)
 
 
 @pytest.mark.parametrize(
-    "budget", ["3", '{"turns": 2}', '{"turns_max": 1.5}', '{"tokens_max": -1}', '{"wall_s_max": true}']
+    "budget",
+    [
+        "3",
+        '{"turns": 2}',
+        '{"turns_max": 1.5}',
+        '{"tokens_max": -1}',
+        '{"turns_max": 4294967296}',
+        '{"wall_s_max": true}',
+    ],
 )
 async def test_attributes_that_are_no_budget_are_refused(client, project, budget):
     run = await new_run(client, project, "r")

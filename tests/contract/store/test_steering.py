@@ -65,6 +65,8 @@ async def test_what_is_written_with_a_start_is_stored_with_it(client, project):
         (started(attributes='{"mode":"think","model":"fast"}'), Reason.INVALID_FIELD),
         (started(attributes='{"mode":"act","model":"fast","colour":"red"}'), Reason.INVALID_FIELD),
         (started(attributes='{"mode":"act","model":"fast","yolo":"yes"}'), Reason.INVALID_FIELD),
+        (started(attributes='{"mode":"act","model":"fast","images":true}'), Reason.INVALID_FIELD),
+        (started(attributes='{"mode":"act","model":"fast","edits":true}'), Reason.INVALID_FIELD),
         (started(attributes="[]"), Reason.INVALID_FIELD),
         (started(attributes='{"mode":"act"}'), Reason.MODEL_REQUIRED),
         (started(attributes='{"mode":"act","model":"none"}'), Reason.MODEL_NOT_FOUND),

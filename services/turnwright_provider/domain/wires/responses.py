@@ -30,7 +30,16 @@ class ResponsesWire(Wire):
     vendor = "The service"
     path = "/responses"
     count_path = "/responses/input_tokens"
-    counted = (*("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text"),)
+    counted = (
+        "model",
+        "input",
+        "instructions",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "reasoning",
+        "text",
+    )
     not_taken: ClassVar = {
         "stop": "Responses have no texts at which they end.",
         "cache": "The service takes no marks: it caches by itself.",
