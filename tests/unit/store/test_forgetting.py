@@ -39,7 +39,7 @@ def add_run(core, alias, scope, *, active=0, queued=0):
 
 
 def keep(core, name, run="", age_ms=WEEK_MS + 1):
-    rows.add(core, ("p", "alice", "EnqueueLoop", name), "d", b"", run, WEEK_MS * 2 - age_ms)
+    rows.add(core, RequestKey("p", "alice", "EnqueueLoop", name), "d", b"", run, WEEK_MS * 2 - age_ms)
 
 
 def kept(core):
