@@ -66,7 +66,7 @@ async def loop_through(stack, point, number, model):
 @pytest.mark.parametrize(
     ("database", "name", "points"),
     [
-        pytest.param("postgresql", "anthropic", POINTS[::2], id="sample"),
+        pytest.param("postgresql", "anthropic", POINTS[::4], id="sample"),
         pytest.param("postgresql", "anthropic", POINTS, marks=pytest.mark.soak, id="postgresql-anthropic"),
         pytest.param("sqlite", "chat", POINTS, marks=pytest.mark.soak, id="sqlite-chat"),
         pytest.param("sqlite", "anthropic", POINTS, marks=pytest.mark.soak, id="sqlite-anthropic"),
