@@ -176,11 +176,20 @@ class History:
             made = 1
             committed = made + owner.committed + sum(writer.committed for writer in mine)
             assert (await owner.run.view()).cursor.run_revision == committed
-        listed = await self.client.call("ListRuns", project=self.forker.run.project, page_size=1000)
-        await self.forker.settle({run.run for run in listed.runs})
+        await self.forker.settle(await self.aliases())
         await self.claimer.settle()
         for task in self.following:
             assert not task.done(), task.result()
+
+    async def aliases(self):
+        """Of all runs of the project."""
+        found, token = set(), ""
+        while True:
+            page = await self.client.call("ListRuns", project=self.forker.run.project, page_size=1000, page_token=token)
+            found |= {run.run for run in page.runs}
+            token = page.next_page_token
+            if not token:
+                return found
 
     async def finish(self):
         """No run is stuck, and the watchers know what a reader of everything knows."""
