@@ -14,7 +14,7 @@ Source: architecture 3 (what the model was sent); C22.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -116,25 +116,7 @@ def encode_layout(layout: Layout, base: Sequence[int]) -> str:
 
 def layout_text(layout: Iterable[MessageParts]) -> str:
     """An encoded layout as text."""
-    messages = []
-    for role, parts in layout:
-        words = [role]
-        low = high = 0
-        for part in parts:
-            if high and part == high + 1:
-                high += 1
-                continue
-            if high:
-                words.append(_range_text(low, high))
-            low = high = 0
-            if isinstance(part, int):
-                low = high = part
-            else:
-                words.append(f"+{part.first}:{part.count}")
-        if high:
-            words.append(_range_text(low, high))
-        messages.append(" ".join(words))
-    return ";".join(messages)
+    return ";".join(" ".join([role, *_operations(parts)]) for role, parts in layout)
 
 
 def decode_layout(text: str, base: Sequence[int]) -> Layout:
@@ -168,6 +150,23 @@ def _ids_of_operation(operation: str, base: Sequence[int]) -> Sequence[int]:
     low, _, high = places.partition("-")
     first = piece_id(int(turn), int(low)) if dot else int(low)
     return range(first, first + int(high or low) - int(low) + 1)
+
+
+def _operations(parts: Iterable[Copied | int]) -> Iterator[str]:
+    low = high = 0
+    for part in parts:
+        if high and part == high + 1:
+            high += 1
+            continue
+        if high:
+            yield _range_text(low, high)
+        low = high = 0
+        if isinstance(part, int):
+            low = high = part
+        else:
+            yield f"+{part.first}:{part.count}"
+    if high:
+        yield _range_text(low, high)
 
 
 def _range_text(low: int, high: int) -> str:
