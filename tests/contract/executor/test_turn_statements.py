@@ -8,8 +8,8 @@ from sql_counter import seen_transactions
 pytestmark = pytest.mark.asyncio
 
 TURNS = 12
-STATEMENTS_OF_A_RUN_MAX = 80
-"""Of one turn, all of them counted."""
+STATEMENTS_OF_A_RUN_MAX = 70
+"""Of one turn, those of its four transactions that write."""
 
 STATEMENTS_MAX = 19
 """Of a turn, BEGIN and COMMIT of its transactions counted too."""
@@ -52,14 +52,14 @@ async def test_a_pure_turn_is_two_commits_and_few_statements(tmp_path, as_neighb
 async def test_the_start_and_the_end_of_a_run_are_few_transactions(tmp_path):
     """The files of the project are known from the run before: RU165; ADR 51."""
     with seen_transactions() as seen:
-        async with running(tmp_path) as services:
+        async with running(tmp_path, record_after_s=1e6) as services:
             (services.files / "a.txt").write_text("a\n")
             services.script(*['<get path="a.txt"/><update status="200">read</update>'] * 3)
             for number in range(3):
                 seen.clear()
                 assert (await services.until(await services.act(run=f"r{number}"))).status == 200
-            committed = [transaction for transaction in seen if "search" not in str(transaction)]
-    made = [sum(statement.startswith("INSERT") for statement in transaction) for transaction in committed]
-    # Created and claimed, begun, sent and ended; and two that follow it.
-    assert sorted(count > 0 for count in made) == [False] * 2 + [True] * 4, committed
+            # How often the chores of the store look, and who follows the run reads, depends on the machine.
+            committed = [one for one in writes(seen, "INSERT") if "search" not in str(one)]
+    # Created and claimed, begun, sent and ended.
+    assert len(committed) == 4, committed
     assert sum(map(len, committed)) <= STATEMENTS_OF_A_RUN_MAX, committed
