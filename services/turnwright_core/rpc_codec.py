@@ -7,6 +7,7 @@ they are; where a call is an rpc, the channel and the guard convert them. Source
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import UnionType
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ class RpcCodec(Struct, Generic[Q, A], frozen=True):
     method: str
     """Its full name."""
     request: type[Q]
-    answer: type[A]
+    answer: type[A] | UnionType
     """Of the answer, or of each message of a stream."""
     request_to_pb: Callable[[Q], Any]
     request_from_pb: Callable[[Any], Q]

@@ -9,10 +9,11 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import Message, ThinkingBlock, ToolCall
+from turnwright_core.model_calls import Dropped
 from turnwright_core.models import Capabilities
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
-from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.ports import ModelCheck, Vendor, VendorState
 from turnwright_provider.vendors.registry import VendorRegistry as Registry

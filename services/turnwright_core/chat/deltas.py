@@ -8,49 +8,49 @@ from turnwright_core.chat.message import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_core.runs import Usage
 
 
-class AppendContent(Struct, frozen=True):
+class AppendContent(Struct, frozen=True, tag=True):
     """Text to append to the content."""
 
     text: str
 
 
-class AppendReasoning(Struct, frozen=True):
+class AppendReasoning(Struct, frozen=True, tag=True):
     """Text to append to the reasoning."""
 
     text: str
 
 
-class SetToolCalls(Struct, frozen=True):
+class SetToolCalls(Struct, frozen=True, tag=True):
     """All tool calls so far; replaces the list."""
 
     calls: tuple[ToolCall, ...]
 
 
-class SetThinkingBlocks(Struct, frozen=True):
+class SetThinkingBlocks(Struct, frozen=True, tag=True):
     """Blocks that are new or changed; see merge_thinking."""
 
     blocks: tuple[ThinkingBlock, ...]
 
 
-class AddCitation(Struct, frozen=True):
+class AddCitation(Struct, frozen=True, tag=True):
     """A source to append; a JSON object as the vendor wrote it."""
 
     json: str
 
 
-class AddServerBlock(Struct, frozen=True):
+class AddServerBlock(Struct, frozen=True, tag=True):
     """A block to append, written by a tool of the vendor."""
 
     block: ServerBlock
 
 
-class SetUsage(Struct, frozen=True):
+class SetUsage(Struct, frozen=True, tag=True):
     """Usage so far."""
 
     usage: Usage
 
 
-class MergeExtra(Struct, frozen=True):
+class MergeExtra(Struct, frozen=True, tag=True):
     """A JSON object whose keys replace existing ones of the same name."""
 
     json: str

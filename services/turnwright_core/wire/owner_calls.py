@@ -40,6 +40,7 @@ from turnwright_core.wire.entries import (
     write_from_pb,
     write_to_pb,
 )
+from turnwright_core.wire.model_calls import GENERATE
 from turnwright_core.wire.packets import piece_from_pb, piece_to_pb, shown_in
 from turnwright_core.wire.prompt_edits import EDITS
 from turnwright_core.wire.runs import (
@@ -272,6 +273,6 @@ ASSEMBLE: Final = RpcCodec(
     assembled_part_from_pb,
 )
 OWNER_CALLS: Final[Codecs] = {
-    codec.method: codec for codec in (CREATE_RUN, END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE)
+    codec.method: codec for codec in (CREATE_RUN, END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE, GENERATE)
 }
 """What services say to each other by values."""

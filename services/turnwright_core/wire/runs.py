@@ -61,15 +61,15 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
     return None if word is None else Reasoning(word)
 
 
-_REASONING = (reasoning_to_pb, reasoning_from_pb)
+REASONING: Final = (reasoning_to_pb, reasoning_from_pb)
 project_to_pb, _ = codec(Project, project_pb2.Project)
-_form = codec(AnswerFormat, settings_pb2.ResponseFormat)
+ANSWER_FORMAT: Final = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
     LoopSettings,
     settings_pb2.LoopSettings,
     budget=_budget,
-    reasoning=_REASONING,
-    response_format=_form,
+    reasoning=REASONING,
+    response_format=ANSWER_FORMAT,
     edits=EDITS,
     client_tools=each(*codec(ClientTool, settings_pb2.ClientTool)),
 )
@@ -90,8 +90,8 @@ run_to_pb, run_from_pb = codec(
 turn_request_to_pb, turn_request_from_pb = codec(
     TurnRequest,
     turn_pb2.TurnRequest,
-    reasoning=_REASONING,
-    response_format=_form,
+    reasoning=REASONING,
+    response_format=ANSWER_FORMAT,
     knowledge=each(*codec(KnowledgeHit, turn_pb2.KnowledgeHit)),
 )
 turn_result_to_pb, turn_result_from_pb = codec(

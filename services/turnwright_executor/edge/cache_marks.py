@@ -12,21 +12,23 @@ marked. Source: research/wire 2.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from msgspec.structs import replace
 
-from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, Message
+from turnwright_core.chat.message import Message, Role
 
 
-def mark_conversation(messages: Sequence[Message]) -> None:
+def mark_conversation(messages: list[Message]) -> None:
     """Mark the last message, and the one before the last reply."""
     ends = [len(messages)]
-    ends += [index for index, message in enumerate(messages) if message.role == ROLE_ASSISTANT][-1:]
+    ends += [index for index, message in enumerate(messages) if message.role is Role.ASSISTANT][-1:]
     for end in ends:
-        # Replies are left as they are: thinking takes no mark.
-        if message := next((one for one in reversed(messages[:end]) if one.role != ROLE_ASSISTANT and one.parts), None):
-            mark_end(message)
+        for index in reversed(range(end)):
+            # Replies are left as they are: thinking takes no mark.
+            if messages[index].role is not Role.ASSISTANT and messages[index].parts:
+                messages[index] = _with_mark(messages[index])
+                break
 
 
-def mark_end(message: Message) -> None:
-    """Mark the end of a message that has parts."""
-    message.parts[-1].cache = True
+def _with_mark(message: Message) -> Message:
+    """A message that has parts, with a mark at its end."""
+    return replace(message, parts=(*message.parts[:-1], replace(message.parts[-1], cache=True)))

@@ -5,34 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from msgspec import Struct
-
-from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image
+from turnwright_core.model_calls import GeneratePart
 from turnwright_core.models import Model
-from turnwright_core.runs import TokenSource, TurnRequest, Usage
+from turnwright_core.runs import TokenSource, TurnRequest
 from turnwright_executor.ports.packets import PacketMessage
-
-
-class RetryNotice(Struct, frozen=True):
-    """A failed attempt, to be repeated in `wait_s` seconds."""
-
-    wait_s: float
-    error_class: str
-    detail: str
-
-
-class Finished(Struct, frozen=True):
-    """The end of a reply: the finish reason, whether the vendor cut it off, and request fields not sent to it."""
-
-    reason: str
-    usage: Usage | None
-    is_cut: bool = False
-    vendor_model: str = ""
-    dropped: tuple[str, ...] = ()
-
-
-ModelEvent = Delta | RetryNotice | Finished
 
 
 class Models(Protocol):
@@ -58,7 +35,7 @@ class Models(Protocol):
         *,
         images: Sequence[Image] = (),
         limits_cost: bool,
-    ) -> AsyncGenerator[ModelEvent, None]:
+    ) -> AsyncGenerator[GeneratePart, None]:
         """One streaming model call; ends after Finished. Close it if you stop early. Raises TurnwrightError.
 
         `images` go with the user's message; the call is refused if the model takes none. With `limits_cost` it is

@@ -15,10 +15,11 @@ from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, S
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
+from turnwright_core.model_calls import Finished, GeneratePart, Retry
 from turnwright_core.models import Model
 from turnwright_core.runs import Turn
 from turnwright_executor.domain.endings import AWAY, outcome_of
-from turnwright_executor.ports.models import Finished, ModelEvent, Models, RetryNotice
+from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import PacketMessage
 from turnwright_executor.ports.publishing import Activity, Publisher, StreamBegan, StreamBroke, StreamEnded
 
@@ -159,7 +160,7 @@ class Generation:
         publisher: Publisher,
         turn: Turn,
         model: Model,
-        call: AsyncGenerator[ModelEvent, None],
+        call: AsyncGenerator[GeneratePart, None],
         draft: Draft,
     ) -> None:
         begin_s = self._clock_s()
@@ -167,7 +168,7 @@ class Generation:
         publisher.stream(turn.number, StreamBegan())
         async with aclosing(call) as stream:
             async for event in stream:
-                is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | RetryNotice | Finished)
+                is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finished)
                 if is_first:
                     draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
                 _publish(publisher, turn.number, event)
@@ -201,17 +202,18 @@ def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
     return error.reason in AWAY and ANSWERED in error.metadata
 
 
-def _fold(draft: Draft, event: ModelEvent) -> None:
+def _fold(draft: Draft, event: GeneratePart) -> None:
     if isinstance(event, Finished):
-        draft.finish, draft.is_cut = event.reason, event.is_cut
-        draft.vendor_model, draft.dropped = event.vendor_model, event.dropped
+        draft.finish, draft.is_cut, draft.vendor_model = event.reason, event.cut, event.vendor_model
+        # Cache marks are sent to every vendor: one that takes none caches by itself.
+        draft.dropped = tuple([one.field for one in event.dropped if one.field != "cache"])
         draft.usage = event.usage or draft.usage
-    elif not isinstance(event, RetryNotice):
+    elif not isinstance(event, Retry):
         draft.add(event)
 
 
-def _publish(publisher: Publisher, turn: int, event: ModelEvent) -> None:
-    if isinstance(event, RetryNotice):
+def _publish(publisher: Publisher, turn: int, event: GeneratePart) -> None:
+    if isinstance(event, Retry):
         publisher.progress(Activity.RETRYING, turn, f"{event.error_class}: {event.detail}", event.wait_s)
     elif not isinstance(event, Finished):
         publisher.stream(turn, event)

@@ -35,11 +35,12 @@ from turnwright_core.kit.telemetry_names import (
     TOKEN_USAGE,
     VENDOR_ERRORS,
 )
+from turnwright_core.model_calls import Retry
 from turnwright_core.runs import Usage
 from turnwright_core.suggestions import unknown_vendor
 from turnwright_provider.app.outbox import FlowControl, Outbox
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
-from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart, Retry
+from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor, VendorState
 

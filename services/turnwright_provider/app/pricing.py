@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.model_calls import Finished, GeneratePart
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.model_call import Finish, ReplyPart
 from turnwright_provider.domain.presets import is_own_address
@@ -31,12 +32,16 @@ TABLE_NAMES: Final[Mapping[str, str]] = {"gemini": "google", "xai": "x-ai"}
 """Vendors that the table knows by another name."""
 
 
-def with_cost(part: ReplyPart, cost: Cost | None) -> ReplyPart:
-    """A part of a reply, with its cost computed if the vendor does not report one."""
-    if cost is None or not isinstance(part, SetUsage | Finish) or part.usage is None:
-        return part
-    usage = part.usage
-    return part if usage.cost_usd is not None else replace(part, usage=replace(usage, cost_usd=cost(usage)))
+def priced(part: ReplyPart, cost: Cost | None) -> GeneratePart:
+    """A part of a reply as it is sent: its cost is computed if the vendor does not report one."""
+    if isinstance(part, Finish):
+        usage = part.usage and _priced(part.usage, cost)
+        return Finished(part.reason, usage, part.vendor_model, part.is_cut, part.dropped)
+    return SetUsage(_priced(part.usage, cost)) if isinstance(part, SetUsage) else part
+
+
+def _priced(usage: Usage, cost: Cost | None) -> Usage:
+    return usage if cost is None or usage.cost_usd is not None else replace(usage, cost_usd=cost(usage))
 
 
 def cost_usd(usage: Usage, price: Price) -> float:

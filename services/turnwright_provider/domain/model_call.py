@@ -6,12 +6,13 @@ Source: architecture 8; rows RD01, RD02, RD05.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image, Message
+from turnwright_core.model_calls import Dropped, Retry, ToolChoice
 from turnwright_core.runs import Reasoning, Usage
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
@@ -24,14 +25,6 @@ class ToolSpec(Struct, frozen=True):
     parameters: Mapping[str, Any]
     strict: bool = False
     cache: bool = False
-
-
-class ToolChoice(Struct, frozen=True):
-    """Whether a model must call, or the one tool that it must call."""
-
-    mode: Literal["auto", "none", "required"] = "auto"
-    tool: str = ""
-    single: bool = False
 
 
 class ResponseFormat(Struct, frozen=True):
@@ -97,13 +90,6 @@ WHOLE: Final = frozenset(
 """Reasons, in lower case, of a reply that its model ended; each is some vendor's word."""
 
 
-class Dropped(Struct, frozen=True):
-    """A field of a call that does not reach the vendor, and why, in a sentence."""
-
-    field: str
-    reason: str
-
-
 class Finish(Struct, frozen=True):
     """The end of a reply, in the vendor's words; the reason is empty where it gave none."""
 
@@ -116,15 +102,6 @@ class Finish(Struct, frozen=True):
     def is_cut(self) -> bool:
         """Whether the reply was truncated. Unknown reasons count as truncated: half a command may do harm."""
         return self.reason.strip().lower() not in WHOLE
-
-
-class Retry(Struct, frozen=True):
-    """A failed try (1-based) that will be repeated after `wait_s` seconds."""
-
-    attempt: int
-    wait_s: float
-    error_class: str
-    detail: str
 
 
 VendorEvent = Delta | Finish

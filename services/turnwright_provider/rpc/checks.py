@@ -1,4 +1,4 @@
-"""Validation of requests; the first error is reported. Limits are in provider_service.proto."""
+"""Requests as calls, and their validation; the first error is reported. Limits are in provider_service.proto."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import base64
 import binascii
 import math
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
-from turnwright.types.v1 import message_pb2
 
+from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX
+from turnwright_core.model_calls import GenerateCall
+from turnwright_core.runs import AnswerFormat
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
+from turnwright_provider.domain.model_info import ModelInfo
 
 MESSAGES_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum size of the text in a conversation, in bytes of UTF-8."""
@@ -39,7 +44,7 @@ OPTIONAL: Final = frozenset(
 )
 """Fields that a call may require."""
 
-ROLES: Final = (message_pb2.ROLE_SYSTEM, message_pb2.ROLE_USER, message_pb2.ROLE_ASSISTANT, message_pb2.ROLE_TOOL)
+ROLES: Final = (Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL)
 """Whom vendors know; events and plans are for readers of runs."""
 
 MIMES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -48,29 +53,39 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATA_URL: Final = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
 
-def check_generate(request: pb.GenerateRequest) -> None:
-    """Raise InvalidError for a request without a model or message, with a bad part, or over a limit."""
-    if not request.model.vendor_model:
-        raise invalid("model.vendor_model", "Name the model as `vendor/model`.")
-    _check_messages(request)
-    _check_tools(request)
-    temperature = request.temperature
-    if math.isnan(temperature) or not 0 <= temperature <= TEMPERATURE_MAX:
+def checked_call(request: GenerateCall, model: str) -> ModelCall:
+    """The call; `model` is the vendor's own name. Raises InvalidError: no message, a bad part, or over a limit."""
+    _check_messages(request.messages)
+    tools = _tools(request)
+    temperature, output_tokens_max = request.temperature, request.output_tokens_max
+    if temperature is not None and (math.isnan(temperature) or not 0 <= temperature <= TEMPERATURE_MAX):
         raise invalid(
             "temperature", "The temperature must be from 0 to 2: it is set with the run or by TURNWRIGHT_TEMPERATURE."
         )
-    if request.HasField("output_tokens_max") and not request.output_tokens_max:
+    if output_tokens_max is not None and output_tokens_max < 1:
         raise invalid("output_tokens_max", "output_tokens_max must be at least 1, or absent.")
     _check_words(request)
-    if request.response_format.schema:
-        _check_schema("response_format.schema", request.response_format.schema)
-    if request.response_format.name:
-        _check_name("response_format.name", request.response_format.name)
-    if request.extra:
-        _check_object("extra", request.extra)
+    known = request.model
+    return ModelCall(
+        model=model,
+        messages=request.messages,
+        temperature=temperature,
+        output_tokens_max=output_tokens_max,
+        call_index=request.call_index,
+        tools=tools,
+        tool_choice=request.tool_choice,
+        stop=request.stop,
+        response_format=_format(request.response_format) if request.response_format else None,
+        reasoning=request.reasoning,
+        metadata=request.metadata,
+        required=frozenset(request.required),
+        extra=_object("extra", request.extra) if request.extra else {},
+        vendor_model=known.vendor_model,
+        info=ModelInfo(known.context_length, known.output_tokens_max, known.capabilities),
+    )
 
 
-def _check_words(request: pb.GenerateRequest) -> None:
+def _check_words(request: GenerateCall) -> None:
     check_count("stop", len(request.stop), STOPS_MAX)
     if not all(request.stop):
         raise invalid("stop", "A stop sequence cannot be empty.")
@@ -84,33 +99,34 @@ def _check_words(request: pb.GenerateRequest) -> None:
         raise invalid("required", f"{unknown[0]!r} cannot be required; these can: {known}.")
 
 
-def _check_messages(request: pb.GenerateRequest) -> None:
-    listed = list(request.messages)
-    if not listed:
+def _check_messages(messages: Sequence[Message]) -> None:
+    if not messages:
         raise invalid("messages", "Send at least one message.")
-    for index, message in enumerate(listed):
+    for index, message in enumerate(messages):
         _check_message(f"messages[{index}]", message)
-    # The texts are a part of the request.
-    if request.ByteSize() > MESSAGES_BYTES_MAX and (size := sum(map(_text_bytes, listed))) > MESSAGES_BYTES_MAX:
+    texts = [text for message in messages for text in _texts(message)]
+    # No code point takes more than four bytes.
+    chars_max = MESSAGES_BYTES_MAX // 4
+    if sum(map(len, texts)) > chars_max and (size := sum(len(text.encode()) for text in texts)) > MESSAGES_BYTES_MAX:
         raise over_limit("messages", MESSAGES_BYTES_MAX, size, "bytes")
-    _check_answers(listed)
+    _check_answers(messages)
 
 
-def _check_message(field: str, message: message_pb2.Message) -> None:
+def _check_message(field: str, message: Message) -> None:
     if message.role not in ROLES:
         raise invalid(f"{field}.role", "Every message needs a role: system, user, assistant or tool.")
     check_count(f"{field}.calls", len(message.calls), CALLS_MAX)
-    if message.calls and message.role != message_pb2.ROLE_ASSISTANT:
+    if message.calls and message.role is not Role.ASSISTANT:
         raise invalid(f"{field}.calls", "Only assistant messages can have calls.")
     for index, call in enumerate(message.calls):
         if not call.name:
             raise invalid(f"{field}.calls[{index}].name", "Every call needs the name of its tool.")
     for index, part in enumerate(message.parts):
-        if part.HasField("image"):
-            _check_image(f"{field}.parts[{index}].image", part.image)
+        if isinstance(part, Image):
+            _check_image(f"{field}.parts[{index}].image", part)
 
 
-def _check_image(field: str, image: message_pb2.Image) -> None:
+def _check_image(field: str, image: Image) -> None:
     if image.path:
         raise invalid(f"{field}.path", "The provider cannot read entries: send the image as `data` with its `mime`.")
     if image.url:
@@ -141,7 +157,7 @@ def _check_url(field: str, url: str) -> None:
         raise invalid(f"{field}.url", "The data URL is not base64.") from None
 
 
-def _check_answers(messages: list[message_pb2.Message]) -> None:
+def _check_answers(messages: Sequence[Message]) -> None:
     """Every tool answer must belong to an earlier call, and call ids in a message must be unique."""
     known: set[str] = set()
     for index, message in enumerate(messages):
@@ -151,32 +167,42 @@ def _check_answers(messages: list[message_pb2.Message]) -> None:
             twice = next(one for one in given if given.count(one) > 1)
             raise invalid(f"messages[{index}].calls", f"Two calls of a message have the id {twice!r}.")
         known |= {one for call in message.calls for one in (call.id, call.call_id) if one}
-        if message.role == message_pb2.ROLE_TOOL and message.call_id not in known:
+        if message.role is Role.TOOL and message.call_id not in known:
             raise invalid(
                 f"messages[{index}].call_id",
                 f"No earlier call has the id {message.call_id!r} that this message answers.",
             )
 
 
-def _check_tools(request: pb.GenerateRequest) -> None:
+def _tools(request: GenerateCall) -> tuple[ToolSpec, ...]:
     check_count("tools", len(request.tools), TOOLS_MAX)
-    names: set[str] = set()
+    tools: dict[str, ToolSpec] = {}
     for index, tool in enumerate(request.tools):
         field = f"tools[{index}]"
         _check_name(f"{field}.name", tool.name)
-        if tool.name in names:
+        if tool.name in tools:
             raise invalid(f"{field}.name", f"Two tools have the name {tool.name}.")
-        names.add(tool.name)
+        schema: dict[str, Any] = {"type": "object", "properties": {}}
         if tool.parameters:
-            schema = _check_schema(f"{field}.parameters", tool.parameters)
+            schema = _schema(f"{field}.parameters", tool.parameters)
             if schema.get("type", "object") != "object":
                 raise invalid(f"{field}.parameters", "The schema of a tool's arguments must have the type `object`.")
-    if request.tool_choice.tool and request.tool_choice.tool not in names:
-        raise invalid("tool_choice.tool", f"There is no tool {request.tool_choice.tool} in this request.")
+        tools[tool.name] = ToolSpec(tool.name, tool.description, schema, tool.strict, tool.cache)
+    choice = request.tool_choice
+    if choice and choice.tool and choice.tool not in tools:
+        raise invalid("tool_choice.tool", f"There is no tool {choice.tool} in this request.")
     marks = sum(tool.cache for tool in request.tools)
     marks += sum(part.cache for message in request.messages for part in message.parts)
     if marks > CACHE_MARKS_MAX:
         raise over_limit("cache", CACHE_MARKS_MAX, marks, "marks")
+    return tuple(tools.values())
+
+
+def _format(form: AnswerFormat) -> ResponseFormat:
+    schema = _schema("response_format.schema", form.schema) if form.schema else None
+    if form.name:
+        _check_name("response_format.name", form.name)
+    return ResponseFormat(schema, form.name or "answer", form.strict)
 
 
 def _check_name(field: str, name: str) -> None:
@@ -184,15 +210,15 @@ def _check_name(field: str, name: str) -> None:
         raise invalid(field, f"{name[:100]!r} is not a valid name: use 1 to 64 of A-Z a-z 0-9 _ and -.")
 
 
-def _check_schema(field: str, text: str) -> dict[str, Any]:
-    schema = _check_object(field, text)
+def _schema(field: str, text: str) -> dict[str, Any]:
+    schema = _object(field, text)
     kind = schema.get("type", "object")
     if not isinstance(kind, str | list) or not isinstance(schema.get("properties", {}), dict):
         raise invalid(field, "It is not a JSON Schema: `type` is a word and `properties` an object.")
     return schema
 
 
-def _check_object(field: str, text: str) -> dict[str, Any]:
+def _object(field: str, text: str) -> dict[str, Any]:
     check_bytes(field, text, SCHEMA_BYTES_MAX)
     try:
         value = parse_json(text)
@@ -203,10 +229,11 @@ def _check_object(field: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _text_bytes(message: message_pb2.Message) -> int:
-    texts = [part.text for part in message.parts]
-    texts += [text for call in message.calls for text in (call.name, call.arguments)]
-    return sum(len(text.encode()) for text in texts)
+def _texts(message: Message) -> Iterator[str]:
+    yield from (part.text for part in message.parts if isinstance(part, Text))
+    for call in message.calls:
+        yield call.name
+        yield call.arguments
 
 
 def check_models_request(request: pb.CheckModelsRequest) -> None:

@@ -12,16 +12,17 @@ from turnwright.provider.v1 import provider_service_pb2_grpc
 
 from turnwright_core.errors import ANSWERED
 from turnwright_core.kit.auth import check_deployment
+from turnwright_core.model_calls import GenerateCall, GeneratePart
+from turnwright_core.wire.model_calls import generate_from_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
 from turnwright_provider.app.check_models import ModelChecks
 from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.app.generate import ReplyStream, find_vendor
-from turnwright_provider.app.pricing import cost_of_call, unpriced, with_cost
+from turnwright_provider.app.pricing import cost_of_call, priced, unpriced
 from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.domain.prices import Price
 from turnwright_provider.ports import Vendor
-from turnwright_provider.rpc.checks import check_generate, check_models_request
-from turnwright_provider.rpc.messages import call_from_pb, part_to_pb
+from turnwright_provider.rpc.checks import check_models_request, checked_call
 
 RpcContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -50,30 +51,27 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         if not self._is_open:
             check_deployment(method, "TURNWRIGHT_CLIENT_GENERATE=true")
 
-    async def Generate(
-        self, request: pb.GenerateRequest, context: RpcContext
-    ) -> AsyncGenerator[pb.GenerateResponse, None]:
+    async def Generate(self, request: GenerateCall, context: RpcContext) -> AsyncGenerator[GeneratePart, None]:  # type: ignore[override]
         self._check_caller("Generate")
-        check_generate(request)
         name, model = split_vendor_model(request.model.vendor_model)
+        call = checked_call(request, model)
         vendor, state = find_vendor(self._vendors, name)
         cost = await cost_of_call(self._prices, request.model.alias, name, model, state.endpoint)
-        if cost is None and not state.reports_cost and "cost" in request.required:
-            raise unpriced(request.model.alias, request.model.vendor_model)
+        if cost is None and not state.reports_cost and "cost" in call.required:
+            raise unpriced(request.model.alias, call.vendor_model)
         # From here on the call may cost money: if it is lost with this process, its caller has to know.
         await context.send_initial_metadata(((ANSWERED, "1"),))
-        generation = self._begin(name, vendor)
-        async with aclosing(generation.parts(call_from_pb(request, model))) as parts:
+        async with aclosing(self._begin(name, vendor).parts(call)) as parts:
             async for part in parts:
-                yield part_to_pb(with_cost(part, cost))
+                yield priced(part, cost)
 
     async def CountTokens(self, request: pb.CountTokensRequest, context: RpcContext) -> pb.CountTokensResponse:
         del context
         self._check_caller("CountTokens")
-        check_generate(request.call)
         name, model = split_vendor_model(request.call.model.vendor_model)
+        call = checked_call(generate_from_pb(request.call), model)
         vendor, _ = find_vendor(self._vendors, name)
-        tokens, source = await count_tokens(call_from_pb(request.call, model), vendor, request.near)
+        tokens, source = await count_tokens(call, vendor, request.near)
         return pb.CountTokensResponse(tokens=tokens, source=int(source))  # type: ignore[arg-type]
 
     async def ListVendors(self, request: pb.ListVendorsRequest, context: RpcContext) -> pb.ListVendorsResponse:

@@ -15,10 +15,11 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetToolCalls
+from turnwright_core.model_calls import Dropped
 from turnwright_provider.domain.classify import classify, denies_model
 from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
-from turnwright_provider.domain.model_call import Dropped, Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import first_count
 from turnwright_provider.domain.model_list import parse_json_body
 from turnwright_provider.domain.redact import Secrets

@@ -5,7 +5,7 @@ import base64
 import pytest
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.types.v1 import delta_pb2, settings_pb2
-from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_TOOL, ROLE_USER, Image, Message, Part
+from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_EVENT, ROLE_TOOL, ROLE_USER, Image, Message, Part
 
 from contract.provider.conftest import said
 from sse_server import SseServer, chat
@@ -43,6 +43,8 @@ BAD = {
     "a result for no call": ({"messages": [USER, answer("c")]}, "messages[1].call_id"),
     "a result before its call": ({"messages": [USER, answer("c"), calls(CALL)]}, "messages[1].call_id"),
     "the same id twice": ({"messages": [USER, calls(CALL, CALL)]}, "messages[1].calls"),
+    "a message of nobody": ({"messages": [USER, Message(parts=[Part(text="hi")])]}, "messages[1].role"),
+    "a message of whom no vendor knows": ({"messages": [said(ROLE_EVENT, "hi")]}, "messages[0].role"),
     "1001 calls": ({"messages": [USER, calls(*(call(id=f"c{n}") for n in range(1001)))]}, "messages[1].calls"),
     "a call of a user": ({"messages": [Message(role=ROLE_USER, calls=[CALL])]}, "messages[0].calls"),
     "a call of no tool": ({"messages": [USER, calls(call(name=""))]}, "messages[1].calls[0].name"),

@@ -4,7 +4,17 @@ import pytest
 from msgspec.structs import fields
 from turnwright.store.v1.queue_pb2 import EnqueueLoopRequest, EnqueueLoopResponse
 
-from turnwright_core.chat.message import Role, Text
+from turnwright_core.chat.deltas import (
+    AddCitation,
+    AddServerBlock,
+    AppendContent,
+    AppendReasoning,
+    MergeExtra,
+    SetThinkingBlocks,
+    SetToolCalls,
+    SetUsage,
+)
+from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
 from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
 from turnwright_core.constraints import FileConstraint
@@ -23,7 +33,8 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.kit.multiplexed_frames import ValueCodecs, encode_value
-from turnwright_core.models import Model
+from turnwright_core.model_calls import Dropped, Finished, GenerateCall, Retry, ToolChoice, ToolDefinition
+from turnwright_core.models import Capabilities, Model, ReportedWindow
 from turnwright_core.owner_calls import (
     AssembleCall,
     AssembledPart,
@@ -43,20 +54,24 @@ from turnwright_core.owner_calls import (
     WriteEntriesCall,
 )
 from turnwright_core.runs import (
+    AnswerFormat,
     CompressionStrength,
     Loop,
     LoopEnd,
     LoopSettings,
     Mode,
+    Reasoning,
     Run,
     RunSettings,
     Turn,
     TurnRequest,
     TurnResult,
+    Usage,
 )
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
 from turnwright_core.wire.claims import CREATE_RUN
+from turnwright_core.wire.model_calls import GENERATE
 from turnwright_core.wire.schemes import registry_to_pb
 
 SCHEME = BUILT_IN.rules("log")
@@ -93,7 +108,29 @@ CLAIM = Claim(
     8, 6000, RUN, LOOP, MODEL, TURN, (ENTRY,), (TURN,), TURN, True, "/srv", "ws", 1, 2,
     (FileConstraint("*.py", "add", 3),), {"a.py": "ab"}, registry_to_pb([SCHEME]),
 )  # fmt: skip
+CALL, THOUGHT, BLOCK = (
+    ToolCall("get", "{}", 1, "v", "c", "s", 2),
+    ThinkingBlock("t", 1, "i", "x", "s", "d"),
+    ServerBlock(1, "{}"),
+)
+REPLY = Message(
+    Role.ASSISTANT, (Text("a é", cache=True), Image("image/png", b"png"), Image(url="https://x/y")), "why", (CALL,), (THOUGHT,),
+    (BLOCK,), ("{}",), "{}", "v/m", "c", "get", failed=True,
+)  # fmt: skip
+USAGE = Usage(1, 2, 3, 4, 5, cost_usd=0.5)
+GENERATE_CALL = GenerateCall(
+    Model("fast", "v/m", 100, 9, Capabilities(tools=False), ReportedWindow(5, 6, "r", 7)), (REPLY,), 0.5, 8, 3,
+    (ToolDefinition("get", "d", "{}", strict=True, cache=True),), ToolChoice(tool="get", single=True), ("end",),
+    AnswerFormat("{}", "a", strict=True), Reasoning("low"), {"k": "v"}, ("tools",), "{}",
+)  # fmt: skip
+REPLY_PARTS = [
+    AppendContent("a é"), AppendReasoning("b"), SetToolCalls((CALL,)), SetThinkingBlocks((THOUGHT,)), AddCitation("{}"),
+    AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, "server", "d"),
+    Finished("stop", USAGE, "m", True, (Dropped("stop", "why"),)),
+]  # fmt: skip
 PAIRS = [
+    (GENERATE_CALL, GENERATE.request_to_pb, GENERATE.request_from_pb),
+    *((part, GENERATE.answer_to_pb, GENERATE.answer_from_pb) for part in REPLY_PARTS),
     (
         CreateRunCall(EnqueueLoopRequest(project="p", prompt="x")),
         CREATE_RUN.request_to_pb,
@@ -159,7 +196,9 @@ def test_what_is_sent_is_what_comes(value, encode, decode):
     assert decode(type(encode(value)).FromString(encode(value).SerializeToString())) == value
 
 
-@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), CLAIM, END, PACKET, CHANGE, PIECES, REPORT])
+@pytest.mark.parametrize(
+    "value", [*(value for value, _, _ in PAIRS), REPLY, CLAIM, END, PACKET, CHANGE, PIECES, REPORT]
+)
 def test_each_field_of_these_is_tried(value):
     left_out = [one.name for one in fields(value) if getattr(value, one.name) in (0, "", None, False, (), [], {})]
     assert left_out == []
@@ -168,7 +207,7 @@ def test_each_field_of_these_is_tried(value):
 @pytest.mark.parametrize("value", [value for value, _, _ in (*PAIRS, *PARTS)])
 def test_a_multiplexed_stream_sends_what_comes(value):
     values = ValueCodecs(wire.OWNER_CALLS)
-    codec = next(one for one in wire.OWNER_CALLS.values() if type(value) in (one.request, one.answer))
+    codec = next(one for one in wire.OWNER_CALLS.values() if isinstance(value, one.request | one.answer))
     decoded = (values.requests if type(value) is codec.request else values.answers)[codec.method](encode_value(value))
     assert type(decoded) is type(value)
     assert codec_of(codec, decoded) == codec_of(codec, value)

@@ -7,8 +7,9 @@ import pytest
 
 from cases import expect
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.model_calls import ToolChoice
 from turnwright_core.runs import Reasoning
-from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.anthropic import OUTPUT_TOKENS, OUTPUT_TOKENS_LEAST, AnthropicWire
 from unit.provider.anthropic_replies import is_message
 from unit.provider.anthropic_requests import OURS, call_of, has_a_place, normal

@@ -7,8 +7,9 @@ import pytest
 
 from cases import expect
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.model_calls import ToolChoice
 from turnwright_core.runs import Reasoning
-from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
 from turnwright_provider.domain.wires.reasoning_fields import by_effort, by_openrouter

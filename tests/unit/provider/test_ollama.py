@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.model_calls import ToolChoice
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.model_list import parse_model_list
 from turnwright_provider.domain.think_tags import ThinkTags

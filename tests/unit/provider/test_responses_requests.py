@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.model_calls import ToolChoice
 from turnwright_core.runs import Reasoning
-from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.responses import ResponsesWire
 from unit.provider.recorded import recorded, request_of
 from unit.provider.responses_requests import OURS, call_of, normal

@@ -16,7 +16,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 from turnwright_core.chat.message import Message, ThinkingBlock
-from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolChoice, ToolSpec
+from turnwright_core.model_calls import ToolChoice
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.chat_thinking import is_known

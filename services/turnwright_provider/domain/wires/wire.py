@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Final
 from msgspec import Struct
 
 from turnwright_core.chat.message import Message, ThinkingBlock
+from turnwright_core.model_calls import Dropped
 from turnwright_core.runs import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
-from turnwright_provider.domain.model_call import Dropped, ModelCall
+from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.extra import encode_body, with_extra
 from turnwright_provider.domain.wires.images import images_of
