@@ -37,9 +37,13 @@ RECORD, OUT = "log://turn_1/sh/sh_slow.sh", "sh://turn_1/sh_slow.sh_1"
 CANCELLED = entry_pb2.STATE_CANCELLED
 
 
-async def until(condition, what: str, within_s: float = 60.0):
+LEASE_S = 600
+"""So long that no renewal tells an executor of an abort before a test is given up."""
+
+
+async def until(condition, what: str):
     """What the condition answers, once it is anything."""
-    deadline_s = time.monotonic() + within_s
+    deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         if answer := condition():
             return answer
@@ -53,7 +57,7 @@ def started(services: Services) -> int:
     return int(file.read_text()) if file.exists() and file.read_text().strip() else 0
 
 
-async def act_slowly(services: Services, script: str = "echo begun; echo $$ > pid; sleep 60", **settings):
+async def act_slowly(services: Services, script: str = "echo begun; echo $$ > pid; sleep 600", **settings):
     """A loop whose command has begun; and its process."""
     (services.files / "slow.sh").write_text(script)
     services.script(SH, DONE)
@@ -70,9 +74,8 @@ async def abort_at_store(services: Services) -> None:
 
 @pytest_asyncio.fixture
 async def services(tmp_path, monkeypatch):
-    """An executor that renews its leases so seldom that no renewal can tell it of an abort in time."""
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path, lease_s=60) as made:
+    async with running(tmp_path, lease_s=LEASE_S) as made:
         yield made
 
 
@@ -109,7 +112,6 @@ async def test_an_abort_reaches_the_command_at_once(services, through) -> None:
             await abort_at_store(services)
         else:
             await client.abort(services.project, "r")
-        # The next renewal of its lease, by which it would hear of the abort otherwise, is twenty seconds away.
         await until(lambda: not is_alive(pid), "the end of the command")
         loop = await services.until(queued)
     assert (loop.status, loop.reason) == (499, "aborted")
@@ -120,7 +122,7 @@ async def test_an_abort_reaches_the_command_at_once(services, through) -> None:
 
 async def test_a_command_that_ignores_the_request_is_killed_after_the_grace(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path, lease_s=60, sh_grace_s=0.5) as services:
+    async with running(tmp_path, lease_s=LEASE_S, sh_grace_s=0.5) as services:
         queued, pid = await act_slowly(services, "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done")
         asked_s = time.monotonic()
         await services.client.abort(services.project, "r")
@@ -167,16 +169,15 @@ async def phase_seen(services: Services, queued, phase) -> None:
                 return
 
 
-async def aborted(services: Services, queued, through: str) -> float:
-    """Seconds until the loop has ended with 499."""
-    asked_s = time.monotonic()
-    if through == "store":
-        await abort_at_store(services)
-    else:
-        await services.client.abort(services.project, "r")
-    loop = await services.until(queued)
+async def abort(services: Services, queued, through: str) -> None:
+    """Abort the loop, and wait for its end."""
+    async with asyncio.timeout(60):
+        if through == "store":
+            await abort_at_store(services)
+        else:
+            await services.client.abort(services.project, "r")
+        loop = await services.until(queued)
     assert (loop.status, loop.reason) == (499, "aborted")
-    return time.monotonic() - asked_s
 
 
 THROUGH = pytest.mark.parametrize("through", ["executor", "store"])
@@ -188,7 +189,7 @@ async def with_vendor(root: Path, monkeypatch, *answers: Answer):
     async with SseServer(answers) as server:
         monkeypatch.setenv("TURNWRIGHT_MODEL_tiny", "openai/tiny")
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        async with running(root, lease_s=60) as made:
+        async with running(root, lease_s=LEASE_S) as made:
             yield made
 
 
@@ -199,7 +200,7 @@ async def test_an_abort_while_the_model_has_not_answered_yet(tmp_path, monkeypat
         queued = await services.act(model="tiny")
         async with Watcher(services, queued.cursor) as watcher:
             await watcher.until(lambda event: event.HasField("stream_started"))
-            assert await aborted(services, queued, through) < 2.0
+            await abort(services, queued, through)
             await watcher.until(lambda event: event.run_state.loop.status == 499)
         broken = [(one.turn, one.reason) for one in watcher.told("stream_cancelled")]
         assert (broken, watcher.view().partial) == ([(1, "aborted:499")], None)
@@ -208,11 +209,11 @@ async def test_an_abort_while_the_model_has_not_answered_yet(tmp_path, monkeypat
 
 @THROUGH
 async def test_an_abort_while_the_model_answers_keeps_what_it_wrote(services, through) -> None:
-    words = " ".join(f"word{number}" for number in range(400))
+    words = " ".join(f"word{number}" for number in range(4000))
     (services.root / "m.txt").write_text(f"=== reply chunk_chars=8 delay_ms=50 ===\n{words}\n")
     queued = await services.act()
     await phase_seen(services, queued, None)
-    assert await aborted(services, queued, through) < 2.0
+    await abort(services, queued, through)
     draft = await services.entry("assistant://1")
     assert (draft.status, draft.body.startswith("word0")) == (499, True)
 
@@ -223,18 +224,20 @@ async def test_an_abort_while_a_model_call_is_retried(tmp_path, monkeypatch, thr
     async with with_vendor(tmp_path, monkeypatch, limited, chat(DONE)) as services:
         queued = await services.act(model="tiny")
         await phase_seen(services, queued, event_pb2.RunProgress.PHASE_RETRYING)
-        assert await aborted(services, queued, through) < 2.0
+        await abort(services, queued, through)
 
 
 @THROUGH
-async def test_an_abort_while_a_proposal_waits_for_its_decision(services, through) -> None:
-    services.script(f"<sh>touch ran</sh>{DONE}")
-    queued = await services.act(yolo=False)
-    await services.until(queued, 202)
+async def test_an_abort_while_a_proposal_waits_for_its_decision(tmp_path, monkeypatch, through) -> None:
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     # At the store nobody holds a run that waits: who looks for work next settles it.
-    assert await aborted(services, queued, through) < (2.0 if through == "executor" else 6.0)
-    assert await services.status("log://turn_1/sh/touch_ran") == 499
-    assert not (services.files / "ran").exists()
+    async with running(tmp_path, work_poll_s=3600 if through == "executor" else 0.1) as services:
+        services.script(f"<sh>touch ran</sh>{DONE}")
+        queued = await services.act(yolo=False)
+        await services.until(queued, 202)
+        await abort(services, queued, through)
+        assert await services.status("log://turn_1/sh/touch_ran") == 499
+        assert not (services.files / "ran").exists()
 
 
 # ---- What had ended by then
@@ -260,7 +263,7 @@ async def late(verdict, facts):
 @pytest.mark.parametrize("ends", ["an abort", "a restart"])
 async def test_a_command_that_ended_before_its_turn_was_stopped_has_ended(tmp_path, monkeypatch, plugin, ends) -> None:
     # architecture 11: nothing that happened is told as if it had not
-    async with running(tmp_path, lease_s=60, hooks=plugin("late", LATE)) as services:
+    async with running(tmp_path, lease_s=LEASE_S, hooks=plugin("late", LATE)) as services:
         services.script(f'<set path="known://a">1</set><sh>echo out</sh>{GO_ON}', DONE)
         queued = await services.act()
         await asyncio.wait_for(importlib.import_module("late").BEGUN.wait(), 60)
@@ -298,7 +301,7 @@ async def test_a_file_that_is_being_written_is_written_and_its_record_says_so(se
     def held(descriptor):
         if Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(services.files) and not begun.is_set():
             begun.set()
-            go.wait(15)
+            go.wait(60)
         real(descriptor)
 
     services.script(f'<set path="a.txt">new\n</set>{GO_ON}', DONE)
@@ -320,13 +323,13 @@ async def test_a_file_that_is_being_written_is_written_and_its_record_says_so(se
 async def test_the_output_of_an_executor_that_is_gone_ends_at_499(services) -> None:
     """Its owner stops in the middle of a command; who takes the run over finds a command that nobody runs."""
     async with another_executor(services, "owner", recover=False, lease_s=3) as client:
-        (services.files / "slow.sh").write_text("echo begun; echo $$ > pid; sleep 60")
+        (services.files / "slow.sh").write_text("echo begun; echo $$ > pid; sleep 600")
         services.script(SH, DONE)
         own = Services(services.root, client, services.addresses, services.project)
         queued = await own.act()
         pid = await until(lambda: started(services), "the command")
         await until_stored(services, OUT, "begun\n")
-    await until(lambda: not is_alive(pid), "the end of the command", 5.0)
+    await until(lambda: not is_alive(pid), "the end of the command")
     loop = await services.until(queued)
     assert loop.status == 200
     entry, record = await services.entry(OUT), await services.entry(RECORD)

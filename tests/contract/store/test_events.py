@@ -296,7 +296,7 @@ async def test_a_proposal_that_expires_writes_one_event(tmp_path, server, run):
     await run.begin()
     await run.write(proposal(), run_status=202)
     found = {}
-    for _ in range(200):
+    for _ in range(1200):
         if found := await events(run):
             break
         await asyncio.sleep(0.05)

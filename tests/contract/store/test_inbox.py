@@ -285,7 +285,7 @@ def impatient(tmp_path):
 
 
 async def settled(run):
-    for _ in range(200):
+    for _ in range(1200):
         entry = await run.entry(PATH)
         if entry.state != PROPOSED:
             return entry
@@ -295,8 +295,9 @@ async def settled(run):
 
 async def test_a_proposal_that_nobody_decides_in_time_is_cancelled_with_the_reason(impatient):
     async with impatient(proposal_expire_s=0.4) as client:
-        run = await proposing(client, await new_project(client), "r")
+        project = await new_project(client)
         async with watching(client) as inbox:
+            run = await proposing(client, project, "r")
             entry = await settled(run)
             await inbox.until(lambda inbox: inbox.decided)
             told = inbox.decided[0].decision
@@ -312,10 +313,12 @@ async def test_a_proposal_that_nobody_decides_in_time_is_cancelled_with_the_reas
 
 
 async def test_a_run_whose_proposal_expired_has_work_again_without_any_executor(impatient):
-    async with impatient(proposal_expire_s=0.4, lease_s=0.1, lease_grace_s=0) as client:
+    async with impatient() as client:
         run = await proposing(client, await new_project(client), "r")
         await client.call("ReleaseRun", **run.address, fence=run.fence)
         assert not (await client.call("ListWork")).runs
+    async with impatient(proposal_expire_s=0.4) as client:
+        run.client = client
         await settled(run)
         assert [one.run for one in (await client.call("ListWork")).runs] == ["r"]
 
@@ -335,11 +338,15 @@ async def test_a_proposal_that_cannot_be_settled_keeps_no_other_from_its_end(imp
 
 
 async def test_what_is_decided_in_time_does_not_expire(impatient):
-    async with impatient(proposal_expire_s=0.6) as client:
-        run = await proposing(client, await new_project(client), "r")
+    async with impatient() as client:
+        project = await new_project(client)
+        run = await proposing(client, project, "r")
         await resolve(client, run)
         await run.write(set_(PATH, state=RESOLVED, writer=Tier.SYSTEM))
-        await asyncio.sleep(1)
+        other = await proposing(client, project, "other")
+    async with impatient(proposal_expire_s=0.1) as client:
+        run.client = other.client = client
+        await settled(other)
         assert (await run.entry(PATH)).state == RESOLVED
 
 

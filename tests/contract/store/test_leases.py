@@ -1,6 +1,7 @@
 """Leases: one owner at a time, told by epochs, on the database's clock."""
 
 import asyncio
+import time
 
 import pytest
 from turnwright.store.v1 import lease_pb2
@@ -56,13 +57,23 @@ async def release(run: Run):
 # ---- Claims
 
 
-async def test_a_held_run_is_refused_to_others_with_who_holds_it(client, project):
+@pytest.fixture
+def brief_grace(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_LEASE_GRACE_S", "0")
+
+
+@pytest.fixture
+def long_grace(monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_LEASE_GRACE_S", "60")
+
+
+async def test_a_held_run_is_refused_to_others_with_who_holds_it(long_grace, client, project):
     run = await new_run(client, project, "r")
     held = await run.claim("first", lease_ms=60_000)
     error = await refused(Run(client, project, "r").claim("second"))
     expires_in_ms = int(error.metadata.pop("expires_in_ms"))
     assert (error.reason, error.metadata) == (Reason.LEASE_HELD, {"run": "r", "owner": "first", "address": "here:1"})
-    assert 60_000 < expires_in_ms <= 61_000
+    assert 60_000 < expires_in_ms <= 120_000
     assert (held.lease_ms, held.fence.epoch) == (60_000, 1)
 
 
@@ -88,11 +99,11 @@ async def test_a_lease_has_bounds(client, project, lease_ms, is_allowed):
 
 async def test_a_run_is_free_once_its_lease_and_the_grace_have_passed(client, project):
     run = await new_run(client, project, "r")
+    began_s = time.monotonic()
     await run.claim("first", lease_ms=300)
     other = Run(client, project, "r")
-    error = await refused(other.claim("second"))
-    assert 1000 < int(error.metadata["expires_in_ms"]) <= 1300
     await until_free(other, "second")
+    assert time.monotonic() - began_s >= 1.3
     assert other.epoch == run.epoch + 1
 
 
@@ -185,14 +196,12 @@ async def test_a_release_can_be_repeated(client, run):
 # ---- Renewals
 
 
-async def test_a_renewed_lease_outlives_its_term(client, project):
+async def test_a_renewed_lease_outlives_its_term(brief_grace, client, project):
     run = await new_run(client, project, "r")
-    await run.claim("first", lease_ms=400)
-    for _ in range(3):
-        await asyncio.sleep(0.2)
-        assert states(await renew(client, run, owner="first", lease_ms=400)) == [("r", True, False)]
-    error = await refused(Run(client, project, "r").claim("second"))
-    assert int(error.metadata["expires_in_ms"]) > 1000
+    await run.claim("first", lease_ms=100)
+    assert states(await renew(client, run, owner="first", lease_ms=60_000)) == [("r", True, False)]
+    await asyncio.sleep(0.15)
+    assert (await refused(Run(client, project, "r").claim("second"))).reason is Reason.LEASE_HELD
 
 
 async def test_a_renewal_tells_each_lease_by_itself(client, project):
@@ -309,11 +318,6 @@ async def lost(run: Run, *owners: str) -> list[int]:
     return told
 
 
-@pytest.fixture
-def brief_grace(monkeypatch):
-    monkeypatch.setenv("TURNWRIGHT_LEASE_GRACE_S", "0")
-
-
 async def test_owners_that_never_came_back_are_counted_with_the_turn(brief_grace, client, project):
     run = await new_run(client, project, "r")
     await run.enqueue()
@@ -366,9 +370,9 @@ async def test_the_lease_of_a_run_tells_where_its_owner_answers(client, project)
     free = await client.call("GetLease", **run.address)
     assert (free.owner, free.address, free.expires_in_ms, free.run_status) == ("", "", 0, 100)
     await run.enqueue()
-    await run.claim("owner", lease_ms=5000)
+    await run.claim("owner", lease_ms=60_000)
     held = await client.call("GetLease", **run.address)
     assert (held.owner, held.address, held.run_status) == ("owner", "here:1", 102)
-    assert 0 < held.expires_in_ms <= 5000
+    assert 0 < held.expires_in_ms <= 60_000
     await release(run)
     assert (await client.call("GetLease", **run.address)).owner == ""

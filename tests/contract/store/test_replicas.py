@@ -379,7 +379,7 @@ async def test_a_replica_that_is_killed_among_its_writes_leaves_them_whole(tmp_p
         through_one = asyncio.ensure_future(write(here, "one"))
         await until(60)
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait()
         assert all(
             isinstance(end, TurnwrightError) for end in await asyncio.gather(*through_two, return_exceptions=True)
         )

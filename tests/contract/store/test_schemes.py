@@ -200,7 +200,7 @@ async def test_another_replica_goes_by_a_scheme_soon(tmp_path, client, run):
     other = Client(second.address)
     same = Run(other, run.project, run.alias, run.epoch)
     await put(client, "known2", writable_by=[CLIENT])
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 60
     while not isinstance(await tried(same.write(set_("known2://a", "x", writer=PLUGIN))), TurnwrightError):
         assert time.monotonic() < end_s
         await asyncio.sleep(0.02)
