@@ -19,7 +19,7 @@ from .commands import built, command
 
 async def has_output(bench) -> bool:
     """Whether output of a command that runs gets into the store."""
-    for _ in range(1000):
+    for _ in range(6000):
         if any(entry.body for entry in await bench.rows()):
             return True
         await asyncio.sleep(0.01)
@@ -92,14 +92,14 @@ async def test_an_empty_channel_stays_out_of_sight(bench):
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_command_that_takes_too_long_is_stopped(bench):
-    tool = Sh(ExecutorSettings(sh_timeout_s=0.3))
+    tool = Sh(ExecutorSettings(sh_timeout_s=3.0))
     sent = command("<sh>echo started; sleep 60</sh>")
     proposal = await tool.prepare(sent, bench.context(sent))
-    assert proposal.effect == CommandEffect("echo started; sleep 60", 0.3)
+    assert proposal.effect == CommandEffect("echo started; sleep 60", 3.0)
     done = await tool.perform(proposal.effect, sent, bench.context(sent))
     await bench.entries.write(done.writes)
     assert (done.state, done.outcome) == (State.FAILED, "timeout:504")
-    assert "stopped after 0.3 s" in done.body
+    assert "stopped after 3 s" in done.body
     assert [entry.body for entry in (await bench.rows())] == ["started\n", ""]
 
 
