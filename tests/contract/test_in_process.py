@@ -23,9 +23,6 @@ pytestmark = pytest.mark.asyncio
 
 SECRET = "s3cret"
 
-CLEANUP_S = 2.0
-"""What some handlers take to end."""
-
 
 class Probe(store_service_pb2_grpc.StoreServiceServicer):
     """A store that does what a test asks for by the name of a run, and remembers what became of it."""
@@ -33,6 +30,8 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
     def __init__(self) -> None:
         self.begun = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.let_go = asyncio.Event()
+        """Lets a handler that clings end."""
         self.sent = 0
         self.left_s = None
 
@@ -85,7 +84,7 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
         try:
             await self._hang()
         finally:
-            await asyncio.sleep(CLEANUP_S)
+            await self.let_go.wait()
 
     async def _embitter(self):
         try:
@@ -143,6 +142,7 @@ async def serving(tmp_path, way: str, **peer):
     try:
         yield Called(server, probe, caller)
     finally:
+        probe.let_go.set()
         await caller.close()
         await server.stop()
 
@@ -214,7 +214,7 @@ async def test_a_caller_is_cancelled_however_its_handler_ends(called, run):
     task = asyncio.create_task(called.run(run))
     await asyncio.wait_for(called.probe.begun.wait(), 60)
     task.cancel()
-    async with asyncio.timeout(CLEANUP_S / 2):
+    async with asyncio.timeout(60):
         await asyncio.wait((task,))
     assert task.cancelled()
     await asyncio.wait_for(called.probe.cancelled.wait(), 60)
@@ -222,16 +222,24 @@ async def test_a_caller_is_cancelled_however_its_handler_ends(called, run):
 
 @pytest.mark.parametrize("run", ["clings", "bitter"])
 async def test_a_deadline_holds_however_the_handler_ends(called, run):
-    async with asyncio.timeout(CLEANUP_S / 2):
+    async with asyncio.timeout(60):
         error = await refused(called.run(run, timeout_s=0.2))
     assert error.reason is Reason.SERVICE_UNAVAILABLE
 
 
+async def late(called, run: str) -> TurnwrightError:
+    """What ends a stream at its deadline, once something has come before that."""
+    for timeout_s in (0.3, 5.0, 50.0):
+        async with called.view(run, timeout_s=timeout_s) as stream:
+            with contextlib.suppress(TurnwrightError):
+                await anext(stream)
+                async with asyncio.timeout(60):
+                    return await refused(anext(stream))
+    raise AssertionError("nothing comes")
+
+
 async def test_a_stream_that_is_late_does_not_wait_for_its_handler(called):
-    async with called.view("clings", timeout_s=0.3) as stream:
-        await anext(stream)
-        async with asyncio.timeout(CLEANUP_S / 2):
-            assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
+    assert (await late(called, "clings")).reason is Reason.SERVICE_UNAVAILABLE
 
 
 async def test_a_stream_comes_in_order_and_whole(called):
@@ -247,9 +255,7 @@ async def test_a_stream_that_fails_gives_what_came_before(called):
 
 
 async def test_a_stream_ends_at_its_deadline(called):
-    async with called.view("hangs", timeout_s=0.3) as stream:
-        await anext(stream)
-        assert (await refused(anext(stream))).reason is Reason.SERVICE_UNAVAILABLE
+    assert (await late(called, "hangs")).reason is Reason.SERVICE_UNAVAILABLE
     await asyncio.wait_for(called.probe.cancelled.wait(), 60)
 
 

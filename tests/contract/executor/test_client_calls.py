@@ -158,16 +158,23 @@ async def test_output_that_somebody_cancels_ends_the_command_of_a_client(service
 async def test_a_command_of_a_client_may_be_silent_for_long(tmp_path, monkeypatch) -> None:
     # RU127, RU237: no lease holds it, so it says itself that it lives
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    async with running(tmp_path, store_settings={"stream_grace_s": 0.4}, sh_beat_s=0.1) as services:
-        await worked(services)
-        record = await services.client.call_tool(services.project, "r", "sh", {"command": "sleep 1.5; echo done"})
-        assert (record.status, "exit=0" in record.body) == (200, True)
+    # A beat may come late on a slow machine; then there is more time for the next.
+    for number, grace_s in enumerate((0.4, 4.0, 20.0)):
+        root = tmp_path / str(number)
+        root.mkdir()
+        async with running(root, store_settings={"stream_grace_s": grace_s}, sh_beat_s=0.1) as services:
+            await worked(services)
+            command = {"command": f"sleep {grace_s * 2.5}; echo done"}
+            record = await services.client.call_tool(services.project, "r", "sh", command)
+        if record.status == 200:
+            break
+    assert (record.status, "exit=0" in record.body) == (200, True)
 
 
 async def test_an_executor_that_ends_tells_whoever_calls_a_tool_and_ends_the_command(services) -> None:
     # RU127; architecture 11
     await worked(services)
-    command = {"command": "echo $$ > pid; exec sleep 30"}
+    command = {"command": "echo $$ > pid; exec sleep 600"}
     # Clients of ours call again by themselves.
     peer = Peer("executor", services.addresses["executor"], SECRET, 30.0)
     request = control_pb2.CallToolRequest(
@@ -190,7 +197,7 @@ async def test_an_executor_that_ends_tells_whoever_calls_a_tool_and_ends_the_com
 async def test_the_command_of_a_client_that_goes_away_ends_and_its_record_says_so(services, request_id) -> None:
     # RU127; architecture 11
     await worked(services)
-    command = {"command": "echo $$ > pid; exec sleep 30"}
+    command = {"command": "echo $$ > pid; exec sleep 600"}
     call = services.client.call_tool(services.project, "r", "sh", command, request_id=request_id)
     calling = asyncio.create_task(call)
     await until(lambda: pid_in(services))

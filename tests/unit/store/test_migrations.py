@@ -253,7 +253,7 @@ def test_the_head_says_which_code_it_needs(faces):
 
 
 def test_two_replicas_that_start_at_once_migrate_once(empty_postgres_url):
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=60)
     failed = []
 
     def start():

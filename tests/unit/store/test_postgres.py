@@ -93,7 +93,7 @@ async def test_writes_that_share_no_name_do_not_wait_for_each_other(postgres_url
     def hold(tx):
         assert tx.now_ms
         started.set()
-        release.wait(10)
+        release.wait(100)
 
     async with replica(postgres_url) as one, replica(postgres_url) as two:
         holding = asyncio.ensure_future(one.write(hold, FULL, {"run:1"}))
@@ -188,7 +188,7 @@ async def test_a_transaction_is_run_again_a_few_times_only(database):
 
 async def test_two_replicas_that_wait_for_each_other_both_succeed(postgres_url):
     """Names that were forgotten: PostgreSQL ends one of the two, which is then run again."""
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=60)
 
     def work(first, second):
         met = []
@@ -214,7 +214,7 @@ async def test_two_replicas_that_wait_for_each_other_both_succeed(postgres_url):
 
 
 async def test_a_statement_that_takes_too_long_fails_its_own_request_only(postgres_url):
-    async with replica(postgres_url, statement_s=0.2) as database:
+    async with replica(postgres_url, statement_s=1.0) as database:
         slow = database.write(lambda tx: tx.connection.execute(text("SELECT pg_sleep(9)")), FULL, ())
         first = database.write(lambda _tx: time.sleep(0.05), FULL, ())
         good = database.write(lambda tx: add_scope(tx, "run:y"), FULL, ())
@@ -345,7 +345,7 @@ async def test_a_short_absence_of_the_server_is_waited_out(database, postgres, a
 
 
 async def test_a_long_absence_of_the_server_is_reported(postgres_url, postgres, admin):
-    async with replica(postgres_url, connect_s=0.2) as database:
+    async with replica(postgres_url, connect_s=1.0) as database:
         with away(postgres, admin):
             for _ in range(2):
                 calls = (database.write(lambda tx: add_scope(tx, "run:x"), FULL, ()), database.read(keys))

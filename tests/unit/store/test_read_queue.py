@@ -19,11 +19,11 @@ async def test_a_connection_whose_caller_has_left_is_free_when_its_thread_is_don
 
     def slow(_connection):
         begun.set()
-        may_end.wait(10)
+        may_end.wait(100)
         ended.append(time.monotonic())
 
     waiting = asyncio.create_task(database.read(slow))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 100)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     inline = asyncio.create_task(database.read(lambda _: (list(ended), "read"), inline=True))
