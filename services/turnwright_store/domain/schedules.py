@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.limits import COMMENT_BYTES_MAX
@@ -42,9 +43,8 @@ def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:
         raise invalid("schedule.cron", "Say when by cron or by every_s: one of them, not both.")
     if schedule.every_s > EVERY_S_MAX:
         raise invalid("schedule.every_s", f"every_s must be at most {EVERY_S_MAX}; it is {schedule.every_s}.")
-    return Schedule(
-        schedule.schedule_id, schedule.cron, schedule.every_s, schedule.prompt, next_time_ms(schedule, now_ms)
-    )
+    asked = Schedule(schedule.schedule_id, schedule.cron, schedule.every_s, schedule.prompt)
+    return replace(asked, next_ms=next_time_ms(asked, now_ms))
 
 
 def next_time_ms(schedule: Schedule, now_ms: int) -> int:
