@@ -9,7 +9,7 @@ from turnwright_core.entries import Tier
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding
 
 _read = partial(Forward, identity=CallIdentity.EXECUTOR)
-_write = partial(Forward, floor=Tier.CLIENT)
+_write = partial(Forward, floor=Tier.CLIENT, writer=Tier.CLIENT)
 
 _KNOWN: Final = 0
 """The store uses the window that it knows."""

@@ -12,8 +12,9 @@ import re
 import grpc
 import pytest
 import pytest_asyncio
+from turnwright.executor.v1 import executor_service_pb2_grpc
 from turnwright.executor.v1 import plan_pb2 as pb
-from turnwright.types.v1 import plan_pb2, settings_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2, settings_pb2
 
 from services import SECRET, running
 from turnwright_core.entries import Visibility
@@ -159,6 +160,17 @@ async def test_a_body_is_kept_to_the_letter_and_stays_one_in_the_packet(run, way
             line for line in body.splitlines() if line == "</plan>"
         ]
         assert "fence" in node.body or "fence" not in body
+
+
+async def test_the_secret_of_the_deployment_changes_plans_as_a_client(run) -> None:
+    async with grpc.aio.insecure_channel(run.addresses["executor"]) as channel:
+        rpcs, allowed = executor_service_pb2_grpc.ExecutorServiceStub(channel), call_metadata(SECRET)
+        plan = plan_pb2.Plan(body="By hand.")
+        await rpcs.SetPlan(pb.SetPlanRequest(project=run.project, run="r", plan=plan), metadata=allowed)
+        await rpcs.UpdatePlan(pb.UpdatePlanRequest(project=run.project, run="r", delta="More."), metadata=allowed)
+        assert (await run.entry("plan://main")).writer == entry_pb2.TIER_CLIENT
+        await rpcs.RemovePlan(pb.RemovePlanRequest(project=run.project, run="r"), metadata=allowed)
+    assert await plans(run) == []
 
 
 @pytest.mark.parametrize("rpc", ["UpdatePlan", "WatchPlans"])
