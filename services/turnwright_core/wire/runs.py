@@ -6,6 +6,7 @@ from typing import Final
 
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.models import Capabilities, Model, ReportedWindow
 from turnwright_core.runs import (
     AnswerFormat,
@@ -57,8 +58,9 @@ def reasoning_from_pb(reasoning: settings_pb2.Reasoning) -> Reasoning | None:
     """Decode; None if it is not set."""
     if reasoning.tokens:
         return Reasoning(tokens=reasoning.tokens)
-    word = _EFFORTS.get(reasoning.effort)
-    return None if word is None else Reasoning(word)
+    if reasoning.effort and reasoning.effort not in _EFFORTS:
+        raise invalid("reasoning.effort", f"{reasoning.effort} is not a valid level of reasoning.")
+    return Reasoning(_EFFORTS[reasoning.effort]) if reasoning.effort else None
 
 
 REASONING: Final = (reasoning_to_pb, reasoning_from_pb)

@@ -1,6 +1,8 @@
+import pytest
 from turnwright.types.v1 import run_pb2, settings_pb2, turn_pb2, usage_pb2
 
 from turnwright_core.entries import Cursor
+from turnwright_core.errors import InvalidError
 from turnwright_core.runs import (
     Budget,
     ForkOrigin,
@@ -15,6 +17,7 @@ from turnwright_core.runs import (
     Usage,
 )
 from turnwright_core.wire.runs import (
+    reasoning_from_pb,
     run_from_pb,
     run_settings_from_pb,
     run_to_pb,
@@ -73,3 +76,9 @@ def test_what_a_message_does_not_have_is_none_or_the_default() -> None:
 def test_zero_is_distinguished_from_nothing() -> None:
     assert usage_to_pb(Usage(cost_usd=0.0)).HasField("cost_usd")
     assert not usage_to_pb(Usage()).HasField("cost_usd")
+
+
+def test_a_level_of_reasoning_that_is_not_known_is_refused_and_none_is_none() -> None:
+    with pytest.raises(InvalidError, match="999 is not a valid level of reasoning"):
+        reasoning_from_pb(settings_pb2.Reasoning(effort=999))  # type: ignore[arg-type]
+    assert reasoning_from_pb(settings_pb2.Reasoning()) is None
