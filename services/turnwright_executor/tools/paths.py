@@ -102,7 +102,7 @@ def _unreadable(path: str, error: OutsideProjectError | OSError) -> RefusedError
         case OutsideProjectError():
             return refusal("permission:403", str(error))
         case IsADirectoryError():
-            return refusal("invalid:400", f"{path} is a directory. Use {path}/** for the files in it.")
+            return refusal("invalid:400", f"{path} is a directory. Use {path.rstrip('/')}/** for the files in it.")
         case PermissionError():
             return refusal("permission:403", f"{path} cannot be read: the system denies it.")
         case _:

@@ -1,6 +1,8 @@
 """What is kept of a file, and what is told of one that changed meanwhile. Architecture 6, 11; rows RU009, RU205, RU253."""
 
+import os
 import stat
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -85,15 +87,21 @@ async def conflicting(bench, change):
     return done
 
 
+def pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         (lambda file: file.write_text("now this\n"), "on what it says now:\nnow this\n"),
-        (lambda file: file.unlink(), "It does not exist any more."),
+        (lambda file: file.unlink(), "There is no regular file there."),
+        (pipe, "There is no regular file there."),
         (lambda file: file.write_bytes(b"\xff\x00"), "It is not text, or too long (2 bytes)."),
         (lambda file: file.write_bytes(b"x" * 200_000), "It is not text, or too long (200000 bytes)."),
     ],
-    ids=["another text", "gone", "no text", "too long to be read"],
+    ids=["another text", "gone", "a pipe", "no text", "too long to be read"],
 )
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_conflict_tells_what_is_there_now(bench, change, told):

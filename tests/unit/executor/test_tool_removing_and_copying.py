@@ -295,13 +295,14 @@ def test_a_source_keeps_its_path_below_the_fixed_part_of_a_pattern(pattern, sour
     assert destination(pattern, source, to) == expected
 
 
+@pytest.mark.parametrize("path", ["a", "a/"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_file_that_has_become_a_folder_is_not_removed(bench):
+async def test_a_file_that_has_become_a_folder_is_not_removed(bench, path):
     await bench.put("a", "x", bytes=1)
-    (bench.root / "a").mkdir()
-    done = await bench.prepare('<rm path="a"/>')
+    (bench.root / "a").mkdir(exist_ok=True)
+    done = await bench.prepare(f'<rm path="{path}"/>')
     assert isinstance(done, Done)
-    assert (done.outcome, "a is a directory" in done.body) == ("invalid:400", True)
+    assert (done.outcome, done.body) == ("invalid:400", f"{path} is a directory. Use a/** for the files in it.")
 
 
 @pytest.mark.asyncio(loop_scope="module")
