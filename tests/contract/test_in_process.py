@@ -270,7 +270,7 @@ async def test_a_stream_is_read_only_while_it_is_held(called):
         await anext(called.view("counts"))
     async with called.view("counts") as stream:
         await anext(stream)
-    with pytest.raises(TypeError):
+    with pytest.raises(StopAsyncIteration):
         await anext(stream)
 
 

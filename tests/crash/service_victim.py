@@ -92,7 +92,7 @@ def end_at(point):
     kind, method = STEPS[step]
     end = EndsAt(int(number), signal.SIGSTOP if when == "pause" else signal.SIGKILL)
     inner = getattr(kind, method)
-    wrap = _stepping if inspect.isasyncgenfunction(inner) else _around
+    wrap = _around if inspect.iscoroutinefunction(inner) else _stepping
     setattr(kind, method, wrap(inner, when, end))
     if within:
         _count_in_summary(end)
@@ -131,13 +131,17 @@ def _around(inner, when, end):
 
 
 def _stepping(inner, _when, end):
-    @functools.wraps(inner)
-    async def steps(*args, **kwargs):
-        async for part in inner(*args, **kwargs):
-            end()
-            yield part
+    async def steps(stream):
+        async with stream as parts:
+            async for part in parts:
+                end()
+                yield part
 
-    return steps
+    @functools.wraps(inner)
+    def begun(*args, **kwargs):
+        return contextlib.aclosing(steps(inner(*args, **kwargs)))
+
+    return begun
 
 
 def live(name, point):

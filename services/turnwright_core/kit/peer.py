@@ -5,9 +5,9 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from functools import partial
-from typing import Any, Final, Generic, TypeVar, cast
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 
@@ -115,12 +115,28 @@ class Peer:
         method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
         request: Request,
         timeout_s: float | None,
-    ) -> AnswerStream[Response]:
-        """A stream of answers; without a deadline the caller limits the wait."""
-        return AnswerStream(self, partial(method, request, timeout=timeout_s))
+    ) -> aclosing[AsyncGenerator[Response]]:
+        """A stream of answers, whose call ends with the block; without a deadline the caller limits the wait.
 
-    def call_metadata(self) -> tuple[tuple[str, str], ...]:
-        return self._metadata + current_scope().trace
+        Iterating it raises TurnwrightError.
+        """
+        return aclosing(self._answers(method, request, timeout_s))
+
+    async def _answers(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float | None,
+    ) -> AsyncGenerator[Response]:
+        await wait_for_connection(self.channel)
+        call = method(request, timeout=timeout_s, metadata=self._metadata + current_scope().trace)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self.name, self.address) from None
+        finally:
+            call.cancel()
 
     def cut_short(self, without: str) -> TurnwrightError:
         """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
@@ -128,37 +144,6 @@ class Peer:
 
     async def close(self) -> None:
         await self.channel.close()
-
-
-class AnswerStream(Generic[Response]):
-    """A call that is answered by a stream, to be iterated in an `async with`, with whose block it ends."""
-
-    def __init__(self, peer: Peer, begin: Callable[..., Any]) -> None:
-        self._peer = peer
-        self._begin = begin
-        self._call: Any = None
-        self._messages: Any = None
-
-    async def __aenter__(self) -> AnswerStream[Response]:
-        await wait_for_connection(self._peer.channel)
-        self._call = self._begin(metadata=self._peer.call_metadata())
-        self._messages = aiter(self._call)
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        self._call.cancel()
-        self._messages = None
-
-    def __aiter__(self) -> AnswerStream[Response]:
-        return self
-
-    async def __anext__(self) -> Response:
-        """The next answer. Raises TurnwrightError, and TypeError outside the block."""
-        try:
-            answer: Response = await anext(self._messages)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error, self._peer.name, self._peer.address) from None
-        return answer
 
 
 def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs | None) -> grpc.aio.Channel:

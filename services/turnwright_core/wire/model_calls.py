@@ -7,6 +7,7 @@ from typing import Any, Final
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.types.v1 import message_pb2
 
+from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.chat.message import Message
 from turnwright_core.checks import invalid
 from turnwright_core.model_calls import (
@@ -81,17 +82,17 @@ def generate_part_to_pb(part: GeneratePart) -> pb.GenerateResponse:
             return message
 
 
-def generate_part_from_pb(part: pb.GenerateResponse) -> GeneratePart | None:
-    """Decode; None for a kind of a later version."""
+def generate_part_from_pb(part: pb.GenerateResponse) -> GeneratePart:
+    """Decode; a kind of a later version appends nothing."""
     match part.WhichOneof("part"):
         case "delta":
-            return delta_from_pb(part.delta)
+            return delta_from_pb(part.delta) or AppendContent("")
         case "retry":
             return _retry_from_pb(part.retry)
         case "finish":
             return _finished_from_pb(part.finish)
         case _:
-            return None
+            return AppendContent("")
 
 
 GENERATE: Final[RpcCodec[GenerateCall, Any]] = RpcCodec(

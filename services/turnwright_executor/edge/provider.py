@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import groupby
 from typing import Any, Final
 
@@ -30,9 +31,6 @@ from turnwright_executor.ports.packets import PacketMessage
 
 USER: Final = Role.USER.value
 """Role of the message of a packet that has its sections."""
-
-_ROLES: Final = {role.value: role for role in (Role.SYSTEM, Role.USER, Role.ASSISTANT)}
-
 
 DESCRIBE_TIMEOUT_S: Final = 5.0
 """Seconds after which a loop starts without its vendor's metadata about the model; the provider waits less."""
@@ -93,7 +91,7 @@ class ProviderModels:
             return None
         return answer.tokens, known(TokenSource, answer.source, "source")
 
-    async def generate(
+    def generate(
         self,
         model: Model,
         messages: Sequence[PacketMessage],
@@ -102,7 +100,7 @@ class ProviderModels:
         *,
         images: Sequence[Image] = (),
         limits_cost: bool,
-    ) -> AsyncGenerator[GeneratePart, None]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
         tools = _tools(messages)
         sent = _sent(messages, images)
         wanted = GenerateCall(
@@ -120,50 +118,34 @@ class ProviderModels:
                 *(["cost"] if limits_cost else ()),
             ),
         )
-        async with self._peer.stream(self._by_value.Generate, wanted, self._deadline_s) as parts:
-            async for part in parts:
-                # A later provider may send kinds of parts that are not known here.
-                if part is not None:
-                    yield part
+        return self._peer.stream(self._by_value.Generate, wanted, self._deadline_s)
 
 
 def _sent(messages: Sequence[PacketMessage], images: Sequence[Image]) -> tuple[Message, ...]:
-    """The messages for the provider, without tools."""
-    if {USER, CONVERSATION} <= {message.role for message in messages}:
-        return tuple(_edited_packet(messages, images))
-    return tuple([sent for message in messages for sent in _sent_message(message, images)])
+    """The messages for the provider, without tools.
 
-
-def _edited_packet(messages: Sequence[PacketMessage], images: Sequence[Image]) -> Iterator[Message]:
-    """A packet with edits: what they added stands in conversations before and after its user message."""
-    edits = [from_json_lines(message.text) for message in messages if message.role == CONVERSATION]
-    paths = {part.path for added in edits for one in added for part in one.parts if isinstance(part, Image)}
+    What edits added to a packet stands in conversations before and after its user message.
+    """
+    conversations = [from_json_lines(message.text) for message in messages if message.role == CONVERSATION]
+    paths = {part.path for added in conversations for one in added for part in one.parts if isinstance(part, Image)}
+    system: list[Message] = []
     chat: list[Message] = []
     for message in messages:
         if message.role == CONVERSATION:
-            chat += edits.pop(0)
+            chat += conversations.pop(0)
         elif message.role == USER:
             own = (image for image in images if image.path not in paths)
             chat.append(Message(Role.USER, (Text(message.text), *own)))
         elif message.role == Role.SYSTEM.value:
-            yield from _sent_message(message, images)
+            system.append(Message(Role.SYSTEM, (Text(message.text, cache=True),)))
+    merged: list[Message] = []
     for is_user, group in groupby(chat, lambda one: one.role is Role.USER):
         same_role = list(group)
-        yield from _with_images([merge_user_messages(same_role)] if is_user else same_role, images)
-
-
-def _sent_message(message: PacketMessage, images: Sequence[Image]) -> list[Message]:
-    """The messages for the provider; of a conversation all messages."""
-    if message.role == CONVERSATION:
-        conversation = _with_images(from_json_lines(message.text), images)
-        mark_conversation(conversation)
-        return conversation
-    role = _ROLES.get(message.role)
-    if role is None:
-        return []
-    shown = images if role is Role.USER else ()
-    text = Text(message.text, cache=role is Role.SYSTEM)
-    return [Message(role, (text, *(replace(image, path="") for image in shown)))]
+        merged += [merge_user_messages(same_role)] if is_user else same_role
+    sent = _with_images(merged, images)
+    if USER not in (message.role for message in messages):
+        mark_conversation(sent)
+    return (*system, *sent)
 
 
 def _with_images(messages: Sequence[Message], images: Sequence[Image]) -> list[Message]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from turnwright_core.chat.message import Image
@@ -35,8 +36,8 @@ class Models(Protocol):
         *,
         images: Sequence[Image] = (),
         limits_cost: bool,
-    ) -> AsyncGenerator[GeneratePart, None]:
-        """One streaming model call; ends after Finished. Close it if you stop early. Raises TurnwrightError.
+    ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
+        """One streaming model call, which ends after Finished, and with the block. Iterating raises TurnwrightError.
 
         `images` go with the user's message; the call is refused if the model takes none. With `limits_cost` it is
         refused if its cost would be unknown.

@@ -6,8 +6,8 @@ Source: architecture 7, 8; rows RU243, RE05.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
 from turnwright_core.backoff import Backoff
@@ -160,13 +160,13 @@ class Generation:
         publisher: Publisher,
         turn: Turn,
         model: Model,
-        call: AsyncGenerator[GeneratePart, None],
+        call: AbstractAsyncContextManager[AsyncIterator[GeneratePart]],
         draft: Draft,
     ) -> None:
         begin_s = self._clock_s()
         publisher.progress(Activity.THINKING, turn.number, model.vendor_model)
         publisher.stream(turn.number, StreamBegan())
-        async with aclosing(call) as stream:
+        async with call as stream:
             async for event in stream:
                 is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finished)
                 if is_first:
