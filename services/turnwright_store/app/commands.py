@@ -16,6 +16,8 @@ from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
 from turnwright_store.app.apply_writes import apply_writes, check_writes
+from turnwright_store.app.leases import Claimant
+from turnwright_store.app.ledger import begun
 from turnwright_store.app.registry import add_run, existing_model, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.domain.checks import (
@@ -33,13 +35,16 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
 from turnwright_store.sql.loops import settings_json
-from turnwright_store.sql.runs import RunRow, bump_revision, find_run, get_run, write_run
+from turnwright_store.sql.runs import NO_LEASE, RunRow, bump_revision, find_run, get_run, write_run
 
 
 class Enqueued(Struct, frozen=True):
     """A queued loop."""
 
     row: RunRow
+    """The run as it is stored: claimed, and with its loop running, if that was asked for."""
+    run: Run
+    """The run with the loop in its queue."""
     loop: Loop
     model: Model
     created: bool
@@ -56,11 +61,12 @@ def enqueue_loop(
     run_settings: RunSettings,
     *,
     is_new: bool = False,
+    claimant: Claimant | None = None,
     command_id: str = "",
 ) -> Enqueued:
     """Queue a loop; creates the run if necessary. Settings and their defaults are resolved now.
 
-    `is_new`: raises RUN_EXISTS for a run that exists.
+    `is_new`: raises RUN_EXISTS for a run that exists. `claimant` claims such a run, and its loop begins.
     """
     if not prompt:
         raise invalid("prompt", "prompt is required.")
@@ -80,16 +86,21 @@ def enqueue_loop(
     if found:
         _check_settled(found, replace(run_settings, model="") if run_settings.model == settings.model else run_settings)
     named = replace(run_settings, model=run_settings.model or settings.model)
-    before = found or add_run(tx, owner, address.run, named)
+    lease = (claimant.owner, claimant.address, tx.now_ms + claimant.lease_ms) if claimant else NO_LEASE
+    before = found or add_run(tx, owner, address.run, named, lease)
     cursor = before.cursor(rules.incarnation)
     model = existing_model(tx, settings.model or before.run.settings.model)
     if not found and model.alias != named.model:
         existing_model(tx, named.model)
     check_queue(tx, before, rules.loops_queued_max)
     settled = _settled(replace(settings, model=model.alias), before.run, owner.project.assembly or rules.assembly)
-    run, loop = _add_loop(tx, before, prompt, settled, command_id)
-    run = _write_run_entry(tx, rules, caller, run, loop)
-    return Enqueued(run, loop, model, found is None, cursor if found else replace(cursor, run_revision=0))
+    run, loop = _with_loop(tx, before, prompt, settled, command_id)
+    row, added = begun(run, loop) if claimant else (run, loop)
+    loop_rows.add_loop(tx.connection, run.id, added)
+    row = write_run(tx.connection, row, row.revision_run, tx.now_ms)
+    row = _write_run_entry(tx, rules, caller, row, loop)
+    cursor = cursor if found else replace(cursor, run_revision=0)
+    return Enqueued(row, run.run if claimant else row.run, loop, model, found is None, cursor)
 
 
 def _settled(settings: LoopSettings, run: Run, default: Assembly) -> LoopSettings:
@@ -138,17 +149,17 @@ def check_queue(tx: Transaction, run: RunRow, limit: int) -> None:
         )
 
 
-def _add_loop(
+def _with_loop(
     tx: Transaction, run: RunRow, prompt: str, settings: LoopSettings, command_id: str
 ) -> tuple[RunRow, Loop]:
+    """The run with one more loop in its queue, and that loop (not stored yet)."""
     run = bump_revision(tx, run)
     loop = Loop(
         run.loops + 1, settings, prompt, QUEUED, create_ms=tx.now_ms, revision=run.revision_run, command_id=command_id
     )
-    loop_rows.add_loop(tx.connection, run.id, loop)
     shown = run.run.loop if run.loop_active else loop
-    run = replace(run, loops=loop.sequence, run=replace(run.run, loop=shown, loops_queued=run.run.loops_queued + 1))
-    return write_run(tx.connection, run, run.revision_run, tx.now_ms), loop
+    queued = replace(run.run, loop=shown, loops_queued=run.run.loops_queued + 1)
+    return replace(run, loops=loop.sequence, run=queued), loop
 
 
 def _write_run_entry(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, loop: Loop) -> RunRow:

@@ -21,9 +21,9 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.models import Model
-from turnwright_core.runs import RUNNING, Loop, Run
+from turnwright_core.runs import Run
 from turnwright_store.app.commit_delta import publish
-from turnwright_store.app.ledger import check_fence, with_status
+from turnwright_store.app.ledger import begun, check_fence
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.message_sizes import ROW_BYTES, run_bytes
@@ -105,7 +105,7 @@ def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
     free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
         raise _held(run, free_ms - tx.now_ms)
-    return claimed(tx, run, who)
+    return _claimed(tx, run, who)
 
 
 def _free_ms(run: RunRow, grace_ms: int) -> int:
@@ -124,14 +124,18 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
     )
 
 
-def claimed(
-    tx: Transaction, run: RunRow, who: Claimant, queued: Loop | None = None, model: Model | None = None
-) -> Claim:
-    """Claim a run that is free. `queued` is its next loop and `model` that of the loop, if they are known."""
+def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claim:
+    """Claim a run that is free."""
     expires_ms = tx.now_ms + who.lease_ms
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, expires_ms)
     run = replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=expires_ms)
-    run = _start_next(tx, run, queued)
+    run = _start_next(tx, run)
+    model = registry.find_model(tx.connection, run.active.settings.model) if run.active else None
+    return claim_of(tx, run, who.lease_ms, model, losses)
+
+
+def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, losses: int = 0) -> Claim:
+    """What the owner of a run gets with its claim. `model`: that of its active loop."""
     loop = run.active
     open_turn = turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None
     past = min(loop.turns, RECENT_TURNS_MAX) + 1 if loop and run.turn else 0
@@ -139,11 +143,11 @@ def claimed(
     of_loop = [turn for turn in turns if loop and turn.loop == loop.sequence]
     before = turns[: len(turns) - len(of_loop)]
     return Claim(
-        epoch,
-        who.lease_ms,
+        run.epoch,
+        lease_ms,
         run.run,
         loop,
-        model or (registry.find_model(tx.connection, loop.settings.model) if loop else None),
+        model,
         open_turn,
         _records(tx.connection, run),
         of_loop[-RECENT_TURNS_MAX:],
@@ -163,20 +167,17 @@ def _few_constraints(connection: Connection, project_id: int) -> Sequence[FileCo
     return None if is_long else found
 
 
-def _start_next(tx: Transaction, run: RunRow, queued: Loop | None) -> RunRow:
-    loop = None if run.loop_active else queued or loop_rows.next_queued(tx.connection, run.id)
+def _start_next(tx: Transaction, run: RunRow) -> RunRow:
+    loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
     if loop is None:
         return run
-    before, run = run.revision_run, bump_revision(tx, with_status(run, RUNNING))
+    before, run = run.revision_run, bump_revision(tx, run)
     waited = bool(loop.reason)
     if waited:
         # It waited for its workspace, and so did the loops behind it.
         work_rows.set_reason_of_queued(tx.connection, run.id, "", run.revision_run)
-    loop = replace(loop, status=RUNNING, reason="", revision=run.revision_run)
+    run, loop = begun(run, loop)
     loop_rows.write_loop(tx.connection, run.id, loop)
-    run = replace(
-        run, loop_active=loop.sequence, run=replace(run.run, loop=loop, loops_queued=run.run.loops_queued - 1)
-    )
     run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
     if not waited:
         publish(tx, before, run)
@@ -259,7 +260,7 @@ def claim_work(
     claims: list[Claim] = []
     total = 0
     for run in _free(tx, rules, candidates):
-        claims.append(claimed(tx, run, who))
+        claims.append(_claimed(tx, run, who))
         total += _bytes(claims[-1])
         if len(claims) == (limit or 1) or total > ANSWER_BYTES_MAX // 2:
             break

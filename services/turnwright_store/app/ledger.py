@@ -67,6 +67,14 @@ def with_status(run: RunRow, status: int) -> RunRow:
     return replace(run, run=replace(run.run, status=status))
 
 
+def begun(run: RunRow, loop: Loop) -> tuple[RunRow, Loop]:
+    """The run with this loop of its queue running, and that loop (not stored yet)."""
+    run = with_status(run, RUNNING)
+    loop = replace(loop, status=RUNNING, reason="", revision=run.revision_run)
+    running = replace(run.run, loop=loop, loops_queued=run.run.loops_queued - 1)
+    return replace(run, loop_active=loop.sequence, run=running), loop
+
+
 def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: TurnStart) -> tuple[RunRow, Turn]:
     """The next turn, and the run with it (not stored yet)."""
     loop = _running_loop(run)

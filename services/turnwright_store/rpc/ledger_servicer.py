@@ -102,15 +102,14 @@ class LedgerRpcs(Calls):
             run_settings = wire.run_settings_from_pb(request.run_settings)
             address, is_new = address_of(request), new is not None
             done = commands.enqueue_loop(
-                tx, self._rules, caller, address, request.prompt, settings, run_settings, is_new=is_new
+                tx, self._rules, caller, address, request.prompt, settings, run_settings, is_new=is_new, claimant=who
             )
             if who:
-                claim = leases.claimed(tx, done.row, who, done.loop, done.model)
+                claim = leases.claim_of(tx, done.row, who.lease_ms, done.model)
                 if new and new.like_run and claim.file_constraints == [] and request.project in small:
-                    row = replace(done.row, loop_active=done.loop.sequence)
-                    claim = replace(claim, files=adopt_at_once(tx, self._rules, row, new.like_run))
+                    claim = replace(claim, files=adopt_at_once(tx, self._rules, done.row, new.like_run))
             return queue_pb2.EnqueueLoopResponse(
-                run=wire.run_to_pb(done.row.run),
+                run=wire.run_to_pb(done.run),
                 loop=wire.loop_to_pb(done.loop),
                 created=done.created,
                 cursor=entry_wire.cursor_to_pb(done.cursor),

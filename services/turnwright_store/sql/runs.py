@@ -176,10 +176,18 @@ _PAGE: Final = (
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _SETTINGS: Final = ("model", "temperature", "persona", "context_limit", "budget", "yolo", "calls", "tool_rules")
+_LEASE: Final = ("lease_owner", "lease_address", "lease_expires_ms", "lease_epoch")
+NewLease = tuple[str, str, int]
+"""Who owns a new run, at which address, and until when."""
+NO_LEASE: Final[NewLease] = ("", "", 0)
 CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(parameters(*_SETTINGS))
 _ADD: Final = (
     insert(runs)
-    .values(parameters("project_id", "scope_id", "alias", "status", "revision", "create_ms", "update_ms", *_SETTINGS))
+    .values(
+        parameters(
+            "project_id", "scope_id", "alias", "status", "revision", "create_ms", "update_ms", *_SETTINGS, *_LEASE
+        )
+    )
     .returning(runs.c.id)
 )
 _CONTINUED: Final = ("turn", "revision", "update_ms", "turn_open")
@@ -296,13 +304,14 @@ def setting_values(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:
+def add_run(connection: Connection, project_id: int, scope: int, run: Run, lease: NewLease) -> int:
     values = {
         "project_id": project_id,
         "scope_id": scope,
         "alias": run.run,
         **{name: getattr(run, name) for name in ("status", "revision", "create_ms", "update_ms")},
         **setting_values(run.settings),
+        **dict(zip(_LEASE, (*lease, int(lease != NO_LEASE)), strict=True)),
     }
     return int(connection.execute(_ADD, values).scalar_one())
 
