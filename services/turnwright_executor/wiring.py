@@ -238,7 +238,7 @@ class _Wired:
 
 
 def _tools(settings: ExecutorSettings) -> Mapping[str, Tool]:
-    shelf = DiskWorkspace(settings.home / SKILLS_FOLDER, settings.file_bytes_max)
+    shelf = DiskWorkspace(os.path.realpath(settings.home / SKILLS_FOLDER), settings.file_bytes_max)
     return build_tools(settings, HttpWeb(settings), shelf)
 
 

@@ -47,8 +47,8 @@ class DiskScanner:
     """Implements ports.FileScanner for one watcher of one root.
 
     A file above `file_bytes_max` bytes is reported without text and with a hash of its size and time, because reading
-    it whole at each change costs more than it is worth. Files beyond `files_max`, in path order, are left out. `home`
-    is the real path of the runtime's own directory; nothing below it is a file of the project.
+    it whole at each change costs more than it is worth. Files beyond `files_max`, in path order, are left out. `root`
+    and `home`, the runtime's own directory, are real paths; nothing below `home` is a file of the project.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DiskScanner:
         watch: FolderWatch | None = None,
     ) -> None:
         """Nothing is read before the first scan. `watch` reports changed folders; None: there is no watch."""
-        self.root = os.path.realpath(root)
+        self.root = str(root)
         self._home = path_below(self.root, home)
         self._file_bytes_max = file_bytes_max
         self._files_max = files_max

@@ -40,12 +40,12 @@ class DiskWorkspace:
         home: str | Path | None = None,
         is_local: Callable[[str], bool] = MOUNTS.is_local_tree,
     ) -> None:
-        """The root may be named through links. `constraints` are the project's file constraints.
+        """`root` and `home` are real paths: they lead through no link. `constraints` are those of the project's files.
 
-        `home` is the real path of the runtime's own directory: files below it are never files of a project. `is_local`:
-        the whole project is on local file systems, so short files may be read in the event loop.
+        Files below `home`, the runtime's own directory, are never files of a project. `is_local`: the whole project is
+        on local file systems, so short files may be read in the event loop.
         """
-        self.root = os.path.realpath(root)
+        self.root = str(root)
         self._home = path_below(self.root, home)
         self._constraints = constraints or Constraints()
         self._file_bytes_max = file_bytes_max
