@@ -21,7 +21,7 @@ from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import project_files as rows
-from turnwright_store.sql.runs import RunHead, RunRow, find_run_id, get_run_head
+from turnwright_store.sql.runs import RunHead, RunRow, get_run_head
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
 AT_ONCE_MAX: Final = 500
@@ -39,11 +39,10 @@ def adopt_files(
     run = get_run_head(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     seen = rows.files_seen(tx.connection, run.id)
-    source = find_run_id(tx.connection, run.project_id, like_run) if like_run and not seen else None
-    adoptable = rows.adoptable(tx.connection, source, run.project_scope) if source else []
-    if not source or not adoptable:
+    adoptable = rows.adoptable(tx.connection, run, like_run) if like_run and not seen else []
+    if not adoptable:
         return seen
-    reached = _adopt(tx, rules, run, source, len(adoptable))
+    reached = _adopt(tx, rules, run, like_run, len(adoptable))
     publish(tx, run.revision_run, replace(run, revision_run=reached.revision), shows_files=True)
     return adoptable
 
@@ -53,25 +52,23 @@ def adopt_at_once(tx: Transaction, rules: StoreRules, run: RunRow, like_run: str
 
     Nothing is adopted, and None returned, where that may fail or take long: the run is created all the same.
     """
-    source = find_run_id(tx.connection, run.project_id, like_run)
-    files = rows.adoptable(tx.connection, source, run.project_scope) if source else []
-    if not source or not 0 < len(files) <= min(AT_ONCE_MAX, rules.limits.run_entries_max - run.positions):
+    files = rows.adoptable(tx.connection, run, like_run)
+    if not 0 < len(files) <= min(AT_ONCE_MAX, rules.limits.run_entries_max - run.positions):
         return None
-    _adopt(tx, rules, run, source, len(files))
+    _adopt(tx, rules, run, like_run, len(files))
     return dict(files)
 
 
-def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, source: int, count: int) -> ScopePosition:
+def _adopt(tx: Transaction, rules: StoreRules, run: RunHead, like_run: str, count: int) -> ScopePosition:
     reached = bump_if_unchanged(tx, run.scope, ScopePosition(run.revision_run, run.positions), count)
     if reached.positions > rules.limits.run_entries_max:
         raise over_limit("run_entries", rules.limits.run_entries_max, reached.positions, "entries")
     made = rows.AdoptedViews(
-        run_id=run.id,
         revision=reached.revision,
         turn=run.turn_open or run.turn + 1,
         loop=run.loop_active,
         positions=reached.positions - count,
         now_ms=tx.now_ms,
     )
-    rows.adopt(tx.connection, source, run.project_scope, made)
+    rows.adopt(tx.connection, run, like_run, made)
     return reached

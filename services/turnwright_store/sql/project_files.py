@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from turnwright_core.entries import State, Visibility
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import BigInteger, bindparam, case, cast, func, insert, literal_column, select
 from turnwright_store.sql.entries import BODY_HASH, HEAD
-from turnwright_store.sql.lazy_tables import entries, versions, views
+from turnwright_store.sql.lazy_tables import entries, runs, versions, views
+from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.views import ENTRY, VISIBLE_VERSIONS, ViewFilter, condition
 
 if TYPE_CHECKING:
@@ -22,6 +24,17 @@ _SEEN: Final = (
     .select_from(VISIBLE_VERSIONS)
     .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None), condition(ViewFilter.FILES))
     .order_by(views.c.path)
+)
+
+
+_LIKE_RUN: Final = (
+    select(runs.c.id)
+    .where(
+        runs.c.project_id == bindparam("project"),
+        runs.c.alias == bindparam("like_run"),
+        runs.c.removed_ms == literal_column("0"),
+    )
+    .scalar_subquery()
 )
 
 
@@ -50,7 +63,7 @@ def _of_source(*columns: Any) -> Any:
         .select_from(views)
         .join(entries, ENTRY)
         .where(
-            views.c.run_id == bindparam("source"),
+            views.c.run_id == _LIKE_RUN,
             views.c.to_rev.is_(None),
             entries.c.scope_id == bindparam("project_scope"),
             condition(ViewFilter.FILES),
@@ -68,7 +81,6 @@ _ADOPTABLE: Final = _of_source(views.c.path, case((_WHOLE, BODY_HASH))).join(ver
 class AdoptedViews(Struct, frozen=True):
     """Stamps for the views of adopted files."""
 
-    run_id: int
     revision: int
     turn: int
     loop: int
@@ -82,22 +94,15 @@ def files_seen(connection: Connection, run_id: int) -> list[tuple[str, str]]:
     return [(path, digest or "") for path, digest in connection.execute(_SEEN, {"run_id": run_id})]
 
 
-def adoptable(connection: Connection, source: int, project_scope: int) -> list[tuple[str, str]]:
+def _source(run: RunHead, like_run: str) -> dict[str, Any]:
+    return {"project": run.project_id, "project_scope": run.project_scope, "like_run": like_run}
+
+
+def adoptable(connection: Connection, run: RunHead, like_run: str) -> list[tuple[str, str]]:
     """The same for what a run adopts from another: files of its project, as they are now."""
-    values = {"source": source, "project_scope": project_scope}
-    return [(path, digest or "") for path, digest in connection.execute(_ADOPTABLE, values)]
+    return [(path, digest or "") for path, digest in connection.execute(_ADOPTABLE, _source(run, like_run))]
 
 
-def adopt(connection: Connection, source: int, project_scope: int, made: AdoptedViews) -> None:
+def adopt(connection: Connection, run: RunHead, like_run: str, made: AdoptedViews) -> None:
     """Give a run views of the project's files that another run sees; they follow the heads of the entries."""
-    values = {
-        "source": source,
-        "project_scope": project_scope,
-        "child": made.run_id,
-        "revision": made.revision,
-        "turn": made.turn,
-        "loop": made.loop,
-        "positions": made.positions,
-        "now_ms": made.now_ms,
-    }
-    connection.execute(_ADOPT, values)
+    connection.execute(_ADOPT, {"child": run.id, **_source(run, like_run), **asdict(made)})

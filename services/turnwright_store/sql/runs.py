@@ -160,11 +160,6 @@ RUN: Final[Select[Any]] = _with_scopes(*_COLUMNS, *LOOP_COLUMNS).outerjoin(
 _IS_NAMED: Final = and_(projects.c.name == bindparam("project"), runs.c.alias == bindparam("alias"))
 BY_ALIAS: Final = RUN.where(_IS_NAMED)
 _HEAD_BY_ALIAS: Final = _with_scopes(*_HEAD_COLUMNS).where(_IS_NAMED)
-_ID_BY_ALIAS: Final = select(runs.c.id).where(
-    runs.c.project_id == bindparam("project"),
-    runs.c.alias == bindparam("alias"),
-    runs.c.removed_ms == literal_column("0"),
-)
 _PAGE: Final = (
     RUN.where(
         runs.c.project_id == bindparam("project"),
@@ -247,12 +242,6 @@ def get_run(connection: Connection, project: str, alias: str) -> RunRow:
     if found is None:
         get_project(connection, project)
         raise run_not_found(project, alias)
-    return found
-
-
-def find_run_id(connection: Connection, project_id: int, alias: str) -> int | None:
-
-    found: int | None = connection.execute(_ID_BY_ALIAS, {"project": project_id, "alias": alias}).scalar_one_or_none()
     return found
 
 
