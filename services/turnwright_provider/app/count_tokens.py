@@ -39,8 +39,9 @@ _ENCODINGS: Final = (
 
 async def count_tokens(call: ModelCall, vendor: Vendor, near: int) -> tuple[int, TokenSource]:
     """Input tokens of a call, and how they were counted. `near`: what they will be compared with; 0: nothing."""
-    is_brief = _encoding(call) is None and not call.tools and sum(map(len, call_texts(call))) <= BRIEF_CHARS
-    tokens, source = _count_locally(call) if is_brief else await asyncio.to_thread(_count_locally, call)
+    encoding = next((name for pattern, name in _ENCODINGS if pattern.search(call.model)), None)
+    is_brief = encoding is None and not call.tools and sum(map(len, call_texts(call))) <= BRIEF_CHARS
+    tokens, source = _count_locally(call, None) if is_brief else await asyncio.to_thread(_count_locally, call, encoding)
     is_near = near * NEAR <= tokens <= near / NEAR
     if near and is_near and isinstance(vendor, TokenCounter):
         try:
@@ -53,12 +54,7 @@ async def count_tokens(call: ModelCall, vendor: Vendor, near: int) -> tuple[int,
     return tokens, source
 
 
-def _encoding(call: ModelCall) -> str | None:
-    return next((name for pattern, name in _ENCODINGS if pattern.search(call.model)), None)
-
-
-def _count_locally(call: ModelCall) -> tuple[int, TokenSource]:
-    encoding = _encoding(call)
+def _count_locally(call: ModelCall, encoding: str | None) -> tuple[int, TokenSource]:
     count = _tokenizer(encoding) if encoding else None
     if count is None:
         return count_call_tokens(call, estimate_tokens), TokenSource.ESTIMATE

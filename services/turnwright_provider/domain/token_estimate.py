@@ -82,6 +82,7 @@ _FAMILIES: Final = (
 _OTHERS: Final = ModelFamily()
 
 
+@lru_cache(maxsize=64)
 def family_of(model: str) -> ModelFamily:
     """The family of a model, by the vendor's own name for it."""
     return next((family for pattern, family in _FAMILIES if pattern.search(model)), _OTHERS)
@@ -122,8 +123,7 @@ def call_texts(call: ModelCall) -> Iterator[str]:
         yield message.text
         yield from (f"{one.name} {one.arguments}" for one in message.calls)
         # Signatures and sealed reasoning are for the vendor: what counts is the text.
-        thoughts = [block.text for block in message.thinking]
-        yield from thoughts if any(thoughts) else (message.reasoning,)
+        yield from [block.text for block in message.thinking if block.text] or filter(None, [message.reasoning])
     yield from (tool.description for tool in call.tools)
 
 
