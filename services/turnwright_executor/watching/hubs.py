@@ -45,8 +45,12 @@ class Hubs:
 
         Raises TurnwrightError if the run does not exist, DRAINING during shutdown.
         """
-        async with self._opening.setdefault(address, asyncio.Lock()):
-            hub = await self._open(address, fresh)
+        hub = self._hubs.get(address)
+        if hub is None or hub.is_closed:
+            async with self._opening.setdefault(address, asyncio.Lock()):
+                hub = await self._open(address, fresh)
+        if timer := self._lingering.pop(address, None):
+            timer.cancel()
         hub.holders += 1
         try:
             yield hub
@@ -59,8 +63,6 @@ class Hubs:
     async def _open(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         if self._is_closed:
             raise draining_error()
-        if timer := self._lingering.pop(address, None):
-            timer.cancel()
         hub = self._hubs.get(address)
         if hub is None or hub.is_closed:
             # The one that has ended goes even if there is none to follow it.
