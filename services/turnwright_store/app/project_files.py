@@ -25,7 +25,7 @@ from turnwright_store.sql.runs import RunHead, RunRow, get_run_head
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
 
 AT_ONCE_MAX: Final = 500
-"""Files that a run adopts in the event loop: that takes about a millisecond."""
+"""Files that a run adopts when it is created, in the event loop: that takes about a millisecond."""
 
 
 def adopt_files(
@@ -39,7 +39,8 @@ def adopt_files(
     run = get_run_head(tx.connection, address.project, address.run)
     check_fence(run, epoch)
     seen = rows.files_seen(tx.connection, run.id)
-    adoptable = rows.adoptable(tx.connection, run, like_run) if like_run and not seen else []
+    most = rules.limits.run_entries_max + 1
+    adoptable = rows.adoptable(tx.connection, run, like_run, most) if like_run and not seen else []
     if not adoptable:
         return seen
     reached = _adopt(tx, rules, run, like_run, len(adoptable))
@@ -52,8 +53,9 @@ def adopt_at_once(tx: Transaction, rules: StoreRules, run: RunRow, like_run: str
 
     Nothing is adopted, and None returned, where that may fail or take long: the run is created all the same.
     """
-    files = rows.adoptable(tx.connection, run, like_run)
-    if not 0 < len(files) <= min(AT_ONCE_MAX, rules.limits.run_entries_max - run.positions):
+    most = min(AT_ONCE_MAX, rules.limits.run_entries_max - run.positions)
+    files = rows.adoptable(tx.connection, run, like_run, most + 1)
+    if not 0 < len(files) <= most:
         return None
     _adopt(tx, rules, run, like_run, len(files))
     return dict(files)

@@ -53,8 +53,6 @@ class StoreBackend(Struct):
     clock_ms: Callable[[], int]
     """Milliseconds since 1970."""
     opened: StoreRules | None = None
-    small_projects: set[str] = field(default_factory=set)
-    """Projects with few files at the last adoption."""
     watches: Watches = field(default_factory=Watches)
     """The watches that are open."""
     _cached_registry: tuple[StoreRules | None, scheme_pb2.SchemeRegistry] = field(

@@ -32,7 +32,7 @@ from turnwright_core.wire.owner_calls import (
     write_entries_to_pb,
 )
 from turnwright_store.app import commands, leases, ledger, steering
-from turnwright_store.app.project_files import AT_ONCE_MAX, adopt_at_once, adopt_files
+from turnwright_store.app.project_files import adopt_at_once, adopt_files
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
 from turnwright_store.domain.permissions import check_min_tier
@@ -52,9 +52,6 @@ from turnwright_store.rpc.lease_servicer import claimant_of
 
 FILES_A_MESSAGE: Final = 500
 """Paths of files, of any length that is allowed, that fit a message with their hashes."""
-
-SMALL_PROJECTS_MAX: Final = 10_000
-"""Projects that are remembered to have so few; the runs of others adopt their files in the thread."""
 
 
 def durability_of(value: int) -> Durability:
@@ -92,7 +89,6 @@ class LedgerRpcs(Calls):
         request: queue_pb2.EnqueueLoopRequest = call.task
         new = request.new if request.HasField("new") else None
         who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
-        small = self._service.small_projects
         claim: Claim | None = None
 
         def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
@@ -106,7 +102,7 @@ class LedgerRpcs(Calls):
             )
             if who:
                 claim = leases.claim_of(tx, done.row, who.lease_ms, done.model)
-                if new and new.like_run and claim.file_constraints == [] and request.project in small:
+                if new and new.like_run and claim.file_constraints == []:
                     claim = replace(claim, files=adopt_at_once(tx, self._rules, done.row, new.like_run))
             return queue_pb2.EnqueueLoopResponse(
                 run=wire.run_to_pb(done.run),
@@ -162,12 +158,7 @@ class LedgerRpcs(Calls):
         )
         # The views of the other run must stay as they are between two looks at them.
         locks = {*run_locks(request), run_lock(request.project, request.like_run)}
-        small = self._service.small_projects
-        files = await self._database.write(work, Durability.NORMAL, locks, inline=request.project in small)
-        if len(files) > AT_ONCE_MAX:
-            small.discard(request.project)
-        elif len(small) < SMALL_PROJECTS_MAX:
-            small.add(request.project)
+        files = await self._database.write(work, Durability.NORMAL, locks)
         for index in range(0, len(files) or 1, FILES_A_MESSAGE):
             part = files[index : index + FILES_A_MESSAGE]
             yield _files_to_pb(part, is_last=index + FILES_A_MESSAGE >= len(files))

@@ -75,7 +75,12 @@ _ADOPT: Final = insert(views).from_select(
     list(_ADOPTED), _of_source(*(value.label(name) for name, value in _ADOPTED.items()))
 )
 _WHOLE: Final = versions.c.stored_bytes == versions.c.body_size_bytes
-_ADOPTABLE: Final = _of_source(views.c.path, case((_WHOLE, BODY_HASH))).join(versions, HEAD).order_by(views.c.path)
+_ADOPTABLE: Final = (
+    _of_source(views.c.path, case((_WHOLE, BODY_HASH)))
+    .join(versions, HEAD)
+    .order_by(views.c.path)
+    .limit(bindparam("most"))
+)
 
 
 class AdoptedViews(Struct, frozen=True):
@@ -98,9 +103,10 @@ def _source(run: RunHead, like_run: str) -> dict[str, Any]:
     return {"project": run.project_id, "project_scope": run.project_scope, "like_run": like_run}
 
 
-def adoptable(connection: Connection, run: RunHead, like_run: str) -> list[tuple[str, str]]:
-    """The same for what a run adopts from another: files of its project, as they are now."""
-    return [(path, digest or "") for path, digest in connection.execute(_ADOPTABLE, _source(run, like_run))]
+def adoptable(connection: Connection, run: RunHead, like_run: str, most: int) -> list[tuple[str, str]]:
+    """The same for what a run adopts from another: files of its project, as they are now; the first ones of them."""
+    values = {**_source(run, like_run), "most": most}
+    return [(path, digest or "") for path, digest in connection.execute(_ADOPTABLE, values)]
 
 
 def adopt(connection: Connection, run: RunHead, like_run: str, made: AdoptedViews) -> None:
