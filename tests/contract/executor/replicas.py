@@ -23,6 +23,9 @@ DONE = '<update status="200">All is done.</update>'
 SLOW = f"=== reply chunk_chars=4 delay_ms=40 ===\nA long thought, and then some more of it.\n{DONE}\n"
 
 
+OWNER_POLL_S = 0.1
+
+
 class Seen(grpc.aio.ServerInterceptor):
     """Keeps what each call came with, and counts the watches that are open."""
 
@@ -62,12 +65,12 @@ async def two_executors(root, *, advertised: str = "", **second: Any):
     """
     seen = Seen()
     # With so long a lease no renewal is what tells the owner of an abort.
-    async with running(root, [seen], owner_poll_s=0.1, lease_s=60, advertise=advertised) as services:
+    async with running(root, [seen], owner_poll_s=OWNER_POLL_S, lease_s=60, advertise=advertised) as services:
         at = f"unix:{root}/second.sock"
         peers = {name: services.addresses[name] for name in ("store", "provider", "assembler")}
         settings = ExecutorSettings(
             home=root / "home", token=SECRET, log_level="error", listen=at, recover=False,
-            **{"owner_poll_s": 0.1, **peers, **second},
+            **{"owner_poll_s": OWNER_POLL_S, **peers, **second},
         )  # fmt: skip
         server = RunningServer(build_executor(settings, SECRET), at, SECRET, 1.0)
         await server.start()
@@ -96,10 +99,12 @@ async def begun(services, client):
 
 
 async def watched(client, project, run, kind="", after=None):
-    """The events up to the end of the run's loop, or to the first one of a kind."""
+    """The events, heartbeats left out, up to the end of the run's loop, or to the first one of a kind."""
     events = []
     async with asyncio.timeout(60), contextlib.aclosing(client.watch(project, run, after)) as stream:
         async for event in stream:
+            if event.HasField("heartbeat"):
+                continue
             events.append(event)
             loop = loop_in(event)
             if event.WhichOneof("event") == kind or (not kind and loop and loop.status in LOOP_ENDED):

@@ -64,7 +64,12 @@ async def called(services, clients, number, tool, attributes, body=""):
         client.call_tool(services.project, "r", tool, attributes, body, request_id=f"{tool}-{number}")
         for client in clients
     ]
-    return await asyncio.gather(*calls)
+    answers = await asyncio.gather(*calls)
+    for answer in answers:
+        # A heartbeat of its owner may be on its way when the call ends, and be written after that.
+        answer.ClearField("write_count")
+        answer.ClearField("revision")
+    return answers
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
@@ -166,7 +171,7 @@ async def process(services):
     ids=lambda one: one.name,
 )  # fmt: skip
 async def test_a_call_whose_owner_has_ended_is_told_as_interrupted_and_does_not_run_again(tmp_path, ending) -> None:
-    command = {"command": "echo begun >> effects.txt; exec sleep 60"}
+    command = {"command": "echo begun >> effects.txt; exec sleep 600"}
     async with executors(tmp_path, 2) as (services, clients), process(services) as (child, victim):
         lost = asyncio.create_task(victim.call_tool(services.project, "r", "sh", command, request_id="sh-1"))
         effects = services.files / "effects.txt"
@@ -180,7 +185,7 @@ async def test_a_call_whose_owner_has_ended_is_told_as_interrupted_and_does_not_
         if ending is signal.SIGSTOP:
             child.send_signal(signal.SIGCONT)
             # It finds that its call is somebody else's by now, and tells what became of it.
-            assert await lost == first
+            assert (await lost).body == first.body
         lost.cancel()
         await asyncio.gather(lost, return_exceptions=True)
     assert (first.status, first.outcome, second) == (500, "indeterminate:500", first)

@@ -37,11 +37,11 @@ NOT_OURS = {"plan_without_version_ignored": "the store gives every plan a versio
 
 
 def said(services, turn=1):
-    """The plan commands of a turn: tool, outcome, text."""
+    """The plan commands of a turn in their order: tool, outcome, text."""
     return [
-        (path.split("/")[3], one.outcome, one.body)
-        for path, one in services.view().entries.items()
-        if path.startswith(f"log://turn_{turn}/") and "_plan/" in path
+        (one.path.split("/")[3], one.outcome, one.body)
+        for one in sorted(services.view().entries.values(), key=lambda one: one.position)
+        if one.path.startswith(f"log://turn_{turn}/") and "_plan/" in one.path
     ]
 
 

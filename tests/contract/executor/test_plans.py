@@ -28,12 +28,12 @@ def database(request, monkeypatch):
 
 
 def said(services, turn=1):
-    """The plan commands of a turn: tool, outcome, text."""
-    found = services.view().entries.items()
+    """The plan commands of a turn in their order: tool, outcome, text."""
+    found = sorted(services.view().entries.values(), key=lambda one: one.position)
     return [
-        (path.split("/")[3], one.outcome, one.body)
-        for path, one in found
-        if path.startswith(f"log://turn_{turn}/") and "_plan/" in path
+        (one.path.split("/")[3], one.outcome, one.body)
+        for one in found
+        if one.path.startswith(f"log://turn_{turn}/") and "_plan/" in one.path
     ]
 
 
