@@ -55,7 +55,7 @@ def failure_of(error: TurnwrightError) -> FailureError:
         unit = f" {values['unit']}" if values.get("unit") else ""
         hint = f"The limit of {values.get('field', 'it')} is {values['limit']}{unit}."
     if error.reason is Reason.ENTRY_NOT_FOUND:
-        hint = _PLANS if values.get("path", "").startswith("plan://") else _PROPOSALS
+        hint = {"plan": _PLANS, "log": _PROPOSALS}.get(values.get("path", "").partition("://")[0], "")
     return FailureError(USAGE if error.reason in _USAGE else FAILED, f"{error.message}\n{hint}".rstrip())
 
 

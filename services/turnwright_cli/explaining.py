@@ -10,7 +10,7 @@ from msgspec import Struct, to_builtins
 from rich.console import Console
 from turnwright.types.v1 import explanation_pb2 as pb
 
-from turnwright_cli.exit_codes import DIFFERENT, DONE
+from turnwright_cli.exit_codes import DIFFERENT, DONE, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, console, put, show_lines, show_table, write_line
 from turnwright_cli.packet_picture import FORMS, PIECES_SHOWN, budget_words, change_words, heading, picture, words_of
@@ -25,6 +25,8 @@ WIDTH_MIN: Final = 20
 
 
 async def explain(call: Invocation, *, run: str, turn: int, following: bool, full: bool) -> int:
+    if following and turn:
+        raise usage("--next previews the turn that comes next: leave out TURN.")
     async with open_run(call, run, "assembler", reads=not following) as (client, project, found):
         run = found.run
         if following:

@@ -88,7 +88,7 @@ class TaskDefaults(Struct, frozen=True, forbid_unknown_fields=True):
     model: str | None = None
     """Of new runs."""
     reasoning: str | None = None
-    max_turns: Annotated[int, Meta(ge=0)] | None = None
+    max_turns: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     max_cost: Annotated[float, Meta(ge=0)] | None = None
     max_seconds: Annotated[float, Meta(ge=0)] | None = None

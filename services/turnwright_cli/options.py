@@ -18,7 +18,7 @@ from click import Argument, Option
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-AT_LEAST_0: Final = click.IntRange(min=0)
+AT_LEAST_0: Final = click.IntRange(0, 2**32 - 1)
 AT_LEAST_0.name = "whole number"
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
@@ -40,7 +40,7 @@ WITHOUT_PROJECT: Final = (AS_JSON, SERVER)
 
 LIMITS: Final = (
     Option(["--max-turns"], metavar="N", type=AT_LEAST_0, help="Limit on turns."),
-    Option(["--max-tokens"], metavar="N", type=AT_LEAST_0, help="Limit on tokens."),
+    Option(["--max-tokens"], metavar="N", type=click.IntRange(0, 2**53 - 1), help="Limit on tokens."),
     Option(["--max-cost"], metavar="USD", type=click.FloatRange(min=0), help="Limit on cost, in US dollars."),
     Option(["--max-seconds"], metavar="S", type=click.FloatRange(min=0), help="Limit on working time."),
 )

@@ -218,9 +218,11 @@ async def remove_schedule(call: Invocation, *, run: str, schedule_id: str) -> in
 def _seconds(text: str) -> int:
     """A time such as 90s or 10m. Raises FailureError."""
     found = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-    if not found or not int(found[1]):
-        raise usage(f"--every takes a whole number with s, m, h or d, such as 10m, and not {safe_line(text)!r}.")
-    return int(found[1]) * _SECONDS[found[2]]
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= 365 * _SECONDS["d"]:
+        rule = "a whole number with s, m, h or d, such as 10m, and at most 365d"
+        raise usage(f"--every takes {rule}, not {safe_line(text)!r}.")
+    return seconds
 
 
 def _rule(one: schedule_pb2.Schedule) -> str:

@@ -128,6 +128,7 @@ def test_a_projects_file_says_what_tasks_get_and_options_win(bench, file) -> Non
         ("[task]\nmodel = 'openai/dear'", "by its alias"),
         ("[task]\nyolo = true", "unknown field `yolo`"),
         ("[task]\nmax_turns = -1", "max_turns"),
+        ("[task]\nmax_turns = 4294967296", "max_turns"),
         ("task = 3", "[task]"),
         ("#" * 70_000, "bytes"),
     ],

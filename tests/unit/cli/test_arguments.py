@@ -8,15 +8,20 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Awaitable
 from importlib.metadata import version
 
 import click
 import pytest
+from turnwright.types.v1 import budget_pb2
 
 from turnwright_cli.app import app
 from turnwright_cli.examples import EXAMPLES
+from turnwright_cli.exit_codes import USAGE, FailureError
+from turnwright_cli.explaining import explain
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.options import WorkCommand, function_of
+from turnwright_cli.steering import add_schedule
 
 
 def turnwright(*arguments: str, home, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
@@ -175,3 +180,34 @@ def test_every_command_has_examples_that_parse_and_help_of_80_columns() -> None:
                 named = named.commands[words.pop(0)]
             assert name.startswith(path), example
             named.make_context(name, words)
+
+
+def test_every_number_that_an_option_takes_fits_into_its_field() -> None:
+    numbers = [
+        parameter.type
+        for command in commands_of(app, "turnwright").values()
+        for parameter in command.params
+        if isinstance(parameter.type, click.types.IntParamType)
+    ]
+    assert len(numbers) > 5
+    fields = {2**32 - 1: budget_pb2.Budget(turns_max=2**32 - 1), 2**53 - 1: budget_pb2.Budget(tokens_max=2**53 - 1)}
+    assert {getattr(number, "max", None) for number in numbers} == fields.keys()
+
+
+async def refused(work: Awaitable[int]) -> str:
+    with pytest.raises(FailureError) as failure:
+        await work
+    assert failure.value.exit_code == USAGE
+    return failure.value.message
+
+
+@pytest.mark.parametrize("every", ["366d", "99999d", "999999999d", "0s", "-1d", "1.5h"])
+@pytest.mark.asyncio
+async def test_an_interval_is_at_most_a_year(every) -> None:
+    call = add_schedule(Invocation(), run="r", schedule_id="s", prompt="", cron="", every=every)
+    assert "at most 365d" in await refused(call)
+
+
+@pytest.mark.asyncio
+async def test_the_next_turn_has_no_number() -> None:
+    assert "TURN" in await refused(explain(Invocation(), run="r", turn=3, following=True, full=False))

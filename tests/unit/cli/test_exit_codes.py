@@ -52,6 +52,17 @@ def test_a_missing_model_tells_how_to_add_one() -> None:
     assert "turnwright models add" in failure.message
 
 
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [("plan://main", "turnwright plan show"), ("log://turn_1/sh/a", "turnwright runs show"), ("s", "")],
+)
+def test_what_is_missing_decides_which_command_shows_what_there_is(path, advice) -> None:
+    said = failure_of(fault(Reason.ENTRY_NOT_FOUND, "It is not there.", path=path)).message.removeprefix(
+        "It is not there."
+    )
+    assert (advice in said, bool(said)) == (True, bool(advice))
+
+
 def test_a_loop_that_failed_tells_what_to_do() -> None:
     assert "turnwright doctor" in advice_after("vendor_auth: The key was refused: check it.")
     assert "turnwright inbox" in advice_after("expired")
