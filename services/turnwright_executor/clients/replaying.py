@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, State
-from turnwright_core.runs import Turn, TurnResult
+from turnwright_core.runs import Assembly, RequestKind, Turn, TurnResult
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.command_record import CommandRecord
@@ -23,6 +23,7 @@ from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFact
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.turn.judging import facts_of, judge
 from turnwright_executor.turn.model_call import model_call_from_entry
+from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.wire.command_records import is_command, record_from_entry
 
 BUDGET_TURN: Final = "error/budget_turn"
@@ -64,8 +65,8 @@ class StoredTurns(Struct):
 def stored_turns(address: RunAddress, turns: Iterable[Turn], entries: Iterable[Entry], limits: Limits) -> StoredTurns:
     """The verdicts of a run. `entries` is the run's timeline.
 
-    Turns that ended otherwise (an abort, an error, a packet too large) had no verdict and are left out, but count as
-    turns of their loop.
+    Turns that ended otherwise (an abort, an error, a packet too large, a summary) had no verdict and are left out, but
+    count as turns of their loop.
     """
     by_turn: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -79,11 +80,9 @@ def stored_turns(address: RunAddress, turns: Iterable[Turn], entries: Iterable[E
             continue
         recent = earlier.setdefault(turn.loop, [])
         replies = by_turn.get(f"assistant://{turn.number}", ())
-        if replies and not _ended_from_outside(result):
-            at = TurnAddress(address.project, address.run, turn.loop, turn.number)
+        if replies and not _ended_from_outside(result) and turn.request.kind is not RequestKind.COMPACTION:
             written = by_turn.get(f"log://turn_{turn.number}", ())
-            tools = frozenset(TOOL_ORDER) | frozenset(turn.request.tools)
-            facts = _facts(at, result, written, replies[0], recent, limits, tools)
+            facts = _facts(address, turn, result, written, replies[0], recent, limits)
             if facts is None:
                 found.incomplete += 1
             else:
@@ -103,13 +102,13 @@ def _ended_from_outside(result: TurnResult) -> bool:
 
 
 def _facts(
-    at: TurnAddress,
+    address: RunAddress,
+    turn: Turn,
     result: TurnResult,
     entries: Sequence[Entry],
     reply: Entry,
     recent: Sequence[TurnResult],
     limits: Limits,
-    tools: frozenset[str],
 ) -> TurnFacts | None:
     """The facts as of the verdict; None if records are missing, because a model may remove them."""
     # Imported when verdicts are replayed, which few executors ever do.
@@ -120,11 +119,25 @@ def _facts(
     if len(records) != note.commands:
         return None
     records.sort(key=lambda record: record.ordinal or 0)
+    tools = frozenset(TOOL_ORDER) | frozenset(turn.request.tools)
     narration = read_reply(reply.body, known_tools=tools, is_cut=note.is_cut).narration.strip()
     # The spend is not stored in the turn, only that it was too much.
     exhausted = result.reason if result.reason.startswith(BUDGET_EXHAUSTED) else ""
-    demoted = any(entry.path.startswith(f"log://turn_{at.turn}/{BUDGET_TURN}") for entry in entries)
-    return facts_of(at, records, note, narration, tuple(recent), len(recent) + 1, limits, exhausted, is_demoted=demoted)
+    errors = [entry.path.removeprefix(f"log://turn_{turn.number}/") for entry in entries]
+    return facts_of(
+        TurnAddress(address.project, address.run, turn.loop, turn.number),
+        records,
+        note,
+        narration,
+        tuple(recent),
+        len(recent) + 1,
+        limits,
+        exhausted,
+        is_demoted=any(path.startswith(BUDGET_TURN) for path in errors),
+        is_answer_refused=any(path.startswith(f"error/{ANSWER}_") for path in errors),
+        is_transcript=turn.request.assembly is Assembly.TRANSCRIPT,
+        tools=tools,
+    )
 
 
 def _as_judged(record: CommandRecord) -> CommandRecord:

@@ -22,6 +22,9 @@ GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
 SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
 PROPOSAL = "log://turn_1/set/a.txt"
+ANSWER = {"response_format": settings_pb2.ResponseFormat()}
+UNKNOWN = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
+TRANSCRIPT = {"assembly": settings_pb2.ASSEMBLY_TRANSCRIPT}
 
 
 async def stored(services: Services, run: str = "r", limits: Limits | None = None) -> StoredTurns:
@@ -35,20 +38,26 @@ async def again(found: StoredTurns) -> list[tuple[tuple[int, str], tuple[int, st
 
 
 @pytest.mark.parametrize(
-    "replies",
+    ("replies", "settings"),
     [
-        ['<get path="gone.txt"/>' + DONE, DONE],
-        ["Let me look. <get path='a.txt'/>", "It says old."],
-        ["", " ", ""],
-        ['<get path="a.txt"/>'] * 6,
-        [f"{DONE}{GO_ON}", '<update status="422">No.</update>'],
-        ['<get path="a.txt"/>' * 100, "<sh>exit 3</sh>", DONE],
+        (['<get path="gone.txt"/>' + DONE, DONE], {}),
+        (["Let me look. <get path='a.txt'/>", "It says old."], {}),
+        (["", " ", ""], {}),
+        (['<get path="a.txt"/>'] * 6, {}),
+        ([f"{DONE}{GO_ON}", '<update status="422">No.</update>'], {}),
+        (['<get path="a.txt"/>' * 100, "<sh>exit 3</sh>", DONE], {}),
+        (["Not JSON.", '{"a": 1}'], ANSWER),
+        (["Not JSON.", "Nor this."], ANSWER),
+        ([UNKNOWN, UNKNOWN, '<get path="gone.txt"/>', DONE], TRANSCRIPT),
     ],
-    ids=["refuted", "plain text", "empty", "cycles", "updates", "dropped and failed"],
+    ids=[
+        *("refuted", "plain text", "empty", "cycles", "updates", "dropped and failed", "answer"),
+        *("no answer", "failures in a transcript"),
+    ],
 )
-async def test_the_rules_decide_as_they_did(services, replies) -> None:
+async def test_the_rules_decide_as_they_did(services, replies, settings) -> None:
     services.script(*replies)
-    loop = await services.until(await services.act())
+    loop = await services.until(await services.act(**settings))
     found = await stored(services)
     decided = await again(found)
     assert (len(decided), found.incomplete) == (loop.turns, 0)

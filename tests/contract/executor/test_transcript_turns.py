@@ -24,6 +24,12 @@ from contract.executor.test_transcripts import (
 from services import running
 from sse_server import Answer, SseServer, chat, never
 from strict_vendors import STRICT, Reply, unmarked
+from turnwright_cli.policy import read_stored
+from turnwright_executor.clients.replaying import replay
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.verdict import Limits
+from turnwright_executor.hooks import Hooks
+from turnwright_executor.hooks.plugins import new_registry
 
 pytestmark = pytest.mark.asyncio
 
@@ -222,6 +228,7 @@ async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_ar
             told = [one async for one in services.client.list_messages(services.project, "r")]
             run = (await services.client.get_run(services.project, "r")).run
             packets = [await services.client.explain_packet(services.project, "r", turn.number) for turn in turns]
+            judged = await read_stored(services.client, RunAddress(services.project, "r"), Limits())
     assert vendor.refusals == []
     assert (loop.status, loop.summary) == (200, "All is read.")
     kinds = [turn.result.kind for turn in turns]
@@ -229,6 +236,9 @@ async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_ar
     assert summaries
     assert all(turn.request.kind == turn_pb2.REQUEST_KIND_COMPACTION for turn in summaries)
     assert kinds.count(turn_pb2.REPLY_KIND_SUMMARY) * 10 <= len(turns)
+    # No voter was asked about it, and none is when the turns are judged again.
+    assert [one.facts.at.turn for one in judged.verdicts] == [turn.number for turn in turns if turn not in summaries]
+    assert not any(one.differs for one in await replay(Hooks(new_registry()), judged.verdicts))
     # Each packet is assembled again as it was sent, that of the summary too.
     assert [one.turn for one in packets if one.digest != one.stored_digest] == []
     # It is charged like any turn, and its calls are none.
