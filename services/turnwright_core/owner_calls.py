@@ -216,7 +216,7 @@ class PacketReport(Struct, frozen=True):
     """How far a transcript is compressed."""
     unfit: tuple[tuple[str, int], ...] = ()
     """What takes most room of a transcript that does not fit, with its tokens."""
-    edits: Sequence[PromptEdit] = ()
+    edits: tuple[PromptEdit, ...] = ()
     """Those of the prompt as they were applied."""
     edit_tokens: int = 0
     """The part of the packet's tokens that edits take."""

@@ -13,6 +13,7 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Cursor, Entry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.owner_calls import PacketReport
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_executor.edge.packets import turn_packet
@@ -50,12 +51,13 @@ class Packets:
         self._digest, self._pieces = digest, tuple(chain.from_iterable(message.pieces for message in messages))
         packet = Packet(
             messages=messages,
-            effects=(),
-            overflow=False,
-            digest=digest,
-            tokens=made.tokens,
-            ceiling=CEILING,
-            cursor=Cursor("0" * 16, self._position, 0, 0),
+            report=PacketReport(
+                digest=digest,
+                tokens=made.tokens,
+                ceiling=CEILING,
+                chars=0,
+                cursor=Cursor("0" * 16, self._position, 0, 0),
+            ),
             shows=self._rows.shows(),
         )
         return packet_to_pb(turn_packet(turn, packet, turn - 1))

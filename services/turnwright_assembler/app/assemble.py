@@ -186,7 +186,7 @@ class Assembler:
             cursor=rows.cursor,
             render_version=self.packet_plugins.render_version,
             plugins=self.packet_plugins.plugins,
-            edits=ask.edits,
+            edits=tuple(ask.edits),
             edit_tokens=added,
         )
 

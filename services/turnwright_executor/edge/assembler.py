@@ -89,7 +89,7 @@ class AssemblerPackets:
                 if report:
                     messages = _messages(changes, base)
                     chars = sum(sum(map(len, message.pieces)) for message in messages)
-                    return _packet(messages, report, shows) if chars == report.chars else None
+                    return Packet(messages, report, shows) if chars == report.chars else None
         raise self._peer.cut_short("a report")
 
     async def check_budget(
@@ -116,25 +116,3 @@ def _messages(
         )
     except IndexError:
         return ()
-
-
-def _packet(messages: tuple[PacketMessage, ...], report: PacketReport, shows: Mapping[str, str]) -> Packet:
-    return Packet(
-        messages=messages,
-        effects=report.effects,
-        overflow=report.overflow,
-        digest=report.digest,
-        tokens=report.tokens,
-        ceiling=report.ceiling,
-        cursor=report.cursor,
-        shows=shows,
-        render_version=report.render_version,
-        plugins=report.plugins,
-        plan_tokens=report.plan_tokens,
-        after_reply=report.after_reply,
-        compression=report.compression,
-        unfit=report.unfit,
-        edits=tuple(report.edits),
-        edit_tokens=report.edit_tokens,
-        checkpoint=report.checkpoint,
-    )

@@ -16,7 +16,7 @@ from turnwright.store.v1 import read_pb2
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor
-from turnwright_core.owner_calls import StoredMessage, TurnPacket
+from turnwright_core.owner_calls import PacketReport, StoredMessage, TurnPacket
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength, TokenSource
 from turnwright_core.wire.packets import PacketParts
@@ -60,19 +60,20 @@ def packet_note(text: str) -> PacketNote:
 
 
 def _note_of(packet: Packet) -> str:
-    effects_chars = chars_of(packet.effects)
+    report = packet.report
+    effects_chars = chars_of(report.effects)
     is_bounded = isfinite(effects_chars)
     note = PacketNote(
-        tokens=packet.tokens,
-        cursor=astuple(packet.cursor),
+        tokens=report.tokens,
+        cursor=astuple(report.cursor),
         calibration=packet.rate.calibration,
-        render_version=packet.render_version,
+        render_version=report.render_version,
         token_source=packet.rate.source,
-        compression=packet.compression,
-        ceiling=packet.ceiling if is_bounded else 0,
+        compression=report.compression,
+        ceiling=report.ceiling if is_bounded else 0,
         effects_chars=effects_chars if is_bounded else 0,
-        checkpoint=packet.checkpoint,
-        edits=packet.edits,
+        checkpoint=report.checkpoint,
+        edits=report.edits,
     )
     return json.encode(note).decode()
 
@@ -90,14 +91,15 @@ async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -
     note, messages = packet_note(stored.note), stored.messages()
     return Packet(
         messages=tuple(PacketMessage(role, pieces, pieces) for role, pieces in messages),
-        effects=(),
-        overflow=False,
-        digest=packet_digest(messages),
-        tokens=note.tokens,
-        ceiling=note.ceiling,
-        cursor=Cursor(*note.cursor),
-        rate=TokenRate(note.calibration, note.token_source),
+        report=PacketReport(
+            digest=packet_digest(messages),
+            tokens=note.tokens,
+            ceiling=note.ceiling,
+            chars=sum(len(piece) for _, pieces in messages for piece in pieces),
+            cursor=Cursor(*note.cursor),
+            compression=note.compression,
+            edits=note.edits,
+        ),
         effects_chars=note.effects_chars,
-        compression=note.compression,
-        edits=note.edits,
+        rate=TokenRate(note.calibration, note.token_source),
     )

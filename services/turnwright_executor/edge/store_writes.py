@@ -173,7 +173,7 @@ class StoreWrites:
             return WriteEntriesCall(address.project, address.run, epoch, last, packet=stored, return_view_change=wanted)
 
         try:
-            done, _ = await self._in_parts(self._by_value.WriteEntries, address, epoch, packet.effects, call)
+            done, _ = await self._in_parts(self._by_value.WriteEntries, address, epoch, packet.report.effects, call)
         except TurnwrightError as error:
             if error.reason is not Reason.PACKET_BASE_MISSING:
                 raise

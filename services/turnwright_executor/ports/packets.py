@@ -12,8 +12,8 @@ from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
-from turnwright_core.owner_calls import ReturnView, ViewChange
-from turnwright_core.runs import CompressionStrength, Turn
+from turnwright_core.owner_calls import PacketReport, ReturnView, ViewChange
+from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 
@@ -33,45 +33,24 @@ class PacketMessage(Struct, frozen=True):
 
 
 class Packet(Struct, frozen=True):
-    """What the model will read, and the writes that the assembler decided on."""
+    """What the model will read, and what the assembler reports of it.
+
+    Of a packet that was read from the store, the report has what its note has; its effects were committed with it.
+    """
 
     messages: tuple[PacketMessage, ...]
-    effects: tuple[EntryWrite, ...]
-    overflow: bool
-    digest: str
-    tokens: int
-    ceiling: int
-    """Token limit; 0: unknown."""
-    cursor: Cursor
-    effects_chars: float = 0
-    """Upper bound in code points for effects that were committed with it and are no longer listed."""
+    report: PacketReport
     shows: Mapping[str, str] = field(default_factory=dict)
     """New texts that show the body of an entry, each with its path. For the store."""
-    render_version: str = ""
-    """Release and plugins that rendered it; empty if it was read from the store."""
-    plugins: tuple[str, ...] = ()
-    """Plugins that rendered parts of it: then the growth of the next packet cannot be predicted here."""
-    compression: CompressionStrength = CompressionStrength.UNSPECIFIED
-    """How far a transcript is compressed."""
-    unfit: tuple[tuple[str, int], ...] = ()
-    """What takes most room of a transcript that does not fit, with its tokens."""
-    edits: tuple[PromptEdit, ...] = ()
-    """Those of the prompt as they were applied."""
-    edit_tokens: int = 0
-    """Part of `tokens`: that of the edits."""
-    after_reply: tuple[EntryWrite, ...] = ()
-    """The writes by which the reply, a summary, replaces messages; empty if it was read from the store."""
-    plan_tokens: int = 0
-    """Tokens of plans, which are never shortened; 0 if it was read from the store."""
-    checkpoint: str = ""
-    """What the assembler notes with it, to begin the next transcript with it; empty if it was read from the store."""
+    effects_chars: float = 0
+    """Upper bound in code points for effects that were committed with it and are no longer listed."""
     rate: TokenRate = TokenRate()
     """With which it was assembled."""
 
     @property
     def expected_tokens(self) -> int:
         """The tokens that its vendor is expected to count."""
-        return round(self.tokens * (self.rate.calibration or 1.0))
+        return round(self.report.tokens * (self.rate.calibration or 1.0))
 
 
 class StoredPacket(Struct, frozen=True):
@@ -85,7 +64,9 @@ class StoredPacket(Struct, frozen=True):
     @classmethod
     def of(cls, turn: int, packet: Packet) -> StoredPacket:
         """The packet as stored for a turn."""
-        return cls(turn, packet.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages)))
+        return cls(
+            turn, packet.report.digest, tuple(chain.from_iterable(message.pieces for message in packet.messages))
+        )
 
 
 class ViewChanges:

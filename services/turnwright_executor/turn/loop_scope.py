@@ -160,7 +160,7 @@ class LoopScope:
         )
         buffer.buffer_reply(unwritten)
         # The assembler says with a packet what it may take; of a turn that was taken up there is only the window.
-        window = (packet.ceiling if packet else 0) or turn.request.context_length
+        window = (packet.report.ceiling if packet else 0) or turn.request.context_length
         publisher = self.publisher
         dispatch = DispatchScope(
             context=tool_context(loop, turn.number, buffer, place.workspace, place.shell, publisher, window),

@@ -185,7 +185,8 @@ class LoopSteps:
         await buffer.quiesce()
         scope.events.dispatched(number, state.records.values())
         await self._check_budget(state, buffer)
-        summary = open_turn.packet.after_reply if open_turn.packet and open_turn.reading.narration.strip() else ()
+        packet = open_turn.packet if open_turn.reading.narration.strip() else None
+        summary = packet.report.after_reply if packet else ()
         while True:
             exhausted = scope.spend_meter.exhausted_by(open_turn.note.result)
             verdict = await self._verdict(state, exhausted)

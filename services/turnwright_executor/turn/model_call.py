@@ -62,11 +62,11 @@ def model_call_record(
     result = TurnResult(
         finish=draft.finish,
         usage=draft.usage,
-        packet_digest=packet.digest,
-        packet_tokens=packet.tokens,
+        packet_digest=packet.report.digest,
+        packet_tokens=packet.report.tokens,
         calibration=packet.rate.calibration,
         token_source=packet.rate.source,
-        cursor=packet.cursor,
+        cursor=packet.report.cursor,
         first_delta_ms=draft.first_delta_ms,
         model_ms=draft.model_ms,
         fingerprint=fingerprint(reading.commands),
@@ -75,25 +75,25 @@ def model_call_record(
         lost_tokens=lost[0],
         lost_cost_usd=lost[1],
         kind=ReplyKind.REPLY,
-        compression=packet.compression,
-        edits=packet.edits,
+        compression=packet.report.compression,
+        edits=packet.report.edits,
     )
     return ModelCallRecord(
         result,
         draft.is_cut,
-        packet.render_version,
+        packet.report.render_version,
         model,
         len(reading.losses),
         len(reading.commands),
         room,
-        bool(packet.edits),
+        bool(packet.report.edits),
     )
 
 
 async def with_edits(ledger: Ledger, address: RunAddress, turn: int, note: ModelCallRecord) -> ModelCallRecord:
     """A record that was read from an entry, with the edits of its packet."""
     packet = await ledger.read_packet(address, turn) if note.is_edited else None
-    return replace(note, result=replace(note.result, edits=packet.edits)) if packet else note
+    return replace(note, result=replace(note.result, edits=packet.report.edits)) if packet else note
 
 
 def model_call_from_entry(entry: Entry) -> ModelCallRecord:

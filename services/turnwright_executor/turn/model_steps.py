@@ -78,21 +78,22 @@ class ModelSteps:
                 await ledger.call_again(scope.address, epoch, number)
             if self._scope.open.is_compaction:
                 # What it replaces follows from the same entries again.
-                stored = replace(stored, after_reply=(await self._assembled(stored.rate)).after_reply)
+                again = await self._assembled(stored.rate)
+                stored = replace(stored, report=replace(stored.report, after_reply=again.report.after_reply))
             open_turn.packet = stored
             state.is_assembled = True
             return
         base = self._stored_packet
         rate = scope.token_rate()
         packet = await (self._assembled(rate) if rate.source else self._first_packet())
-        if packet.overflow:
+        if packet.report.overflow:
             await self._overflow(state, packet)
             return
         scope.spend_meter.reserve(packet.expected_tokens)
         ack = await ledger.write_packet(
             scope.address, epoch, number, packet, base.turn if base else 0, scope.view_changes.kind
         )
-        scope.view_changes.begin(packet.cursor)
+        scope.view_changes.begin(packet.report.cursor)
         scope.view_changes.add(ack.cursor, ack.view_change)
         open_turn.packet, self._stored_packet = packet, StoredPacket.of(number, packet)
         if open_turn.at_least:
@@ -121,21 +122,22 @@ class ModelSteps:
         # Nothing gives way that may fit: what is left out cannot be counted.
         packet = await self._assembled(TokenRate(scope.services.settings.token_divisor / TOKEN_CHARS_MAX))
         images = await self._images(packet)
-        by_vendor = await scope.services.models.count_tokens(scope.model, packet.messages, images, packet.ceiling)
-        rate = TokenRate(ratio_of(by_vendor[0], packet.tokens), by_vendor[1]) if by_vendor else TokenRate()
+        report = packet.report
+        by_vendor = await scope.services.models.count_tokens(scope.model, packet.messages, images, report.ceiling)
+        rate = TokenRate(ratio_of(by_vendor[0], report.tokens), by_vendor[1]) if by_vendor else TokenRate()
         counted = replace(packet, rate=rate)
-        changes = [effect.change for effect in packet.effects]
+        changes = [effect.change for effect in report.effects]
         hides = any(isinstance(one, SetEntry) and one.visibility is not Visibility.UNSPECIFIED for one in changes)
-        if packet.overflow or hides or counted.expected_tokens > packet.ceiling:
-            return await self._assembled(rate, packet.edits)
+        if report.overflow or hides or counted.expected_tokens > report.ceiling:
+            return await self._assembled(rate, report.edits)
         return counted
 
     async def _images(self, packet: Packet) -> Sequence[Image]:
-        if self._read_images is None or self._read_images[0] != packet.digest:
+        if self._read_images is None or self._read_images[0] != packet.report.digest:
             read = await read_images(
                 self._scope.services.ledger, self._scope.address, self._scope.loop, packet.messages
             )
-            self._read_images = packet.digest, read
+            self._read_images = packet.report.digest, read
         return self._read_images[1]
 
     async def _overflow(self, state: TurnState, packet: Packet) -> None:
@@ -144,7 +146,7 @@ class ModelSteps:
         result = _too_long(packet, TOO_LONG.status)
         end = LoopEnd(TOO_LONG.status, overflow_reason(packet))
         ledger = scope.services.ledger
-        await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.effects, end))
+        await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.report.effects, end))
         scope.concluded(state, result, end)
 
     async def generate(self, state: TurnState) -> None:
@@ -181,8 +183,8 @@ class ModelSteps:
         window, rate = after_refusal(packet, length, error.metadata)
         if len(list(refused)) >= REFUSALS_MAX:
             return False
-        shorter = await self._assembled(rate, packet.edits, window)
-        if shorter.overflow or shorter.tokens >= packet.tokens:
+        shorter = await self._assembled(rate, packet.report.edits, window)
+        if shorter.report.overflow or shorter.report.tokens >= packet.report.tokens:
             return False
         strikes = scope.recent[-1].strikes if scope.recent else 0
         reported = reported_window(error, scope.model, scope.address.run, number)
@@ -220,7 +222,7 @@ class ModelSteps:
         turn, packet, services = open_turn.turn, self._packet, scope.services
         open_turn.reading = reading = await self._read(draft)
         lost = loss_writes(turn.number, reading)
-        room = room_left(packet, calibration_of(draft.usage, packet.tokens) or packet.rate.calibration, lost)
+        room = room_left(packet, calibration_of(draft.usage, packet.report.tokens) or packet.rate.calibration, lost)
         open_turn.note = model_call_record(
             packet, draft, reading, scope.spend_meter.lost, room, turn.request.vendor_model
         )
@@ -228,7 +230,7 @@ class ModelSteps:
         at = scope.events.at(turn.number)
         gate = RecordingGate(services.hooks, services.tools, at, mode, scope.tools, services.targets)
         records = await new_records(gate, reading)
-        replaced = _archived(packet.after_reply) if reading.narration.strip() else ()
+        replaced = _archived(packet.report.after_reply) if reading.narration.strip() else ()
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]
         if {record.effect_class for record in records} - {EffectClass.PURE}:
             written = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
@@ -277,7 +279,7 @@ def _archived(writes: Sequence[EntryWrite]) -> list[str]:
 def _too_long(packet: Packet, status: int) -> TurnResult:
     """The result of a turn whose packet is too long for its model."""
     return TurnResult(
-        error=TOO_LONG.outcome, status=status, reason=TOO_LONG.word, packet_digest=packet.digest,
-        packet_tokens=packet.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
-        cursor=packet.cursor, compression=packet.compression, edits=packet.edits,
+        error=TOO_LONG.outcome, status=status, reason=TOO_LONG.word, packet_digest=packet.report.digest,
+        packet_tokens=packet.report.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
+        cursor=packet.report.cursor, compression=packet.report.compression, edits=packet.report.edits,
     )  # fmt: skip

@@ -39,30 +39,30 @@ def room_left(packet: Packet, calibration: float, losses: Iterable[EntryWrite]) 
 
     None: unknown, for instance if plugins render entries in their own way.
     """
-    if packet.plugins:
+    if packet.report.plugins:
         return None
     chars = sum(sum(map(len, message.pieces)) for message in packet.messages)
-    room = room_chars(packet.tokens, chars, packet.ceiling, calibration)
-    written = chars_of((*packet.effects, *losses)) + packet.effects_chars
+    room = room_chars(packet.report.tokens, chars, packet.report.ceiling, calibration)
+    written = chars_of((*packet.report.effects, *losses)) + packet.effects_chars
     return int(room - written) if room is not None and isfinite(written) else None
 
 
 def overflow_reason(packet: Packet) -> str:
     """Why a packet that does not fit ended its loop, with advice if no summarizing could help."""
-    expected = packet.expected_tokens
+    report, expected = packet.report, packet.expected_tokens
     chars = [sum(map(len, message.pieces)) for message in packet.messages]
     instructions = round(expected * chars[0] / sum(chars))
-    reason = f"{TOO_LONG.word}: the packet is expected to take {expected} tokens, {packet.ceiling} are allowed"
-    if packet.plan_tokens:
-        plans = round(packet.plan_tokens * (packet.rate.calibration or 1.0))
+    reason = f"{TOO_LONG.word}: the packet is expected to take {expected} tokens, {report.ceiling} are allowed"
+    if report.plan_tokens:
+        plans = round(report.plan_tokens * (packet.rate.calibration or 1.0))
         reason = f"{reason}; plans take {plans} of them and are never summarized: set them again in fewer words"
-    if packet.unfit:
-        left = ", ".join(f"{path} {tokens}" for path, tokens in packet.unfit[:UNFIT_NAMED])
+    if report.unfit:
+        left = ", ".join(f"{path} {tokens}" for path, tokens in report.unfit[:UNFIT_NAMED])
         reason = f"{reason}; what cannot be left out: {left}"
-    if packet.edit_tokens:
-        edits = round(packet.edit_tokens * (packet.rate.calibration or 1.0))
+    if report.edit_tokens:
+        edits = round(report.edit_tokens * (packet.rate.calibration or 1.0))
         reason = f"{reason}; the edits of the prompt take {edits} of them and cannot be left out"
-    if instructions < packet.ceiling:
+    if instructions < report.ceiling:
         return reason
     return f"{reason}; the instructions alone take {instructions}: choose a model with a larger context window"
 
@@ -72,11 +72,11 @@ def after_refusal(packet: Packet, context_length: int, reported: Mapping[str, st
 
     `reported` has the counts of the refusal, as in ERROR_REASON_CONTEXT_EXCEEDED.
     """
-    calibration = ratio_of(int(reported.get("prompt_tokens", 0)), packet.tokens)
+    calibration = ratio_of(int(reported.get("prompt_tokens", 0)), packet.report.tokens)
     rate = TokenRate(calibration, TokenSource.USAGE) if calibration else packet.rate
     window = min(context_length, int(reported.get("context_length", 0)) or context_length)
     expected = replace(packet, rate=rate).expected_tokens
-    ceiling = (packet.ceiling or context_length) * window // context_length
+    ceiling = (packet.report.ceiling or context_length) * window // context_length
     if expected > ceiling:
         return window, rate
     # It was expected to fit, and does not.

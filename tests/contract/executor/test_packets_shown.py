@@ -10,6 +10,7 @@ from contract.executor.test_pipeline import DONE, Asked
 from services import running
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor
+from turnwright_core.owner_calls import PacketReport
 from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_core.wire.packets import shown_in
 from turnwright_executor.edge.packets import turn_packet
@@ -58,7 +59,7 @@ async def test_a_body_that_the_model_is_shown_is_stored_once(tmp_path):
 async def test_what_the_assembler_says_of_its_texts_is_passed_on(base_turn):
     message = PacketMessage("user", ("old", "new", "last"), (Copied(0, 1), "new", "last"))
     cursor = Cursor("i", 1, 1, 1)
-    packet = Packet((message,), (), False, "0" * 64, 3, 100, cursor, shows={"new": "known://a"})
+    packet = Packet((message,), PacketReport("0" * 64, 3, 100, 10, cursor), shows={"new": "known://a"})
     record = packet_to_pb(turn_packet(2, packet, base_turn))
     assert shown_in(record.messages) == {"new": "known://a"}
     assert [piece.shows for piece in record.messages[0].pieces] == ["", "known://a", ""]

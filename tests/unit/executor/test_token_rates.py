@@ -4,6 +4,7 @@ import pytest
 
 from turnwright_core.entries import Cursor
 from turnwright_core.limits import CALIBRATION_MAX
+from turnwright_core.owner_calls import PacketReport
 from turnwright_core.runs import TokenSource, TurnResult, Usage
 from turnwright_executor.domain.tokens import CALIBRATION_MIN, TokenRate, rate_after, ratio_of
 from turnwright_executor.ports.packets import Packet
@@ -34,7 +35,7 @@ def test_a_ratio_that_no_tokenizer_has_counts_for_nothing(tokens, ratio):
 
 
 def test_a_packet_is_expected_to_take_what_its_rate_says():
-    packet = Packet((), (), overflow=False, digest="", tokens=1001, ceiling=0, cursor=Cursor("", 0, 0, 0))
+    packet = Packet((), PacketReport(digest="", tokens=1001, ceiling=0, chars=0, cursor=Cursor("", 0, 0, 0)))
     assert packet.expected_tokens == 1001
     rate = TokenRate(0.5, TokenSource.USAGE)
-    assert Packet((), (), False, "", 1001, 0, packet.cursor, rate=rate).expected_tokens == 500
+    assert Packet((), packet.report, rate=rate).expected_tokens == 500
