@@ -356,4 +356,4 @@ def to_json_lines(messages: Iterable[Message]) -> list[str]:
 
 
 def from_json_lines(text: str) -> list[Message]:
-    return [_DECODER.decode(line) for line in text.split("\n") if line]
+    return _DECODER.decode_lines(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from itertools import groupby
 from typing import Any, Final
@@ -14,14 +14,13 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 
 from turnwright_core.chat.message import Image, Message, Role, Text
-from turnwright_core.chat.transcript import from_json_lines, merge_user_messages
+from turnwright_core.chat.transcript import merge_user_messages
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.model_calls import GenerateCall, GeneratePart, ToolChoice, ToolDefinition
 from turnwright_core.models import Model
-from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import RequestKind, TokenSource, TurnRequest
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.model_calls import generate_to_pb
@@ -126,36 +125,33 @@ def _sent(messages: Sequence[PacketMessage], images: Sequence[Image]) -> tuple[M
 
     What edits added to a packet stands in conversations before and after its user message.
     """
-    conversations = [from_json_lines(message.text) for message in messages if message.role == CONVERSATION]
-    paths = {part.path for added in conversations for one in added for part in one.parts if isinstance(part, Image)}
+    read = {image.path: replace(image, path="") for image in images}
+    parts = (part for packet in messages for message in packet.conversation for part in message.parts)
+    paths = {part.path for part in parts if isinstance(part, Image) and part.path}
     system: list[Message] = []
     chat: list[Message] = []
     for message in messages:
-        if message.role == CONVERSATION:
-            chat += conversations.pop(0)
-        elif message.role == USER:
-            own = (image for image in images if image.path not in paths)
+        chat += message.conversation
+        if message.role == USER:
+            own = (image for path, image in read.items() if path not in paths)
             chat.append(Message(Role.USER, (Text(message.text), *own)))
         elif message.role == Role.SYSTEM.value:
             system.append(Message(Role.SYSTEM, (Text(message.text, cache=True),)))
-    merged: list[Message] = []
+    sent: list[Message] = []
     for is_user, group in groupby(chat, lambda one: one.role is Role.USER):
         same_role = list(group)
-        merged += [merge_user_messages(same_role)] if is_user else same_role
-    sent = _with_images(merged, images)
+        sent += [merge_user_messages(same_role)] if is_user else same_role
+    if paths:
+        sent = [_with_images(message, read) for message in sent]
     if USER not in (message.role for message in messages):
         mark_conversation(sent)
     return (*system, *sent)
 
 
-def _with_images(messages: Sequence[Message], images: Sequence[Image]) -> list[Message]:
-    """The messages, with the images that could be read."""
-    read = {image.path: replace(image, path="") for image in images}
-    sent = []
-    for message in messages:
-        parts = [read.get(part.path) if isinstance(part, Image) and part.path else part for part in message.parts]
-        sent.append(replace(message, parts=tuple([part for part in parts if part])))
-    return sent
+def _with_images(message: Message, read: Mapping[str, Image]) -> Message:
+    """The message, with the images that could be read, by path."""
+    parts = [read.get(part.path) if isinstance(part, Image) and part.path else part for part in message.parts]
+    return replace(message, parts=tuple([part for part in parts if part]))
 
 
 class _PacketTool(Struct):

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
 from msgspec import Struct, field
 
+from turnwright_core.chat.message import Message
 from turnwright_core.chat.prompt_edits import PromptEdit
+from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
 from turnwright_core.owner_calls import PacketReport, ReturnView, ViewChange
+from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 
 
-class PacketMessage(Struct, frozen=True):
+class PacketMessage(Struct, frozen=True, dict=True):
     """One message for the model: `system` or `user` with its text in pieces; `tools` holds tool definitions as JSON."""
 
     role: str
@@ -30,6 +34,11 @@ class PacketMessage(Struct, frozen=True):
     def text(self) -> str:
         """The pieces joined."""
         return "".join(self.pieces)
+
+    @cached_property
+    def conversation(self) -> Sequence[Message]:
+        """The messages of a transcript, or of edits; none of what is a message itself."""
+        return from_json_lines(self.text) if self.role == CONVERSATION else ()
 
 
 class Packet(Struct, frozen=True):

@@ -17,12 +17,10 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import Image, Part
 from turnwright_core.chat.prompt_edits import PromptEdit, image_paths_in
 from turnwright_core.chat.timeline import IMAGES
-from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import IMAGE_BYTES_MAX, IMAGES_BYTES_MAX
-from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Loop
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.addresses import RunAddress
@@ -90,7 +88,8 @@ async def read_images(
     A transcript has those of the loop in its conversation. Raises ENTRY_NOT_FOUND.
     """
     own = image_paths(loop) if loop.settings.images and any(message.role == "user" for message in messages) else []
-    named = [path for message in messages if message.role == CONVERSATION for path in _paths_in(message.text)]
+    parts = (part for packet in messages for message in packet.conversation for part in message.parts)
+    named = [part.path for part in parts if isinstance(part, Image) and part.path]
     images = []
     for path in dict.fromkeys((*own, *named)):
         found = await ledger.get_entries(address, [path])
@@ -98,11 +97,6 @@ async def read_images(
             raise _missing(path)
         images.append(Image(str(found[0].attributes["mime"]), base64.b64decode(found[0].body), path=path))
     return images
-
-
-def _paths_in(conversation: str) -> list[str]:
-    parts = (part for message in from_json_lines(conversation) for part in message.parts)
-    return [part.path for part in parts if isinstance(part, Image) and part.path]
 
 
 async def _read(ledger: Ledger, address: RunAddress, path: str, workspace: Workspace) -> bytes:
