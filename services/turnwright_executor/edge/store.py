@@ -80,9 +80,8 @@ class StoreLedger(StorePlans):
         if claims:
             version = self._schemes.version
             new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))
-        wanted = queue_pb2.EnqueueLoopRequest(new=new)
-        wanted.MergeFrom(request)
-        created: CreatedRun = await self._peer.call(self._by_value.EnqueueLoop, CreateRunCall(wanted))
+        request.new.CopyFrom(new)
+        created: CreatedRun = await self._peer.call(self._by_value.EnqueueLoop, CreateRunCall(request))
         if created.claim:
             self._schemes.update_registry(created.claim.schemes)
         return created

@@ -25,7 +25,6 @@ from turnwright_core.owner_calls import (
     TurnEnd,
     TurnEnded,
     TurnPacket,
-    TurnStart,
     WriteEntriesCall,
 )
 from turnwright_core.runs import Turn
@@ -107,25 +106,6 @@ class StoreWrites:
         before, self._writes_max = self._writes_max, int(metadata["limit"])
         return self._writes_max < before
 
-    async def begin_turn(
-        self, address: RunAddress, epoch: int, new: TurnStart, return_view_change: ReturnView = ReturnView.NONE
-    ) -> tuple[Turn, WriteAck]:
-        def call(last: Sequence[EntryWrite], _: bool) -> EndTurnCall:
-            first = TurnEnd(0, next=TurnStart(new.request, last))
-            return self._end_call(address, epoch, first, return_view_change)
-
-        done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, new.writes, call)
-        turn, ack = self._turned(done)
-        assert turn
-        return turn, ack
-
-    def _end_call(self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView) -> EndTurnCall:
-        return EndTurnCall(address.project, address.run, epoch, end, self._schemes.version, return_view_change)
-
-    def _turned(self, done: TurnEnded) -> tuple[Turn | None, WriteAck]:
-        self._schemes.update_registry(done.schemes)
-        return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released)
-
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
         """Adopt the files of another run; returns the files that the run sees. Raises SERVICE_UNAVAILABLE."""
         request = ledger_pb2.AdoptFilesRequest(
@@ -189,12 +169,24 @@ class StoreWrites:
     async def end_turn(
         self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView = ReturnView.NONE
     ) -> tuple[Turn | None, WriteAck]:
-        """End a turn. A next turn with more writes than the store accepts at once is not opened."""
+        """End a turn, or open the next one where none is open.
+
+        After the end of a turn, one with more writes than the store accepts at once is not opened.
+        """
+        new = end.next
+        opens = new if new and not end.turn else None
 
         def call(last: Sequence[EntryWrite], is_only: bool) -> EndTurnCall:
-            is_small = end.next is not None and len(end.next.writes) <= self._writes_max
-            rest = replace(end, writes=last, next=end.next if is_small else None)
-            return self._end_call(address, epoch, rest, return_view_change if is_only else ReturnView.NONE)
+            if opens:
+                rest = replace(end, next=replace(opens, writes=last))
+            else:
+                is_small = new is not None and len(new.writes) <= self._writes_max
+                rest = replace(end, writes=last, next=new if is_small else None)
+            wanted = return_view_change if is_only else ReturnView.NONE
+            return EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, wanted)
 
-        done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, end.writes, call)
-        return self._turned(done)
+        writes = opens.writes if opens else end.writes
+        done: TurnEnded
+        done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, writes, call)
+        self._schemes.update_registry(done.schemes)
+        return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released)

@@ -12,7 +12,7 @@ from turnwright_core.claims import Claim, CreatedRun
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
 from turnwright_core.kit.auth import Caller
-from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, TurnStart, ViewChange
+from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, ViewChange
 from turnwright_core.plans.plan import Plan
 from turnwright_core.runs import Run, Spend, Turn
 from turnwright_core.schemes import Scheme
@@ -105,11 +105,6 @@ class Ledger(Protocol):
 
     async def release(self, address: RunAddress, epoch: int) -> None:
         """Release a run's lease."""
-
-    async def begin_turn(
-        self, address: RunAddress, epoch: int, new: TurnStart, return_view_change: ReturnView = ReturnView.NONE
-    ) -> tuple[Turn, WriteAck]:
-        """Open the next turn."""
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
         """The project's files that a run sees, with the hashes of their bodies.

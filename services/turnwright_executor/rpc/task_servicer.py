@@ -124,9 +124,10 @@ class TaskRpcs(Forwarding):
         try:
             return await self._scheduler.create(partial(self._ledger.create_run, wanted, current_caller(), like_run))
         except TurnwrightError as error:
-            if error.reason is Reason.RUN_EXISTS:
-                return None
-            raise
+            if error.reason is not Reason.RUN_EXISTS:
+                raise
+            wanted.ClearField("new")
+            return None
 
     async def _opened(self, created: CreatedRun) -> tuple[task_pb2.EventCursor, SessionState]:
         """Where the events of the task begin, and what the run was doing then."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from turnwright_core.claims import Claim
 from turnwright_core.entries import EntryWrite, SetEntry
-from turnwright_core.owner_calls import ReturnView, TurnStart
+from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnStart
 from turnwright_core.runs import RequestKind, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger, WriteAck
@@ -71,8 +71,9 @@ class TurnOpener:
             manifest = [self._files.manifest()] if self._files and self._claim.run.turn == 0 else []
             writes = [*writes, *manifest, *self._first.writes]
             request = replace(request, knowledge=self._first.knowledge)
-        start, epoch = TurnStart(request, writes), self._claim.epoch
-        turn, ack = await self._ledger.begin_turn(self._address, epoch, start, return_view_change)
+        begin = TurnEnd(0, next=TurnStart(request, writes))
+        turn, ack = await self._ledger.end_turn(self._address, self._claim.epoch, begin, return_view_change)
+        assert turn
         self.begun()
         return turn, ack
 
