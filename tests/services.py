@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +59,19 @@ class Services:
     """What calls in progress have when a service is stopped."""
     look_every_s: float = EVERY_S
     """Seconds between looks whether a service is ready."""
+    folder: str = "project"
+    """Where the files of the project are, below the root."""
 
     @property
     def files(self) -> Path:
-        return self.root / "project"
+        return self.root / self.folder
+
+    async def with_project(self, folder: str) -> Services:
+        """The same stack with another project, of which nothing has been heard yet."""
+        made = replace(self, folder=folder, events=[])
+        made.files.mkdir()
+        made.project = (await self.client.init_project(str(made.files))).name
+        return made
 
     async def start(self, name: str, observers: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
         server = RunningServer(

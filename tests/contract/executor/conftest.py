@@ -2,7 +2,7 @@
 
 import sys
 import textwrap
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import pytest_asyncio
@@ -14,6 +14,70 @@ from sse_server import SseServer
 @pytest_asyncio.fixture
 async def services(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path) as made:
+        (made.files / "a.txt").write_text("old\n")
+        yield made
+
+
+# ---- One stack for the tests of a module: each has a project of its own, and all run in the loop of the module.
+
+
+@pytest.fixture(scope="module")
+def shared_database(request):
+    """SQLite, unless the module is parametrized by it."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield ""
+    else:
+        databases = request.getfixturevalue("postgres")
+        url = databases.take()
+        yield url
+        databases.give_back(url)
+
+
+@pytest.fixture(scope="module")
+def shared_root(tmp_path_factory):
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def shared_settings():
+    """What a module sets of its executor."""
+    return {}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_stack(shared_database, shared_root, shared_settings):
+    root = shared_root / (shared_database.rpartition("/")[2] or "sqlite")
+    root.mkdir()
+    async with AsyncExitStack() as stopping:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+            if shared_database:
+                patch.setenv("TURNWRIGHT_DB", shared_database)
+            made = await stopping.enter_async_context(running(root, **shared_settings))
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shared_services(shared_stack):
+    """For tests that restart nothing, set nothing and count nothing of a service."""
+    number = sum(1 for _ in shared_stack.root.glob("project*"))
+    made = await shared_stack.with_project(f"project_{number}")
+    (made.files / "a.txt").write_text("old\n")
+    return made
+
+
+@pytest.fixture
+def own_database(shared_database, request, monkeypatch):
+    """What a stack of the test's own needs: the model, and a database of the kind that the others share."""
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    if shared_database:
+        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_services(tmp_path, own_database):
+    """A stack for one test of a module whose other tests share one."""
     async with running(tmp_path) as made:
         (made.files / "a.txt").write_text("old\n")
         yield made

@@ -9,7 +9,13 @@ from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 SCHEMA = json.dumps({"type": "object", "properties": {"port": {"type": "integer", "minimum": 1}}, "required": ["port"]})
 FORM = settings_pb2.ResponseFormat(schema=SCHEMA)

@@ -13,7 +13,13 @@ from services import expected_tokens, running
 from sse_server import Answer, SseServer, chat, delta, events
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

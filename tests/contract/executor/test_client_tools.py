@@ -13,7 +13,16 @@ from contract.executor.sessions import say, state_of, until_state
 from turnwright_client.sessions import user_message
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 TOOL = settings_pb2.ClientTool(
     name="open_file",
@@ -22,13 +31,6 @@ TOOL = settings_pb2.ClientTool(
 )
 ASKED = '<open_file file="a.txt"/>'
 CALL = "log://turn_1/open_file/a.txt"
-
-
-@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
-def database(request, monkeypatch):
-    """The database of the store."""
-    if request.param == "postgresql":
-        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
 
 
 def settings(*tools, **more) -> settings_pb2.LoopSettings:
@@ -46,20 +48,20 @@ async def refused(services, **kind) -> TurnwrightError:
     return error.value
 
 
-async def test_a_call_waits_for_its_client_whatever_restarts_and_its_result_is_read(services):
+async def test_a_call_waits_for_its_client_whatever_restarts_and_its_result_is_read(own_services):
     # RS04, RS06, RS08: waiting_ide is reachable, with yolo too, and survives
-    await waiting(services, yolo=True)
-    assert await listed(services.client, services.project) == []
-    [proposal] = services.view().proposals.values()
+    await waiting(own_services, yolo=True)
+    assert await listed(own_services.client, own_services.project) == []
+    [proposal] = own_services.view().proposals.values()
     assert json.loads(proposal.client_tool.arguments_json) == {"file": "a.txt"}
-    await services.restart("executor")
-    await services.restart("store")
-    assert await state_of(services) == {"waiting_ide"}
+    await own_services.restart("executor")
+    await own_services.restart("store")
+    assert await state_of(own_services) == {"waiting_ide"}
     result = pb.IdeToolResult(call=proposal.path, content="It is open.")
-    await say(services, "", ide_tool_result=result, until="completed")
-    record = await services.entry(proposal.path)
+    await say(own_services, "", ide_tool_result=result, until="completed")
+    record = await own_services.entry(proposal.path)
     assert (record.body, record.status) == ("It is open.", 200)
-    events = [entry async for entry in services.client.list_entries(services.project, "r", "event://**")]
+    events = [entry async for entry in own_services.client.list_entries(own_services.project, "r", "event://**")]
     assert [entry.path for entry in events] == [f"event://turn_1/ide_callback/{proposal.path[len('log://turn_1/') :]}"]
 
 

@@ -28,7 +28,13 @@ from turnwright_core.errors import (
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.runs import SessionState
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
@@ -504,11 +510,11 @@ async def test_the_state_of_an_entry_is_part_of_a_record(services) -> None:
 
 async def test_the_path_of_a_projects_settings_is_kept_until_another_one_is_named(services) -> None:
     """RU226: init has name, root and the path of a configuration."""
-    other = services.root / "other"
+    other = services.root / "configured"
     other.mkdir()
     init = services.client.init_project
-    made = [await init(str(other), "wanted", path) for path in ("conf/a.toml", None, "b.toml", "")]
+    made = [await init(str(other), "configured", path) for path in ("conf/a.toml", None, "b.toml", "")]
     assert [(one.name, one.config_path) for one in made] == [
-        ("wanted", path) for path in ("conf/a.toml", "conf/a.toml", "b.toml", "")
+        ("configured", path) for path in ("conf/a.toml", "conf/a.toml", "b.toml", "")
     ]
     assert (made[0].root, (await init(str(services.files))).config_path) == (str(other), "")

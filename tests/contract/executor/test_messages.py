@@ -14,7 +14,13 @@ from services import Services
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 NATIVE = settings_pb2.RunSettings(model="m", calls=settings_pb2.CALL_STYLE_NATIVE)

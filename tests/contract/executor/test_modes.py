@@ -11,7 +11,13 @@ from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.errors import InvalidError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

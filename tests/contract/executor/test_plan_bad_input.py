@@ -23,7 +23,7 @@ from turnwright_core.kit.auth import call_metadata
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX, PLAN_DELTAS_MAX
 from unit.assembler.packet_reader import read_packet, section
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
@@ -63,7 +63,12 @@ def way(request):
     return request.param
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def run(services):
     """The services, with a run that has a plan."""
     await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))

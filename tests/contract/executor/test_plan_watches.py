@@ -20,14 +20,15 @@ from turnwright_core.kit.auth import call_metadata
 from turnwright_core.limits import CHUNK_BYTES, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 from turnwright_core.plans.watched_plans import WatchedPlans
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
 
 
-@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
-def database(request, monkeypatch):
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    if request.param == "postgresql":
-        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+@pytest.fixture
+def services(shared_services):
+    return shared_services
 
 
 DONE = '<update status="200">Done.</update>'
@@ -321,7 +322,7 @@ async def test_plans_of_any_length_come_in_messages_that_every_client_takes(serv
     assert asked.told() == [("p0", 1, 1)]
 
 
-async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_form(tmp_path) -> None:
+async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_form(own_database, tmp_path) -> None:
     async with two_executors(tmp_path) as (services, other, seen):
         (services.root / "m.txt").write_text(
             f"=== reply chunk_chars=2 delay_ms=50 ===\n{'A long thought. ' * 12}\n{DONE}\n"
@@ -381,7 +382,7 @@ class PlansWatcher(Watcher):
         await self.until(lambda one: [plan.body for plan in one.held.plans.values()] == list(bodies))
 
 
-async def test_the_plans_of_a_run_can_be_watched_by_themselves_anywhere(tmp_path) -> None:
+async def test_the_plans_of_a_run_can_be_watched_by_themselves_anywhere(own_database, tmp_path) -> None:
     async with two_executors(tmp_path) as (services, other, _seen):
         await ended(services)
         client, at = services.client, (services.project, "r")
@@ -402,7 +403,7 @@ async def test_the_plans_of_a_run_can_be_watched_by_themselves_anywhere(tmp_path
                 assert [event.WhichOneof("event") for event in watcher.events].count("snapshot") == 1
 
 
-async def test_a_watch_of_plans_tells_silence_and_refuses_a_run_that_is_not_there(tmp_path) -> None:
+async def test_a_watch_of_plans_tells_silence_and_refuses_a_run_that_is_not_there(own_database, tmp_path) -> None:
     async with running(tmp_path, event_heartbeat_s=0.05) as services:
         await ended(services)
         async with PlansWatcher(services, services.client) as watcher:
@@ -423,7 +424,7 @@ async def test_a_form_that_there_is_not_is_refused(services) -> None:
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_while_the_store_is_away_a_watcher_hears_that_it_is_not_alone(tmp_path) -> None:
+async def test_while_the_store_is_away_a_watcher_hears_that_it_is_not_alone(own_database, tmp_path) -> None:
     async with running(tmp_path) as services:
         await ended(services)
         await services.client.set_plan(services.project, "r", markdown("main", "# One"))

@@ -13,18 +13,20 @@ from services import running
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_grammar.reader.parser import read_reply
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 ITEMS = '[{"content": "Run the tests", "priority": "high", "status": "pending"}]'
-
-
-@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
-def database(request, monkeypatch):
-    """The database of the store."""
-    if request.param == "postgresql":
-        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
 
 
 def said(services, turn=1):
@@ -129,7 +131,7 @@ async def test_a_plan_that_fits_no_packet_of_the_loop_is_refused_with_both_figur
 
 
 @pytest.mark.parametrize("known", ["run", "model"])
-async def test_a_client_sets_no_plan_that_no_packet_can_show(tmp_path, monkeypatch, known) -> None:
+async def test_a_client_sets_no_plan_that_no_packet_can_show(own_database, tmp_path, monkeypatch, known) -> None:
     """C46: whoever sets it, where the window is known: by the run's own limit, or by the model's."""
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     if known == "model":
@@ -237,7 +239,7 @@ class Deafening(grpc.aio.ServerInterceptor):
 
 
 @pytest.mark.parametrize("rpc", ["SetPlan", "UpdatePlan"])
-async def test_what_the_store_did_and_nobody_heard_of_happens_once(tmp_path, monkeypatch, rpc) -> None:
+async def test_what_the_store_did_and_nobody_heard_of_happens_once(own_database, tmp_path, monkeypatch, rpc) -> None:
     """RP01: a command that is carried out again gets its first answer."""
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     deafening = Deafening(rpc)
@@ -251,14 +253,14 @@ async def test_what_the_store_did_and_nobody_heard_of_happens_once(tmp_path, mon
     assert deafening.heard[0]
 
 
-async def test_plans_outlive_every_service(services) -> None:
+async def test_plans_outlive_every_service(own_services) -> None:
     """AP40."""
-    services.script(f"<set_plan>One</set_plan><update_plan>a</update_plan>{GO_ON}", DONE)
-    await services.until(await services.act())
-    before = await plan_of(services)
+    own_services.script(f"<set_plan>One</set_plan><update_plan>a</update_plan>{GO_ON}", DONE)
+    await own_services.until(await own_services.act())
+    before = await plan_of(own_services)
     for name in ("executor", "assembler", "provider", "store"):
-        await services.restart(name)
-    assert await plan_of(services) == before
+        await own_services.restart(name)
+    assert await plan_of(own_services) == before
 
 
 async def test_no_plan_is_removed_that_is_not_there(services) -> None:

@@ -26,7 +26,12 @@ from turnwright_core.errors import DeniedError, InvalidError, PreconditionError,
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
 
 
 # ---- Deciding
@@ -101,7 +106,7 @@ async def test_the_model_itself_decides_nothing(services):
     stub = executor_service_pb2_grpc.ExecutorServiceStub(model.channel)
     with pytest.raises(DeniedError):
         await model.call(stub.Resolve, request)
-    assert len(await listed(services.client)) == 1
+    assert len(await listed(services.client, services.project)) == 1
     await model.close()
 
 
@@ -186,10 +191,10 @@ async def test_an_acceptance_that_does_not_fit_the_proposal_is_refused_and_it_st
     services, reply, fields, told
 ):
     await waiting(services, f"{reply}{GO_ON}", DONE)
-    [(_, path, _)] = await listed(services.client)
+    [(_, path, _)] = await listed(services.client, services.project)
     with pytest.raises(InvalidError, match=told):
         await services.client.resolve(services.project, "r", path, accept=True, **fields)
-    assert [one[1] for one in await listed(services.client)] == [path]
+    assert [one[1] for one in await listed(services.client, services.project)] == [path]
 
 
 async def test_content_over_the_limit_is_refused(services):
@@ -199,7 +204,7 @@ async def test_content_over_the_limit_is_refused(services):
             services.project, "r", PROPOSAL, accept=True, contents={"a.txt": "x" * 1024 * 1024}
         )
     assert caught.value.reason is Reason.LIMIT_EXCEEDED
-    assert len(await listed(services.client)) == 1
+    assert len(await listed(services.client, services.project)) == 1
 
 
 async def test_a_file_that_changed_meanwhile_is_left_alone_and_the_model_reads_what_it_says(services):
@@ -221,7 +226,7 @@ async def test_a_file_that_changed_meanwhile_is_left_alone_and_the_model_reads_w
 async def test_a_question_waits_for_its_answer_and_the_model_reads_it(services):
     # RU009, RU123
     queued = await waiting(services, f"{ASK}{GO_ON}", DONE)
-    [item] = [item async for item in services.client.list_proposals()]
+    [item] = [item async for item in services.client.list_proposals(services.project)]
     question = item.proposal.question
     assert (question.question, list(question.options)) == ("Which database?", ["PostgreSQL", "SQLite"])
     await services.client.resolve(services.project, "r", item.proposal.path, accept=True, answer="SQLite, for now")
@@ -240,7 +245,7 @@ async def test_a_question_may_be_asked_in_ask_mode_too(services):
 
 async def test_a_question_that_is_rejected_ends_the_loop(services):
     queued = await waiting(services, f"{ASK}{GO_ON}", DONE)
-    [(_, path, _)] = await listed(services.client)
+    [(_, path, _)] = await listed(services.client, services.project)
     await services.client.resolve(services.project, "r", path, accept=False)
     loop = await services.until(queued)
     assert (loop.status, loop.reason) == (499, "rejected")

@@ -16,7 +16,13 @@ from turnwright_executor.domain.verdict import Limits, Rejection
 from turnwright_executor.hooks import TURN_VERDICT, Hooks, Vote
 from turnwright_executor.hooks.plugins import new_registry
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'

@@ -16,14 +16,15 @@ from turnwright_client.sessions import user_message
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
 
 
-@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
-def database(request, monkeypatch):
-    """The database of the store."""
-    if request.param == "postgresql":
-        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+@pytest.fixture
+def services(shared_services):
+    return shared_services
 
 
 FIRST = '<set path="known://one">1</set><update status="200">First.</update>'
@@ -234,33 +235,33 @@ async def test_a_branch_ends_with_a_message_of_its_source(services):
     assert [run.run async for run in services.client.list_runs(services.project)] == ["b", "r"]
 
 
-async def test_edits_and_messages_wait_in_one_order(services):
+async def test_edits_and_messages_wait_in_one_order(own_services):
     # RS07, RC11; C48: the edit is carried out when the loop before it has ended, before the one behind it begins
-    services.script(f"{SET}{GO_ON}", DONE)
-    services.script("Two is done.", name="n")
-    await say(services, "One.", ASKING, until="paused")
+    own_services.script(f"{SET}{GO_ON}", DONE)
+    own_services.script("Two is done.", name="n")
+    await say(own_services, "One.", ASKING, until="paused")
     other = settings_pb2.LoopSettings(model="scripted/n", mode=settings_pb2.MODE_ACT)
-    queued = await services.client.submit(
-        services.project, "r", "q1", user_message=user_message("Two.", settings=other)
+    queued = await own_services.client.submit(
+        own_services.project, "r", "q1", user_message=user_message("Two.", settings=other)
     )
     remove = pb.RemoveMessage(message_id="prompt://1")
-    edit = await services.client.submit(services.project, "r", "q2", remove_message=remove)
-    again = await services.client.submit(services.project, "r", "q3", regenerate=pb.Regenerate())
+    edit = await own_services.client.submit(own_services.project, "r", "q2", remove_message=remove)
+    again = await own_services.client.submit(own_services.project, "r", "q3", regenerate=pb.Regenerate())
     assert (queued.queued, edit.queued, again.queued) == (True, True, True)
-    listed = await services.client.list_commands(services.project, "r")
+    listed = await own_services.client.list_commands(own_services.project, "r")
     assert [(one.kind, one.command_id, one.loop, one.preview) for one in listed] == [
         ("user_message", "q1", 2, "Two."),
         ("remove_message", "q2", 0, "prompt://1"),
         ("regenerate", "q3", 3, ""),
     ]
-    assert "prompt://1" in await messages(services)
-    await services.restart("executor")
-    await services.restart("store")
-    await services.client.submit(services.project, "r", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
-    await until_state(services, "idle")
+    assert "prompt://1" in await messages(own_services)
+    await own_services.restart("executor")
+    await own_services.restart("store")
+    await own_services.client.submit(own_services.project, "r", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+    await until_state(own_services, "idle")
     # The removed prompt was that of the first loop; the second loop was sent again in the place of its first answer.
-    assert await texts(services) == [f"{SET}{GO_ON}", DONE, "Two.", "Two is done."]
-    assert await services.client.list_commands(services.project, "r") == []
+    assert await texts(own_services) == [f"{SET}{GO_ON}", DONE, "Two.", "Two is done."]
+    assert await own_services.client.list_commands(own_services.project, "r") == []
 
 
 async def not_cancelled(services, command_id: str, reason: Reason) -> None:

@@ -15,14 +15,15 @@ from sse_server import SseServer
 from turnwright_client.sessions import user_message
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
 
 
-@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
-def database(request, monkeypatch):
-    """The database of the store."""
-    if request.param == "postgresql":
-        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+@pytest.fixture
+def services(shared_services):
+    return shared_services
 
 
 async def refused(services, run: str = "r", command_id: str = "", **kind) -> TurnwrightError:
@@ -49,25 +50,29 @@ async def test_a_new_run_is_idle_and_says_nothing_twice(services):
     assert all(one != other for one, other in itertools.pairwise(states))
 
 
-async def test_an_id_is_accepted_once_and_a_refused_one_is_free(services):
+async def test_an_id_is_accepted_once_and_a_refused_one_is_free(own_services):
     # RC10: one space of ids for all commands of a caller, kept by the store
-    services.script(DONE)
-    one = await services.client.submit(services.project, "r", "1", user_message=user_message("One.", settings=ACT))
-    await until_state(services, "completed", cursor=one.cursor)
-    await services.restart("executor")
-    await services.restart("store")
-    again = await services.client.submit(services.project, "r", "1", user_message=user_message("One.", settings=ACT))
+    own_services.script(DONE)
+    one = await own_services.client.submit(
+        own_services.project, "r", "1", user_message=user_message("One.", settings=ACT)
+    )
+    await until_state(own_services, "completed", cursor=one.cursor)
+    await own_services.restart("executor")
+    await own_services.restart("store")
+    again = await own_services.client.submit(
+        own_services.project, "r", "1", user_message=user_message("One.", settings=ACT)
+    )
     assert (one.duplicate, again.duplicate, again.loop) == (False, True, one.loop)
-    other = await refused(services, command_id="1", set_draft=pb.SetDraft(text="x"))
+    other = await refused(own_services, command_id="1", set_draft=pb.SetDraft(text="x"))
     assert other.reason is Reason.REQUEST_ID_REUSED
-    gated = await refused(services, command_id="2", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
+    gated = await refused(own_services, command_id="2", approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
     assert (gated.reason, gated.metadata["state"]) == (Reason.COMMAND_GATED, "completed")
-    free = await services.client.submit(services.project, "r", "2", set_draft=pb.SetDraft(text="x"))
+    free = await own_services.client.submit(own_services.project, "r", "2", set_draft=pb.SetDraft(text="x"))
     assert not free.duplicate
-    async with person(services, "bob") as bob:
-        his = await bob.submit(services.project, "r", "2", clear_draft=pb.ClearDraft())
+    async with person(own_services, "bob") as bob:
+        his = await bob.submit(own_services.project, "r", "2", clear_draft=pb.ClearDraft())
     assert not his.duplicate
-    assert await loops(services) == ["One."]
+    assert await loops(own_services) == ["One."]
 
 
 async def test_priority_messages_are_read_in_the_next_turn_in_their_order(services):
@@ -130,7 +135,7 @@ async def test_calls_that_are_named_are_decided_and_others_wait(services):
 
 
 @pytest.mark.parametrize("assembly", [settings_pb2.ASSEMBLY_PACKET, settings_pb2.ASSEMBLY_TRANSCRIPT])
-async def test_a_draft_is_kept_and_never_sent_to_the_model(tmp_path, monkeypatch, assembly):
+async def test_a_draft_is_kept_and_never_sent_to_the_model(own_database, tmp_path, monkeypatch, assembly):
     # RC09, RS08
     async with SseServer(replies=["One it is.", "Two it is."]) as vendor:
         monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")

@@ -13,14 +13,15 @@ from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
 from contract.executor.sessions import ACT, ASKING, named, say, state_of, told, until_state
 from turnwright_client.sessions import user_message
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
 
 
-@pytest.fixture(autouse=True, params=["sqlite", "postgresql"])
-def database(request, monkeypatch):
-    """The database of the store."""
-    if request.param == "postgresql":
-        monkeypatch.setenv("TURNWRIGHT_DB", request.getfixturevalue("postgres_url"))
+@pytest.fixture
+def services(shared_services):
+    return shared_services
 
 
 async def test_a_message_opens_a_session_that_ends_completed_by_an_update(services):
@@ -76,18 +77,18 @@ def approve(*calls: str, answer: str = ""):
 SHELL = "<sh>echo {}</sh>"
 
 
-async def test_an_approval_for_the_run_holds_for_what_the_tool_does_later(services):
+async def test_an_approval_for_the_run_holds_for_what_the_tool_does_later(own_services):
     # RC07: in the same reply, in the next turn, and after a restart
-    services.script(f"{SHELL.format(1)}{SHELL.format(2)}{GO_ON}", f"{SHELL.format(3)}{GO_ON}", DONE)
-    await say(services, "Do it.", ASKING, until="paused")
-    [first] = services.view().proposals
+    own_services.script(f"{SHELL.format(1)}{SHELL.format(2)}{GO_ON}", f"{SHELL.format(3)}{GO_ON}", DONE)
+    await say(own_services, "Do it.", ASKING, until="paused")
+    [first] = own_services.view().proposals
     approved = ApproveTools(calls=[first], scope=DECISION_SCOPE_RUN)
-    answer = await say(services, "", approve_tools=approved, until="completed")
+    answer = await say(own_services, "", approve_tools=approved, until="completed")
     assert list(answer.run.settings.tool_rules.approved) == ["sh"]
-    await services.restart("executor")
-    services.script(f"{SHELL.format(4)}{GO_ON}", DONE)
-    await say(services, "Again.", until="completed")
-    records = [entry async for entry in services.client.list_entries(services.project, "r", "log://**/sh/*")]
+    await own_services.restart("executor")
+    own_services.script(f"{SHELL.format(4)}{GO_ON}", DONE)
+    await say(own_services, "Again.", until="completed")
+    records = [entry async for entry in own_services.client.list_entries(own_services.project, "r", "log://**/sh/*")]
     assert [entry.status for entry in records] == [200] * 4
 
 

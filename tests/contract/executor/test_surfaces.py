@@ -10,7 +10,6 @@ import json
 
 import grpc
 import pytest
-import pytest_asyncio
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -24,7 +23,7 @@ from turnwright.store.v1 import (
 )
 from turnwright.types.v1 import entry_pb2, scheme_pb2
 
-from services import SECRET, running
+from services import SECRET
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
@@ -32,7 +31,7 @@ from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import write_to_pb
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
@@ -57,13 +56,15 @@ COMMANDS = {
 """A command for each tool."""
 
 
-@pytest_asyncio.fixture
-async def services(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def shared_settings(shared_root):
     """All that settings can open to derived tokens is open: who may do what there is another file's."""
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    opened = {"client_tools": "sh,env", "client_roots": str(tmp_path / "project"), "client_models": True}
-    async with running(tmp_path, **opened) as made:
-        yield made
+    return {"client_tools": "sh,env", "client_roots": str(shared_root), "client_models": True}
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
 
 
 @contextlib.asynccontextmanager

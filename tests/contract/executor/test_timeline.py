@@ -17,7 +17,13 @@ from turnwright_core.entries import State, Tier
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import LOOP_ENDED
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

@@ -11,7 +11,13 @@ from services import Services, running
 from sse_server import SseServer, chat
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, LOOP_SUMMARY_BYTES_MAX
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

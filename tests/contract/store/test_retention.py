@@ -36,11 +36,7 @@ class Store:
 
     async def settles_at(self, expected: dict[str, int]) -> None:
         """Wait until the tables hold these numbers of rows."""
-        for _ in range(1200):
-            if self.rows() == expected:
-                return
-            await asyncio.sleep(0.05)
-        assert self.rows() == expected
+        await comes_to(self.rows, expected)
 
     async def run(self, alias: str) -> Run:
         return await work(await new_run(self.client, self.project, alias))
@@ -177,6 +173,15 @@ async def gone(store: Store, alias: str) -> None:
     raise AssertionError(f"{alias} has rows left: {last}")
 
 
+async def comes_to(look, expected) -> None:
+    """Wait until the chores have left what is expected."""
+    for _ in range(1200):
+        if look() == expected:
+            return
+        await asyncio.sleep(0.05)
+    assert look() == expected
+
+
 async def test_only_what_a_fork_sees_stays_of_a_removed_run(store):
     parent = await store.run("parent")
     await parent.begin(set_("known://a", "v1"), set_("known://b", "v1"))
@@ -186,13 +191,15 @@ async def test_only_what_a_fork_sees_stays_of_a_removed_run(store):
     await over(parent)
     await removed(parent)
     await gone(store, "parent")
-    with connected(store.db, store.home) as connection:
-        kept = connection.execute(
-            text(
-                "SELECT path, count(*) FROM entries JOIN versions ON entry_id = entries.id GROUP BY path ORDER BY path"
-            )
-        ).all()
-    assert [tuple(row) for row in kept] == [("known://a", 1), ("known://b", 1), ("run://parent", 1)]
+    query = text(
+        "SELECT path, count(*) FROM entries JOIN versions ON entry_id = entries.id GROUP BY path ORDER BY path"
+    )
+
+    def kept() -> list[tuple[str, int]]:
+        with connected(store.db, store.home) as connection:
+            return [tuple(row) for row in connection.execute(query)]
+
+    await comes_to(kept, [("known://a", 1), ("known://b", 1), ("run://parent", 1)])
     assert (await child.view()).bodies == {"known://a": "v1", "known://b": "v1", "run://parent": "do it"}
 
 
@@ -357,7 +364,7 @@ async def test_old_versions_of_shared_entries_go_with_the_runs_that_could_read_t
         await over(run)
         await removed(run)
         await gone(store, run.alias)
-        assert file_versions(store) == left
+        await comes_to(lambda: file_versions(store), left)
     assert (await third.entry("file.py")).body == "v4"
 
 
