@@ -22,7 +22,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from turnwright_cli.chat_commands import COMMANDS
-from turnwright_cli.keyboard import basic_keys, make_blocking
+from turnwright_cli.keyboard import basic_keys, make_blocking, typed_text
 from turnwright_core.errors import TurnwrightError
 
 Names = Callable[[], Awaitable[Iterable[tuple[str, str]]]]
@@ -61,7 +61,7 @@ class ChatInput:
         self._completer.forget()
         while True:
             try:
-                return await self._session.prompt_async(default=typed)
+                return typed_text(await self._session.prompt_async(default=typed))
             except KeyboardInterrupt:
                 typed = ""
             except EOFError:

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, ValidationError
 from turnwright.types.v1 import budget_pb2, settings_pb2
 
 from turnwright_cli.exit_codes import usage
+from turnwright_cli.plain import is_utf8
 from turnwright_client.config import ClientSettings
 from turnwright_core.converters import converter
 from turnwright_core.kit.settings import PREFIX, SettingsError, load, setting
@@ -53,7 +54,10 @@ class Invocation:
         path = Path(named).expanduser().absolute()
         if not self.settings.server and not path.is_dir():
             raise usage(f"{named!r} is not a directory. Name an existing one with --project.")
-        return str(path if self.settings.server else path.resolve())
+        root = str(path if self.settings.server else path.resolve())
+        if not is_utf8(root):
+            raise usage(f"{root!r} is not a name in UTF-8. Name another directory with --project.")
+        return root
 
 
 _LIMITS: Final = {

@@ -69,7 +69,7 @@ class Keyboard:
             # The line editor breaks within words.
             wrapped = textwrap.fill(question, max(10, columns - 1), break_on_hyphens=False)
             try:
-                return await self._session.prompt_async(f"{wrapped} ", handle_sigint=False)
+                return typed_text(await self._session.prompt_async(f"{wrapped} ", handle_sigint=False))
             except (KeyboardInterrupt, EOFError):
                 return None
             finally:
@@ -153,6 +153,11 @@ def in_background() -> bool:
     with contextlib.suppress(OSError):
         return os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp()
     return False
+
+
+def typed_text(line: str) -> str:
+    """The line as text: a terminal with another encoding sends bytes that are not UTF-8, each of which becomes `?`."""
+    return line.encode(errors="replace").decode()
 
 
 def make_blocking() -> None:

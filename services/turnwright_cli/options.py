@@ -16,7 +16,7 @@ import click
 from click import Argument, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 AT_LEAST_0: Final = click.IntRange(0, 2**32 - 1)
 AT_LEAST_0.name = "whole number"
@@ -146,9 +146,20 @@ def _callback(work: str) -> Callable[..., NoReturn]:
 
         group = context.obj or {}
         shared: dict[str, Any] = {name: given.pop(name, None) or group.get(name) for name in Invocation.SHARED}
+        _check_text({**shared, **given})
         _finish(function_of(work)(Invocation(**shared), **given))
 
     return run
+
+
+def _check_text(given: Mapping[str, Any]) -> None:
+    """Raises UsageError for an argument whose bytes are not UTF-8: no message can hold it."""
+    from turnwright_cli.plain import is_utf8
+
+    for name, value in given.items():
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and not is_utf8(text):
+                raise click.UsageError(f"{name.upper()} is not UTF-8 text.")
 
 
 def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:

@@ -22,6 +22,11 @@ _UNSEEN: Final = re.compile(
 _BREAKS: Final = re.compile(r"[\t\n]+")
 
 
+def is_utf8(text: str) -> bool:
+    """Whether the bytes of an argument or a path are UTF-8: Python makes half a character of each that is not."""
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
 def safe_text(text: str) -> str:
     """The text without control characters; tabs and line feeds stay."""
     return _UNSAFE.sub("", text)

@@ -16,7 +16,7 @@ def given_text(argument: str, what: str, bytes_max: int, *, empty: str = "", lon
 
     Raises FailureError for an empty text, one that is too long, and one that is not text.
     """
-    data = sys.stdin.buffer.read(bytes_max + 1) if argument == STDIN else argument.encode("utf-8", "surrogateescape")
+    data = sys.stdin.buffer.read(bytes_max + 1) if argument == STDIN else argument.encode()
     return _checked(data, what, bytes_max, empty, long)
 
 

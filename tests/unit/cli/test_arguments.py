@@ -194,6 +194,28 @@ def test_every_number_that_an_option_takes_fits_into_its_field() -> None:
     assert {getattr(number, "max", None) for number in numbers} == fields.keys()
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["act", "a\udcff"], "PROMPT"),
+        (["act", "a", "--run", "\udcff"], "RUN"),
+        (["act", "a", "--image", "b.png", "--image", "\udcff"], "IMAGE"),
+        (["runs", "show", "\udcff"], "RUN"),
+        (["runs", "--project", "\udcff", "show", "r"], "PROJECT"),
+    ],
+)
+def test_an_argument_that_is_not_utf8_is_named(words, name) -> None:
+    with pytest.raises(click.UsageError, match=f"{name} is not UTF-8 text"):
+        app.main(words, standalone_mode=False)
+
+
+def test_a_folder_whose_name_is_not_utf8_is_no_project(tmp_path) -> None:
+    folder = tmp_path / "a\udcff"
+    folder.mkdir()
+    with pytest.raises(FailureError, match="not a name in UTF-8"):
+        _ = Invocation(str(folder)).root
+
+
 async def refused(work: Awaitable[int]) -> str:
     with pytest.raises(FailureError) as failure:
         await work

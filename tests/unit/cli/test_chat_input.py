@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from turnwright_cli.chat_commands import ChatState
-from turnwright_cli.chat_input import ChatCompleter
+from turnwright_cli.chat_input import ChatCompleter, ChatInput
 from turnwright_core.errors import Reason, fault
 
 
@@ -58,3 +61,11 @@ def test_an_image_is_named_with_spaces_in_quotes_and_before_a_full_stop(root) ->
     (root / "c.PNG").touch()
     state = ChatState("p", root)
     assert state.images_in('Compare @"a b.png" with @c.PNG. Not @d.png, nor @plain.py') == ["a b.png", "c.PNG"]
+
+
+@pytest.mark.asyncio
+async def test_bytes_of_another_encoding_become_question_marks(tmp_path) -> None:
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        line = ChatInput(tmp_path / "history", lambda: "", ChatCompleter(tmp_path, {}))
+        keys.send_bytes("é".encode("latin-1") + b"t\xff " + "é\r".encode())
+        assert await line.read() == "?t? é"
