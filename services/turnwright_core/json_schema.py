@@ -22,6 +22,10 @@ PATTERN_TIMEOUT_S: Final = 0.2
 
 _FENCED: Final = re.compile(r"```(?:json)?\s*\n(.*)\n```", re.DOTALL | re.IGNORECASE)
 
+_REFERENCES: Final = ("$ref", "$dynamicRef")
+_DATA: Final = ("const", "default", "enum", "examples")
+"""Keywords whose values are no schemas."""
+
 PROBLEM_CHARS_MAX: Final = 500
 """Maximum length of the description of a problem, in code points."""
 
@@ -55,7 +59,6 @@ def answer_problem(schema: str, answer: str) -> str:
 def _first_error(schema: str, value: Any) -> str:
     import regex
     from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
 
     try:
         error = best_match(_compiled(schema).iter_errors(value))
@@ -63,7 +66,7 @@ def _first_error(schema: str, value: Any) -> str:
         return "A pattern of the schema took too long on the answer; write shorter texts."
     except RecursionError:
         return "The answer is nested too deeply."
-    except (Unresolvable, regex.error, ArithmeticError) as error:
+    except (ValueError, regex.error, ArithmeticError) as error:
         return f"The schema cannot be applied: {error}"
     return "" if error is None else f"At {error.json_path} of the answer: {error.message}"
 
@@ -75,6 +78,7 @@ def _compiled(text: str) -> Any:
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import extend
     from referencing import Registry
+    from referencing.jsonschema import DRAFT202012
 
     try:
         schema = parse_json(text)
@@ -86,10 +90,28 @@ def _compiled(text: str) -> Any:
         Draft202012Validator.check_schema(schema)
     except (SchemaError, RecursionError) as error:
         raise ValueError(f"It is not a JSON Schema: {getattr(error, 'message', error)}") from None
+    _check_references(schema, Registry().resolver_with_root(DRAFT202012.create_resource(schema)))
     bounded = extend(  # type: ignore[no-untyped-call]
         Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties}
     )
     return bounded(schema, registry=Registry())
+
+
+def _check_references(schema: Any, resolver: Any) -> None:
+    """Raises ValueError for a reference to what the schema does not have: every answer would fail, not the schema."""
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
+        resolver = resolver.in_subresource(DRAFT202012.create_resource(schema))
+    for name, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
+        if name in _REFERENCES and isinstance(value, str):
+            try:
+                resolver.lookup(value)
+            except Unresolvable:
+                raise ValueError(f"The schema has nothing at its {name} {value!r}, and nothing is fetched") from None
+        elif isinstance(value, dict | list) and name not in _DATA:
+            _check_references(value, resolver)
 
 
 def _pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, image_pat
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.errors import Reason, fault
 from turnwright_core.json_schema import SCHEMA_BYTES_MAX, check_schema
+from turnwright_core.json_text import parse_json
 from turnwright_core.limits import (
     ATTRIBUTES_BYTES_MAX,
     IMAGES_MAX,
@@ -181,10 +182,14 @@ def check_answer_format(form: AnswerFormat | None) -> None:
     if form is None or not form.schema:
         return
     check_bytes("settings.response_format.schema", form.schema, SCHEMA_BYTES_MAX)
+    _check_schema(form.schema, "settings.response_format.schema")
+
+
+def _check_schema(schema: str, field: str) -> None:
     try:
-        check_schema(form.schema)
+        check_schema(schema)
     except ValueError as error:
-        raise invalid("settings.response_format.schema", f"{error}.") from None
+        raise invalid(field, f"{error}.") from None
 
 
 def check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
@@ -214,6 +219,9 @@ def check_client_tools(tools: Sequence[ClientTool]) -> None:
             raise invalid(field, f"The tool {tool.name} needs a description for the model.")
         if tool.parameters:
             check_attributes(tool.parameters, CLIENT_TOOL_SCHEMA_BYTES_MAX, field)
+            _check_schema(tool.parameters, field)
+            if parse_json(tool.parameters).get("type", "object") != "object":
+                raise invalid(field, f"The parameters of the tool {tool.name} must have the type `object`.")
 
 
 def check_budget(budget: Budget | None, field: str) -> None:

@@ -83,8 +83,16 @@ async def test_work_that_ends_otherwise_needs_no_answer(services):
 
 @pytest.mark.parametrize(
     "schema",
-    ["{", "[]", '{"type": 7}', '{"type": "object", "required": "port"}', '{"pattern": "("}', " " * 65537],
-    ids=["no JSON", "a list", "no type", "no list", "no pattern", "too long"],
+    [
+        "{",
+        "[]",
+        '{"type": 7}',
+        '{"type": "object", "required": "port"}',
+        '{"pattern": "("}',
+        '{"$ref": "#/a"}',
+        " " * 65537,
+    ],
+    ids=["no JSON", "a list", "no type", "no list", "no pattern", "no part", "too long"],
 )
 async def test_a_schema_that_is_none_is_refused_before_any_work(services, schema):
     with pytest.raises(TurnwrightError) as refused:
@@ -97,12 +105,10 @@ async def test_a_schema_that_is_none_is_refused_before_any_work(services, schema
     ("schema", "answer", "words"),
     [
         ({"properties": {"a": {"pattern": "^(a|aa)+$"}}}, {"a": "a" * 60 + "b"}, "took too long"),
-        ({"$ref": "http://127.0.0.1:9/schema.json"}, {"a": 1}, "cannot be applied"),
-        ({"$ref": "#/nowhere"}, {"a": 1}, "cannot be applied"),
         ({"properties": {"a": {"multipleOf": 0.3}}}, {"a": float("inf")}, "must be JSON"),
         ({"$ref": "#"}, {"a": 1}, "too deeply"),
     ],
-    ids=["a slow pattern", "a reference to the network", "to nowhere", "no number", "to itself"],
+    ids=["a slow pattern", "no number", "a reference to itself"],
 )
 async def test_a_hostile_schema_ends_in_words(services, schema, answer, words):
     services.script(done(json.dumps(answer)), done(json.dumps(answer)))

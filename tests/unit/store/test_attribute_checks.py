@@ -1,4 +1,4 @@
-"""Attributes are checked by two parsers: the faster one accepts nothing that the other refuses."""
+"""Attributes are checked by two parsers: the faster one accepts nothing that the other refuses. Schemas of tools."""
 
 import json
 
@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import InvalidError, TurnwrightError
+from turnwright_core.tool_settings import ClientTool
 from turnwright_store.domain.checks import (
     ATTRIBUTES_DEPTH_MAX,
     check_attributes,
+    check_client_tools,
     is_valid_by_fast_parser,
     is_valid_object,
 )
@@ -45,3 +47,19 @@ def test_the_usual_attributes_are_seen_to_be_good_at_once():
 def test_a_merge_keeps_numbers_as_the_standard_library_reads_them(number):
     merged = json.loads(merge_attributes(f'{{"a":{number}}}', '{"b":1}'))
     assert repr(merged) == repr({"a": json.loads(number), "b": 1})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ('{"type": "array"}', "type `object`"),
+        ('{"type": ["object", "null"]}', "type `object`"),
+        ('{"type": 5}', "not a JSON Schema"),
+        ('{"properties": {"a": {"pattern": "("}}}', "not a JSON Schema"),
+        ('{"$ref": "http://127.0.0.1:1/x"}', "nothing is fetched"),
+    ],
+)
+def test_a_clients_tool_takes_an_object_by_a_schema(parameters, said) -> None:
+    with pytest.raises(InvalidError, match=said):
+        check_client_tools([ClientTool("look", "Looks.", parameters)])
+    check_client_tools([ClientTool("look", "Looks.", "{}"), ClientTool("see", "Sees.", '{"type": "object"}')])

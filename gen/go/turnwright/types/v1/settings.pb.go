@@ -256,7 +256,8 @@ type ResponseFormat struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// JSON Schema that the answer must match, at most 64 KiB. Empty: any JSON object.
+	// JSON Schema that the answer must match, at most 64 KiB; a `$ref` names a part of it, nothing is fetched. Empty: any JSON
+	// object.
 	Schema string `protobuf:"bytes,1,opt,name=schema,proto3" json:"schema,omitempty"`
 	// Name of the schema, `[A-Za-z0-9_-]{1,64}`. Empty: `answer`.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`

@@ -159,7 +159,9 @@ class ResponseFormat(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     schema: _builtins.str
-    """JSON Schema that the answer must match, at most 64 KiB. Empty: any JSON object."""
+    """JSON Schema that the answer must match, at most 64 KiB; a `$ref` names a part of it, nothing is fetched. Empty: any JSON
+    object.
+    """
     name: _builtins.str
     """Name of the schema, `[A-Za-z0-9_-]{1,64}`. Empty: `answer`."""
     strict: _builtins.bool

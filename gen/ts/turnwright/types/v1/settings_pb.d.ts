@@ -19,7 +19,8 @@ export declare const file_turnwright_types_v1_settings: GenFile;
  */
 export declare type ResponseFormat = Message<"turnwright.types.v1.ResponseFormat"> & {
   /**
-   * JSON Schema that the answer must match, at most 64 KiB. Empty: any JSON object.
+   * JSON Schema that the answer must match, at most 64 KiB; a `$ref` names a part of it, nothing is fetched. Empty: any JSON
+   * object.
    *
    * @generated from field: string schema = 1;
    */
