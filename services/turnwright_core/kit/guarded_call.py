@@ -48,6 +48,16 @@ class CallsInProgress:
         if streams := [task for task, is_stream in self._tasks.items() if is_stream]:
             await asyncio.wait(streams, timeout=within_s)
 
+    async def ended(self, within_s: float) -> None:
+        """Wait so long for the calls in progress, then cancel them. No more may come."""
+        # Those that have just come begin.
+        await asyncio.sleep(0)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=within_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
     def end(self) -> None:
         """End all calls; each gets the error that the service is shutting down."""
         self._ended |= self._tasks.keys()

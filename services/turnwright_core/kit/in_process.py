@@ -9,7 +9,7 @@ Source: architecture 13; ADR 9.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -42,7 +42,6 @@ class LocalServer:
         """Empty: handlers are added as they are registered with the server."""
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._found: dict[str, Any] = {}
-        self._calls: set[asyncio.Task[Any]] = set()
         self._is_open = False
 
     def add(self, *handlers: grpc.GenericRpcHandler) -> None:
@@ -51,14 +50,9 @@ class LocalServer:
     def open(self) -> None:
         self._is_open = True
 
-    async def stop(self, drain_s: float) -> None:
-        """Accept no more calls; those in progress get this many seconds, then they are cancelled."""
+    def close(self) -> None:
+        """Accept no more calls."""
         self._is_open = False
-        if self._calls:
-            _, late = await asyncio.wait(self._calls, timeout=drain_s)
-            for call in late:
-                call.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
 
     def find(self, method: str) -> Any:
         """The handler of a method. Raises AioRpcError if there is none, or if calls are not accepted now."""
@@ -72,13 +66,6 @@ class LocalServer:
             self._found[method] = found
         return found
 
-    def begin(self, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a call in a task of its own, whose context holds the caller."""
-        task = asyncio.create_task(call)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-        return task
-
 
 class LocalChannel:
     """A channel for stubs that calls a server in this process."""
@@ -90,7 +77,7 @@ class LocalChannel:
     def unary_unary(self, method: str, **_codecs: Any) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
             handler, context = self._server.find(method), LocalContext(metadata, timeout, identity=self._identity)
-            task = self._server.begin(context.outcome(handler.unary_unary(request, context)))
+            task = asyncio.create_task(context.outcome(handler.unary_unary(request, context)))
             try:
                 await asyncio.wait((task,), timeout=timeout)
                 error = _failure_of(task) if task.done() else late_error()
@@ -131,7 +118,7 @@ class LocalStream(MessageStream):
         super().__init__(timeout_s)
         self._room: asyncio.Future[None] | None = None
         context = LocalContext(metadata, timeout_s, self._write, identity)
-        self._task = server.begin(self._run(server, method, request, context))
+        self._task = asyncio.create_task(self._run(server, method, request, context))
         self._task.add_done_callback(lambda task: self.end(_failure_of(task)))
 
     async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:

@@ -137,7 +137,7 @@ class _MultiplexedStream:
         if self._is_leaving or len(self._calls) >= CALLS_MAX or call.id in self._calls:
             self.send(CallEnd(call.id, UNAVAILABLE, "it takes no more calls", is_refused=True))
             return
-        task = self._calls[call.id] = self._local.begin(self._carried_out(call))
+        task = self._calls[call.id] = asyncio.create_task(self._carried_out(call))
         task.add_done_callback(lambda _: self._ended(call.id))
 
     def _ended(self, call: int) -> None:

@@ -181,7 +181,8 @@ class RunningServer:
         # We end late calls ourselves, with a reason; gRPC would end them with CANCELLED.
         overdue = asyncio.get_running_loop().call_later(self._drain_s, self._calls.end)
         grace_s = self._drain_s + END_S
-        stopping = asyncio.gather(server.stop(grace_s), self.local.stop(grace_s))
+        self.local.close()
+        stopping = asyncio.gather(server.stop(grace_s), self._calls.ended(grace_s))
         await self._calls.streams_ended(min(GOAWAY_GRACE_S, self._drain_s))
         self._health.end()
         async with contextlib.AsyncExitStack() as steps:

@@ -76,6 +76,7 @@ class LocalService:
     def __init__(self, service: Service, secret: str, drain_s: float) -> None:
         """Prepare. `drain_s` is the time that calls have at the end."""
         self.local = LocalServer()
+        self._calls = CallsInProgress()
         self._service = service
         self._secret = secret
         self._drain_s = drain_s
@@ -84,14 +85,13 @@ class LocalService:
         await self._service.start()
         gate, health = Authenticator(self._secret, self._service.floor), Health(self._service.grpc_name)
         health.set(ready=True)
-        self._service.register_all(
-            GuardedServer(None, self.local, gate, CallsInProgress(), self._service.codecs), health
-        )
+        self._service.register_all(GuardedServer(None, self.local, gate, self._calls, self._service.codecs), health)
         self.local.open()
 
     async def stop(self) -> None:
         async with contextlib.AsyncExitStack() as steps:
             # In reverse order: a step that fails does not prevent the others.
             steps.push_async_callback(self._service.close)
-            steps.push_async_callback(self.local.stop, self._drain_s)
+            steps.push_async_callback(self._calls.ended, self._drain_s)
+            steps.callback(self.local.close)
             steps.push_async_callback(self._service.drain)
