@@ -72,8 +72,8 @@ class Placements:
 
     async def find(self, address: RunAddress, claim: Claim, loop: Loop) -> Placement:
         """The placement of a loop. Raises OSError if the project's directory does not exist."""
-        root = Path(claim.project_root)
-        constraints, workspace, shell = await self._tool_host(address.project, root, claim.file_constraints)
+        place = address.project, claim.project_root
+        constraints, workspace, shell = await self._tool_host(*place, claim.file_constraints)
         return Placement(
             workspace=workspace,
             shell=replace(shell, ends_s=partial(self._ends_s, address)),
@@ -88,22 +88,22 @@ class Placements:
     async def current_files(self, project: str, root: str) -> tuple[DiskWorkspace, FileSync]:
         """The files of a project for a run that has none yet; nothing is kept. Raises WORKSPACE_UNAVAILABLE."""
         constraints, workspace, _ = await self._on_this_host(project, root)
-        return workspace, FileSync(self._scanner(Path(root), constraints), {}, self._settings.token_divisor)
+        return workspace, FileSync(self._scanner(root, constraints), {}, self._settings.token_divisor)
 
     async def _on_this_host(self, project: str, root: str) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         try:
-            return await self._tool_host(project, Path(root))
+            return await self._tool_host(project, root)
         except FileNotFoundError:
             message = f"{root}, the directory of {project}, is not on this executor's host."
             raise fault(Reason.WORKSPACE_UNAVAILABLE, message, project=project, root=root) from None
 
     async def _tool_host(
-        self, project: str, root: Path, known: Sequence[FileConstraint] | None = None
+        self, project: str, root: str, known: Sequence[FileConstraint] | None = None
     ) -> tuple[Constraints, DiskWorkspace, LocalShell]:
         """`known` are the file constraints, if they need not be read."""
         # A folder of this machine is looked up at once: a thread costs more.
-        if not (_is_place(root) if MOUNTS.is_local_tree(str(root)) else await on_files(lambda _: _is_place(root))):
-            raise FileNotFoundError(2, "there is no such directory", str(root))
+        if not (_is_place(root) if MOUNTS.is_local_tree(root) else await on_files(lambda _: _is_place(root))):
+            raise FileNotFoundError(2, "there is no such directory", root)
         settings = self._settings
         constraints = Constraints(await self._ledger.file_constraints(project) if known is None else known)
         limits = ShellLimits(
@@ -116,7 +116,7 @@ class Placements:
         files = self._scanner(root, constraints)
         return constraints, workspace, LocalShell(root, limits, self._environment, sandbox=self._sandbox, files=files)
 
-    def _scanner(self, root: Path, constraints: Constraints, watch: FolderWatch | None = None) -> DiskScanner:
+    def _scanner(self, root: str, constraints: Constraints, watch: FolderWatch | None = None) -> DiskScanner:
         settings = self._settings
         return DiskScanner(
             root,
@@ -150,7 +150,7 @@ class Placements:
             # A file that is not text has attributes that may have changed although its body, which is empty, has not.
             known = {path: "" if digest == EMPTY_HASH else digest for path, digest in known.items()}
         else:
-            scanner = self._scanner(Path(root), constraints, FolderWatch(root))
+            scanner = self._scanner(root, constraints, FolderWatch(root))
         return _Known(constraints, scanner, FileSync(scanner, known, self._settings.token_divisor))
 
     def like_run(self, project: str) -> str:
@@ -172,9 +172,9 @@ class Placements:
         return None
 
 
-def _is_place(root: Path) -> bool:
+def _is_place(root: str) -> bool:
     """Whether a project is where it was registered: a link in its place would lead to a directory that nobody named."""
-    return os.path.isdir(root) and os.path.realpath(root) == str(root)  # noqa: PTH112 - `Path.is_dir` may raise
+    return os.path.isdir(root) and os.path.realpath(root) == root  # noqa: PTH112 - `Path.is_dir` may raise
 
 
 async def locate(root: str) -> FoundWorkspace | None:
