@@ -16,7 +16,7 @@ from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
 from turnwright_store.app.apply_writes import apply_writes, check_writes
-from turnwright_store.app.leases import Claimant
+from turnwright_store.app.leases import Claimant, leased
 from turnwright_store.app.ledger import begun
 from turnwright_store.app.registry import add_run, existing_model, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
@@ -35,7 +35,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
 from turnwright_store.sql.loops import settings_json
-from turnwright_store.sql.runs import NO_LEASE, RunRow, bump_revision, find_run, get_run, write_run
+from turnwright_store.sql.runs import WRITE, WRITE_CLAIMED, RunRow, bump_revision, find_run, get_run, write_run
 
 
 class Enqueued(Struct, frozen=True):
@@ -86,8 +86,7 @@ def enqueue_loop(
     if found:
         _check_settled(found, replace(run_settings, model="") if run_settings.model == settings.model else run_settings)
     named = replace(run_settings, model=run_settings.model or settings.model)
-    lease = (claimant.owner, claimant.address, tx.now_ms + claimant.lease_ms) if claimant else NO_LEASE
-    before = found or add_run(tx, owner, address.run, named, lease)
+    before = found or add_run(tx, owner, address.run, named)
     cursor = before.cursor(rules.incarnation)
     model = existing_model(tx, settings.model or before.run.settings.model)
     if not found and model.alias != named.model:
@@ -95,9 +94,9 @@ def enqueue_loop(
     check_queue(tx, before, rules.loops_queued_max)
     settled = _settled(replace(settings, model=model.alias), before.run, owner.project.assembly or rules.assembly)
     run, loop = _with_loop(tx, before, prompt, settled, command_id)
-    row, added = begun(run, loop) if claimant else (run, loop)
+    row, added = begun(leased(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)
     loop_rows.add_loop(tx.connection, run.id, added)
-    row = write_run(tx.connection, row, row.revision_run, tx.now_ms)
+    row = write_run(tx, row, WRITE_CLAIMED if claimant else WRITE)
     row = _write_run_entry(tx, rules, caller, row, loop)
     cursor = cursor if found else replace(cursor, run_revision=0)
     return Enqueued(row, run.run if claimant else row.run, loop, model, found is None, cursor)
@@ -177,5 +176,5 @@ def request_abort(tx: Transaction, rules: StoreRules, caller: Caller, address: R
     cursor = run.cursor(rules.incarnation)
     if run.loop_active and not run.abort_requested:
         run = bump_revision(tx, replace(run, abort_requested=True))
-        run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
+        run = write_run(tx, run)
     return run.run, cursor

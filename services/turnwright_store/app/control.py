@@ -48,7 +48,7 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
         raise fault(Reason.RUN_EXISTS, message, project=address.project, run=alias)
     run = bump_revision(tx, run)
     rows.rename(tx.connection, run, alias)
-    return write_run(tx.connection, get_run(tx.connection, address.project, alias), run.revision_run, tx.now_ms).run
+    return write_run(tx, get_run(tx.connection, address.project, alias)).run
 
 
 def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run:
@@ -66,7 +66,7 @@ def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run
     run = bump_revision(tx, run)
     rows.configure(tx.connection, run.id, settings)
     run = replace(run, run=replace(run.run, settings=settings))
-    return write_run(tx.connection, run, run.revision_run, tx.now_ms).run
+    return write_run(tx, run).run
 
 
 class InjectedMessage(Struct, frozen=True):

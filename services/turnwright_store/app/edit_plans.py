@@ -169,7 +169,7 @@ def apply_edit(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit
     done = _edit_messages(tx, rules, run, actor, edit)
     # The run's row gets the revision too: a removed message has no entry that would show clients a new revision.
     row = bump_revision(tx, get_run(tx.connection, run.project, run.alias))
-    write_run(tx.connection, row, row.revision_run, tx.now_ms)
+    write_run(tx, row)
     return done
 
 

@@ -126,12 +126,16 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
 
 def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claim:
     """Claim a run that is free."""
-    expires_ms = tx.now_ms + who.lease_ms
-    epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, expires_ms)
-    run = replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=expires_ms)
-    run = _start_next(tx, run)
+    epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, tx.now_ms + who.lease_ms)
+    run = _start_next(tx, leased(run, who, epoch, tx.now_ms))
     model = registry.find_model(tx.connection, run.active.settings.model) if run.active else None
     return claim_of(tx, run, who.lease_ms, model, losses)
+
+
+def leased(run: RunRow, who: Claimant, epoch: int, now_ms: int) -> RunRow:
+    """The run with a new lease."""
+    ends_ms = now_ms + who.lease_ms
+    return replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=ends_ms)
 
 
 def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, losses: int = 0) -> Claim:
@@ -178,7 +182,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
         work_rows.set_reason_of_queued(tx.connection, run.id, "", run.revision_run)
     run, loop = begun(run, loop)
     loop_rows.write_loop(tx.connection, run.id, loop)
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms)
+    run = write_run(tx, run)
     if not waited:
         publish(tx, before, run)
     return run

@@ -43,6 +43,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
+from turnwright_store.sql import runs as run_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.registry import put_window
 from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, get_run_head, write_run
@@ -171,7 +172,7 @@ def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
     run = bump_revision(tx, with_status(run, status))
     loop = replace(loop, status=status, revision=run.revision_run)
     loop_rows.write_loop(tx.connection, run.id, loop)
-    return write_run(tx.connection, replace(run, run=replace(run.run, loop=loop)), run.revision_run, tx.now_ms)
+    return write_run(tx, replace(run, run=replace(run.run, loop=loop)))
 
 
 def end_turn(
@@ -199,7 +200,7 @@ def end_turn(
     loop = run.run.loop
     assert loop
     loop_continues = not end.loop_end and loop.status == RUNNING
-    run = write_run(tx.connection, run, run.revision_run, tx.now_ms, loop_continues=loop_continues)
+    run = write_run(tx, run, run_rows.WRITE_CONTINUED if loop_continues else run_rows.WRITE)
     edited = apply_waiting_edits(tx, rules, run, loop.sequence) if end.loop_end else None
     if edited:
         # What an edit has changed, only the database can tell.

@@ -141,9 +141,7 @@ def generate_alias(tx: Transaction, project: str, model: str) -> str:
     return next(made for made in aliases if runs.find_run(tx.connection, project, made) is None)
 
 
-def add_run(
-    tx: Transaction, owner: registry.ProjectRow, alias: str, settings: RunSettings, lease: runs.NewLease = runs.NO_LEASE
-) -> runs.RunRow:
+def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: RunSettings) -> runs.RunRow:
     """A new run under a free alias, an empty one is generated; its model must exist."""
     if not settings.model:
         raise registry.model_required(tx.connection)
@@ -154,7 +152,7 @@ def add_run(
         alias = generate_alias(tx, owner.project.name, settings.model)
     scope, revision = add_bumped_scope(tx, f"run:{owner.id}:{alias}")
     run = Run(owner.project.name, alias, settings, QUEUED, revision=revision, create_ms=tx.now_ms, update_ms=tx.now_ms)
-    runs.add_run(tx.connection, owner.id, scope, run, lease)
+    runs.add_run(tx.connection, owner.id, scope, run)
     return runs.get_run(tx.connection, owner.project.name, alias)
 
 

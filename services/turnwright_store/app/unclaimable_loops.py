@@ -40,7 +40,7 @@ def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> Non
             continue
         run = bump_revision(tx, run)
         work_rows.set_reason_of_queued(tx.connection, run.id, work_rows.UNAVAILABLE, run.revision_run)
-        write_run(tx.connection, run, run.revision_run, tx.now_ms)
+        write_run(tx, run)
 
 
 def unclaimable_loops(database: Database, wait_ms: int, grace_ms: int) -> Chore:

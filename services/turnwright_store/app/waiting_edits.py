@@ -134,7 +134,7 @@ def cancel_loop(tx: Transaction, run: RunRow, sequence: int, command_id: str = "
     loop_rows.write_loop(tx.connection, run.id, loop)
     shown = loop if run.run.loop and run.run.loop.sequence == sequence else run.run.loop
     cancelled = replace(run.run, loop=shown, loops_queued=run.run.loops_queued - 1)
-    write_run(tx.connection, replace(run, run=cancelled), run.revision_run, tx.now_ms)
+    write_run(tx, replace(run, run=cancelled))
     return loop
 
 

@@ -15,7 +15,7 @@ from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import Select, and_, bindparam, case, insert, literal_column, select, update
+from turnwright_store.sql.core import Select, Update, and_, bindparam, case, insert, literal_column, select, update
 from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
 from turnwright_store.sql.next_loop import next_loop
@@ -171,18 +171,10 @@ _PAGE: Final = (
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _SETTINGS: Final = ("model", "temperature", "persona", "context_limit", "budget", "yolo", "calls", "tool_rules")
-_LEASE: Final = ("lease_owner", "lease_address", "lease_expires_ms", "lease_epoch")
-NewLease = tuple[str, str, int]
-"""Who owns a new run, at which address, and until when."""
-NO_LEASE: Final[NewLease] = ("", "", 0)
 CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(parameters(*_SETTINGS))
 _ADD: Final = (
     insert(runs)
-    .values(
-        parameters(
-            "project_id", "scope_id", "alias", "status", "revision", "create_ms", "update_ms", *_SETTINGS, *_LEASE
-        )
-    )
+    .values(parameters("project_id", "scope_id", "alias", "status", "revision", "create_ms", "update_ms", *_SETTINGS))
     .returning(runs.c.id)
 )
 _CONTINUED: Final = ("turn", "revision", "update_ms", "turn_open")
@@ -192,8 +184,14 @@ _WRITTEN: Final = parameters(
     *_CONTINUED, "status", "loops_queued", "summary", "loops", "loop_active", "abort_requested"
 )
 _BY_ID: Final = update(runs).where(runs.c.id == bindparam("run_is"))
-_WRITE: Final = _BY_ID.values({**_WRITTEN, "next_loop": next_loop(_WRITTEN)})
-_WRITE_CONTINUED: Final = _BY_ID.values(parameters(*_CONTINUED))
+WRITE: Final = _BY_ID.values({**_WRITTEN, "next_loop": next_loop(_WRITTEN)})
+WRITE_CONTINUED: Final = _BY_ID.values(parameters(*_CONTINUED))
+"""Where the same loop is still running, and nothing else of the run has changed."""
+
+WRITE_CLAIMED: Final = WRITE.values(
+    lease_epoch=bindparam("epoch"), **parameters("lease_owner", "lease_address", "lease_expires_ms")
+)
+"""Where its lease is new."""
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
@@ -293,30 +291,25 @@ def setting_values(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def add_run(connection: Connection, project_id: int, scope: int, run: Run, lease: NewLease) -> int:
+def add_run(connection: Connection, project_id: int, scope: int, run: Run) -> int:
     values = {
         "project_id": project_id,
         "scope_id": scope,
         "alias": run.run,
         **{name: getattr(run, name) for name in ("status", "revision", "create_ms", "update_ms")},
         **setting_values(run.settings),
-        **dict(zip(_LEASE, (*lease, int(lease != NO_LEASE)), strict=True)),
     }
     return int(connection.execute(_ADD, values).scalar_one())
 
 
-def write_run(
-    connection: Connection, row: RunRow, revision: int, now_ms: int, *, loop_continues: bool = False
-) -> RunRow:
-    """Store the columns of a run that can change, at a revision of its scope; returns the row.
+def write_run(tx: Transaction, row: RunRow, statement: Update = WRITE) -> RunRow:
+    """Store the columns of a run that can change, at the revision of the row; returns the row.
 
-    Its loops must be written before. `loop_continues`: the same loop is still running, and nothing else of the run has
-    changed.
+    Its loops must be written before.
     """
-    run = replace(row.run, revision=revision, update_ms=now_ms)
-    values = {"run_is": row.id, **asdict(row), **asdict(run)}
-    connection.execute(_WRITE_CONTINUED if loop_continues else _WRITE, values)
-    return replace(row, run=run, revision_run=revision)
+    run = replace(row.run, revision=row.revision_run, update_ms=tx.now_ms)
+    tx.connection.execute(statement, {"run_is": row.id, **asdict(row), **asdict(run)})
+    return replace(row, run=run)
 
 
 def mark_written(connection: Connection, run_id: int, now_ms: int) -> None:

@@ -8,7 +8,7 @@ from sql_counter import seen_transactions
 pytestmark = pytest.mark.asyncio
 
 TURNS = 12
-STATEMENTS_OF_A_RUN_MAX = 70
+STATEMENTS_OF_A_RUN_MAX = 61
 """Of one turn, those of its four transactions that write."""
 
 STATEMENTS_MAX = 19
