@@ -15,7 +15,7 @@ from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
-from turnwright_core.owner_calls import TurnStart
+from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
@@ -77,7 +77,8 @@ async def run_entries(store: Peer, root: Path) -> WriteBuffer:
     await store.call(stub.EnqueueLoop, CreateRunCall(loop))
     ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
     claim = await ledger.claim(run)
-    await ledger.begin_turn(run, claim.epoch, TurnStart(TurnRequest("m", "scripted/m", 1000, 0.1, ()), []))
+    first = TurnStart(TurnRequest("m", "scripted/m", 1000, 0.1, ()), [])
+    await ledger.end_turn(run, claim.epoch, TurnEnd(0, next=first))
     return WriteBuffer(ledger, run, claim.epoch, TURN, 1)
 
 

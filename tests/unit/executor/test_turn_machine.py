@@ -18,7 +18,7 @@ from turnwright.types.v1 import settings_pb2
 from turnwright_core.claims import CreateRunCall
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.owner_calls import TurnStart
+from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord, Decision, DecisionKind, Done, Stage, failed
@@ -321,7 +321,8 @@ class World:
             ),
         )
         claim = await ledger.claim(address)
-        await ledger.begin_turn(address, claim.epoch, TurnStart(TurnRequest("m", "scripted/m", 8192, 0.0, ()), ()))
+        first = TurnStart(TurnRequest("m", "scripted/m", 8192, 0.0, ()), ())
+        await ledger.end_turn(address, claim.epoch, TurnEnd(0, next=first))
         kinds = {"p": PURE, "o": OUTSIDE, "i": IDEMPOTENT}
         records = [
             CommandRecord(f"log://turn_1/{tool}/{number}", tool, "", Command(tool, {"does": does}), number, kinds[tool])
