@@ -67,7 +67,7 @@ SERVICES = {
 STEPS = {
     "create": (StoreLedger, "create_run"),
     "claim": (StoreLedger, "claim_work"),
-    "begin": (StoreLedger, "begin_turn"),
+    "begin": (StoreLedger, "end_turn"),
     "packet": (StoreLedger, "write_packet"),
     "write": (StoreLedger, "write"),
     "end": (StoreLedger, "end_turn"),
@@ -92,10 +92,22 @@ def end_at(point):
     kind, method = STEPS[step]
     end = EndsAt(int(number), signal.SIGSTOP if when == "pause" else signal.SIGKILL)
     inner = getattr(kind, method)
-    wrap = _around if inspect.iscoroutinefunction(inner) else _stepping
-    setattr(kind, method, wrap(inner, when, end))
+    if inspect.iscoroutinefunction(inner):
+        wrapped = _around(inner, when, end, COUNTED.get(step, lambda _: True))
+    else:
+        wrapped = _stepping(inner, end)
+    setattr(kind, method, wrapped)
     if within:
         _count_in_summary(end)
+
+
+def _opens(args):
+    """Whether a call of `end_turn` opens a turn without an end of another."""
+    return any(isinstance(one, TurnEnd) and one.next and not one.turn for one in args)
+
+
+COUNTED = {"begin": _opens, "end": lambda args: not _opens(args)}
+"""Which calls of a method are the step, where it has several."""
 
 
 def _count_in_summary(end):
@@ -117,20 +129,20 @@ def _opening(inner, end):
     return opening
 
 
-def _around(inner, when, end):
+def _around(inner, when, end, is_counted):
     @functools.wraps(inner)
     async def step(*args, **kwargs):
-        if when in ("before", "pause"):
+        if when in ("before", "pause") and is_counted(args):
             end()
         result = await inner(*args, **kwargs)
-        if when == "after":
+        if when == "after" and is_counted(args):
             end()
         return result
 
     return step
 
 
-def _stepping(inner, _when, end):
+def _stepping(inner, end):
     async def steps(stream):
         async with stream as parts:
             async for part in parts:
