@@ -9,25 +9,35 @@ from pages_server import PagesServer, found, html
 from services import running
 from turnwright_executor.domain.pages import is_named
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 
 
-@pytest_asyncio.fixture
-async def web():
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_web():
     async with PagesServer() as server:
-        server.pages["/a"] = html("A page.")
         yield server
 
 
-@pytest_asyncio.fixture
-async def services(tmp_path, monkeypatch, web):
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    settings = {"web_networks": "127.0.0.1", "web_searxng_url": web.url + "/engine", "web_prefetch_max": 0}
-    async with running(tmp_path, **settings) as made:
-        yield made
+@pytest.fixture(scope="module")
+def shared_settings(shared_web):
+    return {"web_networks": "127.0.0.1", "web_searxng_url": shared_web.url + "/engine", "web_prefetch_max": 0}
+
+
+@pytest.fixture
+def web(shared_web):
+    """As if nothing had been asked for yet."""
+    shared_web.requests.clear()
+    shared_web.pages.clear()
+    shared_web.pages["/a"] = html("A page.")
+    return shared_web
+
+
+@pytest.fixture
+def services(shared_services, web):
+    return shared_services
 
 
 async def worked(services, *replies: str, prompt: str = "Do it.", **settings):

@@ -18,7 +18,7 @@ from turnwright_client.client import loop_in
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WORDS = " ".join(f"word{number}" for number in range(60))
 LONG = f"=== reply chunk_chars=8 delay_ms=10 ===\n{WORDS}\n{DONE}\n"
@@ -41,7 +41,12 @@ FAULTS = {
 }
 
 
-@pytest_asyncio.fixture
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def behind(services):
     """The services, the proxy, and a client that reaches the executor through it."""
     async with (

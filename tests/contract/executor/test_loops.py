@@ -18,7 +18,13 @@ from sse_server import SseServer, chat
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
 from turnwright_core.kit.peer import Peer
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
 NOTE = '<set path="known://fact">It is so.</set>'
@@ -283,25 +289,25 @@ async def test_many_runs_are_worked_on_at_the_same_time(services) -> None:
 
 
 async def test_a_model_that_is_gone_when_the_decision_comes_fails_the_loop_and_the_run_goes_on_with_another(
-    services,
+    own_services,
 ) -> None:
     # OM11
-    services.script(f"{SET}{DONE}")
-    services.script(DONE, name="n")
-    queued = await services.act(yolo=False)
-    await services.until(queued, 202)
-    peer = Peer("store", services.addresses["store"], SECRET, 5.0)
+    own_services.script(f"{SET}{DONE}")
+    own_services.script(DONE, name="n")
+    queued = await own_services.act(yolo=False)
+    await own_services.until(queued, 202)
+    peer = Peer("store", own_services.addresses["store"], SECRET, 5.0)
     stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
     await peer.call(stub.DeleteModel, registry_pb2.DeleteModelRequest(alias="m"))
     other = model_pb2.Model(alias="n", vendor_model="scripted/n")
     await peer.call(stub.PutModels, registry_pb2.PutModelsRequest(models=[other]))
     await peer.close()
 
-    await services.client.resolve(services.project, "r", PROPOSAL, accept=True)
+    await own_services.client.resolve(own_services.project, "r", PROPOSAL, accept=True)
 
-    loop = await services.until(queued)
+    loop = await own_services.until(queued)
     assert (loop.status, loop.reason.partition(":")[0]) == (500, "model_not_found")
-    assert (await services.until(await services.act(model="n"))).status == 200
+    assert (await own_services.until(await own_services.act(model="n"))).status == 200
 
 
 async def test_a_reply_that_was_cut_off_inside_a_command_does_not_run_it(tmp_path, monkeypatch) -> None:

@@ -13,7 +13,13 @@ from turnwright.types.v1 import plan_pb2, settings_pb2
 from cases import load_cases
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest.fixture
+def services(shared_services):
+    return shared_services
+
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
@@ -155,14 +161,14 @@ async def test_another_mode_is_an_event(services) -> None:
     assert set(case["expected"]["event"]["payload"]) - {"reason"} <= set(told["payload"])
 
 
-async def test_a_plan_is_kept_when_everything_is_opened_again(services) -> None:
+async def test_a_plan_is_kept_when_everything_is_opened_again(own_services) -> None:
     case = ALL["reopen_preserves_plan"]
     (base, delta) = (message["content"] for message in case["input"]["messages"])
-    services.script(f"<set_plan>{base}</set_plan><update_plan>{delta}</update_plan>{GO_ON}", DONE)
-    await services.until(await services.act())
+    own_services.script(f"<set_plan>{base}</set_plan><update_plan>{delta}</update_plan>{GO_ON}", DONE)
+    await own_services.until(await own_services.act())
     for name in ("executor", "assembler", "provider", "store"):
-        await services.restart(name)
-    plan = await plan_of(services)
+        await own_services.restart(name)
+    plan = await plan_of(own_services)
     assert [plan.body] == case["expected"]["plans"]
     assert [one.text for one in plan.deltas] == case["expected"]["deltas"]
 

@@ -1,27 +1,25 @@
 """AGENTS.md and CLAUDE.md of a project: read when a loop begins, the same through it, bounded, confined, and explained."""
 
 import pytest
-import pytest_asyncio
 from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.test_pipeline import DONE
 from services import running
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
 
 MORE = '<update status="102">More.</update>'
 PATH = "instructions://project"
 TAG = "<project-instructions>"
 
 
-@pytest_asyncio.fixture(params=["sqlite", "postgres"])
-async def services(request, tmp_path, monkeypatch):
-    """The services on each database."""
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
-    on = {"db": request.getfixturevalue("postgres_url")} if request.param == "postgres" else {}
-    async with running(tmp_path, store_settings=on) as made:
-        yield made
+@pytest.fixture
+def services(shared_services):
+    return shared_services
 
 
 async def user(services, turn: int) -> str:
@@ -95,8 +93,7 @@ async def test_they_are_off_by_the_run_by_the_loop_without_files_and_by_a_file_c
     assert [gap for gap in told.gaps if "AGENTS.md is ignored by the project" in gap]
 
 
-async def test_the_deployment_can_turn_them_off(tmp_path, monkeypatch):
-    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+async def test_the_deployment_can_turn_them_off(own_database, tmp_path):
     async with running(tmp_path, project_instructions=False) as services:
         (services.files / "AGENTS.md").write_text("Use tabs.\n")
         await loop(services, DONE)
