@@ -4,14 +4,17 @@ Errors of a model are values: `EditConflict` if a region was not found or is not
 markers are broken. A conflict's message says what to do next.
 
 The style of the text stays: a file with CRLF gets CRLF in new text, a file that ends with a newline still does after a
-whole replacement, and new text gets the indentation of the file.
+whole replacement, one that begins with a byte order mark still does, and new text gets the indentation of the file.
 
 Source: RU263 to RU272, C5, C37, C52, C57, and the decision that PREPEND and APPEND add nothing of their own.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.patterns.lines import Lines, block_of, lines_in, with_line_ends_of
 from turnwright_core.patterns.replacing import Replacement, replace_region
@@ -20,6 +23,8 @@ from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
 from turnwright_grammar.edits.mismatch import EditMismatch
 from turnwright_grammar.edits.substitution import run_sed_command, runs_regex
+
+_BOM: Final = "\ufeff"
 
 OPERATIONS_MAX = 5_000
 READ_CHARS_MAX = 50_000_000
@@ -66,6 +71,18 @@ def apply_edit(
 def apply_edits(original: str | None, edits: Edits) -> EditResult | EditConflict:
     """Apply parsed operations; see `apply_edit`."""
     text = original or ""
+    if not text.startswith(_BOM):
+        return _applied(text, edits, created=original is None)
+    # Models do not see the mark, so it is no part of the first line. A search that names it is tried with it.
+    bare = text.lstrip(_BOM)
+    result = _applied(bare, edits)
+    if isinstance(result, EditConflict):
+        with_mark = _applied(text, edits)
+        return result if isinstance(with_mark, EditConflict) else with_mark
+    return replace(result, text=text.removesuffix(bare) + result.text.lstrip(_BOM))
+
+
+def _applied(text: str, edits: Edits, *, created: bool = False) -> EditResult | EditConflict:
     # Edited with LF and converted back: between two operations the text may have no line end.
     is_crlf = "\n" in text and text.count("\n") == text.count("\r\n")
     draft = _EditBuffer(text.replace("\r\n", "\n") if is_crlf else text)
@@ -74,7 +91,7 @@ def apply_edits(original: str | None, edits: Edits) -> EditResult | EditConflict
         if mismatch is not None:
             return EditConflict(f"{_label(operation)} {number} {mismatch.reason}", number, mismatch.lines)
     edited = draft.text.replace("\r\n", "\n").replace("\n", "\r\n") if is_crlf else draft.text
-    return EditResult(edited, created=original is None, notes=(*edits.notes, *draft.notes))
+    return EditResult(edited, created, (*edits.notes, *draft.notes))
 
 
 def _label(operation: Operation) -> str:

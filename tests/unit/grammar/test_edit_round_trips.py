@@ -69,7 +69,8 @@ def tasks(draw: st.DrawFn) -> tuple[str, list[Edit], str]:
     if not has_end and made[-1].end == len(lines):
         # Without its last line a text may end with the newline before it.
         assume(made[-1].new)
-    return _text(lines, end_of_line, has_end=has_end), made, meant
+    mark = draw(st.sampled_from(["", "\ufeff"]))
+    return mark + _text(lines, end_of_line, has_end=has_end), made, mark + meant
 
 
 def _text(lines: Sequence[str], end_of_line: str, *, has_end: bool) -> str:
@@ -128,7 +129,7 @@ def test_an_edit_is_applied_as_meant_or_is_a_conflict(task, has_returns):
 def test_an_edit_whose_lines_are_there_once_is_applied(task):
     text, (edit, *others), meant = task
     old, _ = edit.sides
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").removesuffix("\n").split("\n")
     places = [at for at in range(len(lines)) if tuple(lines[at : at + len(old)]) == old]
     assume(not others and old and len(places) == 1)
     for form, body in forms([edit]):

@@ -378,3 +378,26 @@ def test_a_pair_means_the_same_in_every_form(before, search, new):
 def test_a_long_body_of_one_piece_is_read(head, piece):
     body = head + piece * (200_000 // len(piece))
     assert isinstance(apply_edit("a\n", body), EditResult | EditConflict | EditSyntaxError)
+
+
+@pytest.mark.parametrize(
+    ("body", "after"),
+    [
+        ("new", "\ufeffnew\r\n"),
+        ("\ufeffnew", "\ufeffnew\r\n"),
+        ("<<PREPEND\nnew \nPREPEND", "\ufeffnew one\r\ntwo\r\n"),
+        ("@@\n-one\n+new\n two", "\ufeffnew\r\ntwo\r\n"),
+        ("<<SEARCH\n\ufeffone\nSEARCH\n<<REPLACE\nnew\nREPLACE", "new\r\ntwo\r\n"),
+        ("<<DELETE\none\ntwo\nDELETE", "\ufeff"),
+    ],
+)
+def test_a_byte_order_mark_stays_and_is_no_part_of_the_first_line(body, after) -> None:
+    result = apply_edit("\ufeffone\r\ntwo\r\n", body, path="f")
+    assert isinstance(result, EditResult), result
+    assert result.text == after
+
+
+def test_a_conflict_in_a_file_with_a_mark_shows_the_lines_without_it() -> None:
+    result = apply_edit("\ufeffone\ntwo\n", "@@\n-on\n+new\n two", path="f")
+    assert isinstance(result, EditConflict)
+    assert "\ufeff" not in result.message
