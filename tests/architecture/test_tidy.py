@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,25 @@ def short_guards(_path: str, tree: ast.Module) -> Iterator[Finding]:
                 yield node.lineno, f"{ast.unparse(node)}: {GUARD_S_MIN} s are the least"
 
 
+def short_polls(_path: str, tree: ast.Module) -> Iterator[Finding]:
+    """What looks again and again before a test fails leaves a busy machine its time."""
+    for node in walk(tree):
+        for loop, after in pairwise(node.body) if isinstance(node, FUNCTIONS) else ():
+            if not (isinstance(loop, ast.For) and isinstance(after, (ast.Raise, ast.Assert))):
+                continue
+            looks = numbers_in(loop.iter, "range")
+            naps = [nap for each in loop.body for nap in numbers_in(each, "sleep")]
+            if looks and naps and looks[-1] * sum(naps) < GUARD_S_MIN:
+                yield loop.lineno, f"{looks[-1]} looks of {sum(naps)} s: {GUARD_S_MIN} s are the least"
+
+
+def numbers_in(tree: ast.AST, function: str) -> list[float]:
+    """The numbers that calls of a function are given."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and called(node) == function]
+    arguments = [argument.value for call in found for argument in call.args if isinstance(argument, ast.Constant)]
+    return [value for value in arguments if isinstance(value, (int, float))]
+
+
 def asserted_durations(_path: str, tree: ast.Module) -> Iterator[Finding]:
     """No verdict says how fast the machine is: count what is done, or wait for what must come."""
     for node in walk(tree):
@@ -357,7 +377,7 @@ SERVICE_RULES: list[Rule] = [
     odd_events,
     echoing_docstrings,
 ]
-TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own, short_guards, asserted_durations]
+TEST_RULES: list[Rule] = [checkless_tests, mocks, patches_of_our_own, short_guards, short_polls, asserted_durations]
 
 
 @pytest.mark.parametrize(
@@ -418,6 +438,7 @@ BAD = [
     (patches_of_our_own, "from turnwright_store.writer import Writer as W\nsetattr(W, 'now', f)"),
     (short_guards, "async def test_a():\n    async with asyncio.timeout(5):\n        assert await f()"),
     (short_guards, "asyncio.wait_for(f(), 2.5)"),
+    (short_polls, "def test_a():\n    for _ in range(80):\n        sleep(0.02)\n    raise AssertionError"),
     (asserted_durations, "assert time.monotonic() - begin_s < 10"),
     (asserted_durations, "assert 10 >= perf_counter() - begin_s"),
 ]
@@ -440,6 +461,7 @@ GOOD = [
     (mocks, "import unittest\nfrom turnwright_provider import scripted"),
     (patches_of_our_own, "import os\nmonkeypatch.setattr(os, 'name', 'x')\nmonkeypatch.setenv('TURNWRIGHT_X', '1')"),
     (odd_events, "_log.info('chore_failed')\n_log.error('lease_lost')\nprint.info('x y')"),
+    (short_polls, "def test_a():\n    for _ in range(1500):\n        sleep(0.02)\n    raise AssertionError"),
     (short_guards, "asyncio.timeout(60)\nawait asyncio.wait_for(f(), LONG_S)\nshell.run(timeout=1)"),
     (asserted_durations, "assert time.monotonic() - begin_s > 1\nassert time.monotonic() < deadline_s"),
 ]

@@ -151,7 +151,7 @@ async def test_without_a_store_the_call_is_refused_and_works_once_there_is_one(t
     scripted = ScriptedStore()
     server = RunningServer(scripted.service(), f"unix:{tmp_path}/store.sock", SECRET, 0.1)
     await server.start()
-    for _ in range(100):
+    for _ in range(1200):
         scripted.script = [[part(PROMPT, cursor=at(1))]]
         try:
             answer = await client.assemble()
