@@ -45,11 +45,8 @@ class Hubs:
 
         Raises TurnwrightError if the run does not exist, DRAINING during shutdown.
         """
-        hub = self._hubs.get(address)
-        if hub is None or hub.is_closed:
-            async with self._opening.setdefault(address, asyncio.Lock()):
-                hub = await self._open(address, fresh)
-        self._keep(address)
+        async with self._opening.setdefault(address, asyncio.Lock()):
+            hub = await self._open(address, fresh)
         hub.holders += 1
         try:
             yield hub
@@ -59,19 +56,15 @@ class Hubs:
                 loop = asyncio.get_running_loop()
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
 
-    def _keep(self, address: RunAddress) -> None:
-        """Forget that a hub was to be closed after a while."""
-        if timer := self._lingering.pop(address, None):
-            timer.cancel()
-
     async def _open(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         if self._is_closed:
             raise draining_error()
+        if timer := self._lingering.pop(address, None):
+            timer.cancel()
         hub = self._hubs.get(address)
         if hub is None or hub.is_closed:
             # The one that has ended goes even if there is none to follow it.
             self._hubs.pop(address, None)
-            self._keep(address)
             self._opened += 1
             epoch = f"{self._owner}-{self._opened}"
             hub = RunHub(address, epoch, self._ledger, self._settings, partial(self._wait_on, address))
