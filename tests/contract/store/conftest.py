@@ -1,5 +1,6 @@
 """Fixtures of the store's contract: a store in a directory of the test, on each database in turn, and clients of it."""
 
+import secrets
 import shutil
 
 import pytest
@@ -47,3 +48,41 @@ async def project(client):
 async def run(client, project):
     """A run with a running loop, held by its owner; no turn is open."""
     return await working_run(client, project, "r1")
+
+
+# ---- One store for the tests of a module: each has a project of its own, and all run in the loop of the module.
+
+
+@pytest.fixture(scope="module")
+def shared_db(request):
+    """The database that the module is parametrized by."""
+    if request.param == "sqlite":
+        yield ""
+    else:
+        databases = request.getfixturevalue("postgres")
+        url = databases.take()
+        yield url
+        databases.give_back(url)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_client(shared_db, tmp_path_factory):
+    """For tests that set nothing of the store, and count nothing of all projects."""
+    home = tmp_path_factory.mktemp("store")
+    if not shared_db:
+        shutil.copy(migrated_file(), home)
+    running = await start_store(home, heartbeat_s=0.2, **({"db": shared_db} if shared_db else {}))
+    one = Client(running.address)
+    yield one
+    await one.close()
+    await running.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shared_project(shared_client):
+    return await new_project(shared_client, f"demo-{secrets.token_hex(4)}")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shared_run(shared_client, shared_project):
+    return await working_run(shared_client, shared_project, "r1")

@@ -22,13 +22,37 @@ from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
+
+
+@pytest.fixture(autouse=True)
+def db(shared_db):
+    return shared_db
+
+
+@pytest.fixture
+def client(shared_client):
+    return shared_client
+
+
+@pytest.fixture
+def project(shared_project):
+    return shared_project
+
+
+@pytest.fixture
+def run(shared_run):
+    return shared_run
+
 
 STREAM = "sh://turn_1/x_1"
 LONG = "é" * 5000
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def child(run):
     """A fork of `run`, in which one entry is set, one streams, and one is shared."""
     await run.write(set_("known://a", "parent's", '{"n":1}', visibility=SUMMARIZED), set_("src/a.py", "shared"))
