@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
 
-from contract.store.harness import ARCHIVED, POSTGRESQL_ONLY, VISIBLE, Client, Run, remove, set_, start_store
+from contract.store.harness import ARCHIVED, VISIBLE, Run, remove, set_
 from turnwright_core.entries import (
     AppendEntry,
     CopyEntry,
@@ -26,7 +26,31 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.app.apply_writes import written_paths
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
+
+
+@pytest.fixture(autouse=True)
+def db(shared_db):
+    return shared_db
+
+
+@pytest.fixture
+def client(shared_client):
+    return shared_client
+
+
+@pytest.fixture
+def project(shared_project):
+    return shared_project
+
+
+@pytest.fixture
+def run(shared_run):
+    return shared_run
+
 
 BODY_MAX, DELTA_MAX, DELTAS_MAX, DELTAS_BYTES_MAX = 98_304, 16_384, 100, 262_144
 MARKDOWN, ITEMS, FILE = plan_pb2.PLAN_KIND_MARKDOWN, plan_pb2.PLAN_KIND_ITEMS, plan_pb2.PLAN_KIND_FILE
@@ -266,7 +290,7 @@ async def test_the_plans_of_a_run_have_a_limit_together(run):
     await set_plan(run, "x" * left, "last")
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def small(run):
     """A run whose packets have 2,048 tokens, by its own limit."""
     patch = settings_pb2.RunSettingsPatch(context_limit=2048)
@@ -431,22 +455,6 @@ async def test_plans_live_side_by_side_and_are_listed_by_identity(run):
     assert [plan.plan_id for plan in left] == ["a", "a-b", "main", "x1"]
 
 
-async def test_plans_survive_a_restart(tmp_path, run, server):
-    """RP07."""
-    await set_plan(run, "old")
-    await update_plan(run, "to the old")
-    await set_plan(run, "x", mode="agent")
-    before = [await update_plan(run, "y"), await get_plan(run, version=1)]
-    await server.stop()
-    again = await start_store(tmp_path)
-    client = Client(again.address)
-    same = Run(client, run.project, run.alias)
-    after = [await get_plan(same), await get_plan(same, version=1)]
-    await client.close()
-    await again.stop()
-    assert after == before
-
-
 async def fork(run):
     made = await run.client.call("ForkRun", **run.address)
     return Run(run.client, run.project, made.run.run)
@@ -485,20 +493,6 @@ async def test_a_fork_cannot_take_an_inherited_plan_away_as_an_entry_and_counts_
     error = await refused(child.client.call("WriteEntries", **child.address, writes=[remove("plan://main")]))
     assert error.reason is Reason.PLAN_ENTRY
     assert (await set_plan(child, "two")).version == 2
-
-
-@POSTGRESQL_ONLY
-async def test_deltas_through_two_replicas_have_sequences_of_their_own(tmp_path, run):
-    """Two replicas need a database that both reach."""
-    await set_plan(run, "x")
-    second = await start_store(tmp_path, name="second")
-    client = Client(second.address)
-    same = Run(client, run.project, run.alias)
-    await asyncio.gather(*(update_plan(one, str(number)) for number in range(10) for one in (run, same)))
-    plan = await get_plan(same)
-    await client.close()
-    await second.stop()
-    assert [delta.sequence for delta in plan.deltas] == list(range(1, 21))
 
 
 @pytest.mark.parametrize(
