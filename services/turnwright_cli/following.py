@@ -89,7 +89,8 @@ class Follower:
                 if asked.done() and not self._aborted:
                     if self._came_for and not self._decided:
                         return await self._leave()
-                    await self._abort()
+                    if cancelled := await self._abort():
+                        return cancelled
                 if self._deciding is not None and self._deciding.done() and not self._finish_deciding():
                     return await self._leave()
                 if upcoming.done():
@@ -111,7 +112,7 @@ class Follower:
         if loop is not None and loop.sequence > mine:
             return await self._ended_unseen()
         if loop is not None and loop.sequence == mine:
-            await self._on_status(loop.status)
+            self._status = loop.status
         return await self._on_proposals(event)
 
     async def _complete(self, event: Event) -> None:
@@ -126,13 +127,6 @@ class Follower:
                     self._queued.project, self._queued.run, plan_id=plan.plan_id, version=plan.version - 1
                 )
                 self._screen.knew_plan(before)
-
-    async def _on_status(self, status: int) -> None:
-        """Abort a loop that started after Ctrl-C: the first abort came while it was queued."""
-        began = status == runs.RUNNING and self._status == runs.QUEUED
-        self._status = status
-        if began and self._aborted:
-            await self._client.abort(self._queued.project, self._queued.run)
 
     async def _ended_unseen(self) -> FollowResult | None:
         """A later loop is active, so ours may have ended in a moment that a snapshot skipped."""
@@ -228,11 +222,17 @@ class Follower:
         answer = await self._client.get_run(self._queued.project, self._queued.run)
         return FollowResult(answer.run, answer.run.loop, tuple(self._view.proposals.values()))
 
-    async def _abort(self) -> None:
-        """Ask the executor to abort the active loop; its end comes as an event."""
+    async def _abort(self) -> FollowResult | None:
+        """Take the loop out of the queue; ask the executor to abort one that has begun: its end comes as an event."""
         self._aborted = True
         self._screen.stopping()
-        await self._client.abort(self._queued.project, self._queued.run)
+        project, run, sequence = self._queued.project, self._queued.run, self._queued.sequence
+        if self._status == runs.QUEUED:
+            with contextlib.suppress(MissingError):
+                state = await self._client.cancel_command(project, run, loop=sequence)
+                return FollowResult(state, await self._client.get_loop(project, run, sequence))
+        await self._client.abort(project, run)
+        return None
 
 
 def _decided_already(decision: str, principal: str) -> str:

@@ -93,7 +93,8 @@ class TextScreen(Screen):
 
     def begin(self, run: run_pb2.Run, sequence: int) -> None:
         if not self._sequence:
-            self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}", style="dim"))
+            waits = ", queued behind another task" if 0 < run.loop.sequence < sequence and run.loops_queued else ""
+            self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}{waits}", style="dim"))
             self._replies.begin(run.turn)
         self._sequence = sequence
         self._is_stopping = False

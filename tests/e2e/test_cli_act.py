@@ -189,6 +189,20 @@ def test_ctrl_c_ends_the_run_and_exits_with_4(alone, number) -> None:
     assert "stopped" in alone.run("runs").stdout
 
 
+def test_ctrl_c_takes_a_task_that_waits_out_of_the_queue(alone) -> None:
+    alone.script("slow", "=== reply after_ms=50000 ===\nToo late.")
+
+    with alone.running("act", "Do it.", "--model", "slow", "--run", "r") as first:
+        first.wait_for("turn 1")
+        with alone.running("act", "Do more.", "--model", "slow", "--run", "r") as second:
+            second.wait_for("run r in project, queued behind another task")
+            second.signal(signal.SIGINT)
+            assert second.end() == 4
+        assert [run["status"] for run in json_lines(alone.run("runs", "--json").stdout)] == [102]
+        first.signal(signal.SIGINT)
+        assert first.end() == 4
+
+
 def test_a_second_ctrl_c_leaves_at_once(alone) -> None:
     alone.script("slow", "=== reply after_ms=50000 ===\nToo late.")
 
