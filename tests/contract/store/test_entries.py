@@ -22,7 +22,30 @@ from contract.store.harness import (
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
+
+
+@pytest.fixture(autouse=True)
+def db(shared_db):
+    return shared_db
+
+
+@pytest.fixture
+def client(shared_client):
+    return shared_client
+
+
+@pytest.fixture
+def project(shared_project):
+    return shared_project
+
+
+@pytest.fixture
+def run(shared_run):
+    return shared_run
 
 
 async def refused(call) -> TurnwrightError:
