@@ -79,7 +79,7 @@ def test_a_terminal_shows_plans_as_they_are_written(bench) -> None:
         (["set", "r", "text", "--plan-id", "a b"], "plan_id"),
         (["set", "r", "text", "--plan-id", "a/b"], "plan_id"),
         (["update", "r", "text", "--plan-id", "a/b"], "plan_id"),
-        (["set", "r", "\udcff"], "not UTF-8 text (byte 0)"),
+        (["set", "r", "\udcff"], "TEXT is not UTF-8 text"),
         (["set", "r", "--items", STEPS.replace("read", "\\ud800")], "items[0].content"),
         (["update", "r"], "--file"),
         (["update", "r", "more", "--file", "x"], "--file"),

@@ -302,7 +302,7 @@ async def test_a_file_that_has_become_a_folder_is_not_removed(bench, path):
     (bench.root / "a").mkdir(exist_ok=True)
     done = await bench.prepare(f'<rm path="{path}"/>')
     assert isinstance(done, Done)
-    assert (done.outcome, done.body) == ("invalid:400", f"{path} is a directory. Use a/** for the files in it.")
+    assert (done.outcome, done.body) == ("invalid:400", "a is a directory. Use a/** for the files in it.")
 
 
 @pytest.mark.asyncio(loop_scope="module")
