@@ -23,7 +23,7 @@ _BREAKS: Final = re.compile(r"[\t\n]+")
 
 
 def is_utf8(text: str) -> bool:
-    """Whether the bytes of an argument or a path are UTF-8: Python makes half a character of each that is not."""
+    """Whether the bytes of an argument or a path are UTF-8: Python makes a lone surrogate of each that is not."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 

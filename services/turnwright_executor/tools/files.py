@@ -201,7 +201,7 @@ async def conflict_result(path: str, context: Context) -> Done:
     except RefusedError as error:
         return failed(CONFLICT, f"{problem} {error.done.body}")
     if file is None:
-        return failed(CONFLICT, f"{problem} There is no regular file there. Look what is, then repeat what is needed.")
+        return failed(CONFLICT, f"{problem} There is no regular file there. See what is, then repeat what is needed.")
     if file.text is None:
         return failed(
             CONFLICT, f"{problem} It is not text, or too long ({file.bytes_} bytes). Look at it, then repeat."

@@ -11,6 +11,7 @@ from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
 
 from contract.store.harness import ARCHIVED, VISIBLE, Run, remove, set_
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.entries import (
     AppendEntry,
     CopyEntry,
@@ -26,30 +27,8 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.app.apply_writes import written_paths
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture(autouse=True)
-def db(shared_db):
-    return shared_db
-
-
-@pytest.fixture
-def client(shared_client):
-    return shared_client
-
-
-@pytest.fixture
-def project(shared_project):
-    return shared_project
-
-
-@pytest.fixture
-def run(shared_run):
-    return shared_run
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 BODY_MAX, DELTA_MAX, DELTAS_MAX, DELTAS_BYTES_MAX = 98_304, 16_384, 100, 262_144

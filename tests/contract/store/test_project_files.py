@@ -5,34 +5,13 @@ from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import entry_pb2
 
 from contract.store.harness import Run, new_project, new_run, remove, set_
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from contract.store.test_access import reason_of
 from contract.store.watcher import Watcher
 from turnwright_core.errors import Reason
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture(autouse=True)
-def db(shared_db):
-    return shared_db
-
-
-@pytest.fixture
-def client(shared_client):
-    return shared_client
-
-
-@pytest.fixture
-def project(shared_project):
-    return shared_project
-
-
-@pytest.fixture
-def run(shared_run):
-    return shared_run
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 async def working(client, project: str, alias: str) -> Run:

@@ -16,32 +16,11 @@ from contract.store.harness import (
     remove,
     set_,
 )
+from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture(autouse=True)
-def db(shared_db):
-    return shared_db
-
-
-@pytest.fixture
-def client(shared_client):
-    return shared_client
-
-
-@pytest.fixture
-def project(shared_project):
-    return shared_project
-
-
-@pytest.fixture
-def run(shared_run):
-    return shared_run
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
 
 
 PATH = "sh://turn_1/x_1"

@@ -1,0 +1,36 @@
+"""For modules whose tests share one store, on each database in turn; the fixtures behind these are in conftest.py.
+
+pytestmark = ON_A_SHARED_STORE
+db, client, project, run = SHARED_FIXTURES
+"""
+
+import pytest
+
+ON_A_SHARED_STORE = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
+]
+
+
+@pytest.fixture(autouse=True)
+def db(shared_db):
+    return shared_db
+
+
+@pytest.fixture
+def client(shared_client):
+    return shared_client
+
+
+@pytest.fixture
+def project(shared_project):
+    return shared_project
+
+
+@pytest.fixture
+def run(shared_run):
+    return shared_run
+
+
+SHARED_FIXTURES = (db, client, project, run)
+"""In the place of those that give each test a store of its own."""
