@@ -7,15 +7,11 @@ import json
 import pytest
 from turnwright.types.v1 import settings_pb2
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 SCHEMA = json.dumps({"type": "object", "properties": {"port": {"type": "integer", "minimum": 1}}, "required": ["port"]})
 FORM = settings_pb2.ResponseFormat(schema=SCHEMA)

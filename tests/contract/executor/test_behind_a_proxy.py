@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import proxy as http2
 from contract.executor.replicas import DONE, watched
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client, RunView, WatchPolicy
@@ -18,7 +19,8 @@ from turnwright_client.client import loop_in
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 WORDS = " ".join(f"word{number}" for number in range(60))
 LONG = f"=== reply chunk_chars=8 delay_ms=10 ===\n{WORDS}\n{DONE}\n"
@@ -39,11 +41,6 @@ FAULTS = {
         for status in range(17)
     },
 }
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -9,17 +9,13 @@ import pytest
 from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import budget_pb2, loop_pb2, settings_pb2
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import expected_tokens, running
 from sse_server import Answer, SseServer, chat, delta, events
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

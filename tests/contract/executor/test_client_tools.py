@@ -10,19 +10,12 @@ from turnwright.types.v1 import settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON, listed
 from contract.executor.sessions import say, state_of, until_state
+from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from turnwright_client.sessions import user_message
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_BOTH_DATABASES
+services = SHARED_SERVICES
 
 TOOL = settings_pb2.ClientTool(
     name="open_file",

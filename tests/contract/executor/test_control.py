@@ -11,6 +11,7 @@ from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 
 from contract.executor.proposing import Another, waiting
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET
 from turnwright_client import Client
 from turnwright_client.control import check_version
@@ -28,13 +29,8 @@ from turnwright_core.errors import (
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.runs import SessionState
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

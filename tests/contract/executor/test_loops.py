@@ -13,18 +13,14 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from sse_server import SseServer, chat
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
 from turnwright_core.kit.peer import Peer
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
 NOTE = '<set path="known://fact">It is so.</set>'

@@ -10,17 +10,13 @@ from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import plan_pb2, run_message_pb2, settings_pb2, turn_pb2
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_EVENT, ROLE_PLAN, ROLE_TOOL, ROLE_USER
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import Services
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 NATIVE = settings_pb2.RunSettings(model="m", calls=settings_pb2.CALL_STYLE_NATIVE)

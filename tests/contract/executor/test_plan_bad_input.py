@@ -16,6 +16,7 @@ from turnwright.executor.v1 import executor_service_pb2_grpc
 from turnwright.executor.v1 import plan_pb2 as pb
 from turnwright.types.v1 import entry_pb2, plan_pb2, settings_pb2
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_core.entries import Visibility
 from turnwright_core.errors import Reason, TurnwrightError
@@ -23,7 +24,8 @@ from turnwright_core.kit.auth import call_metadata
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX, PLAN_DELTAS_MAX
 from unit.assembler.packet_reader import read_packet, section
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
@@ -61,11 +63,6 @@ async def by_rpc(services, tool, attributes, body) -> tuple[str, str]:
 def way(request):
     """Changes a plan; the outcome, and what is said of it."""
     return request.param
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
 
 
 @pytest_asyncio.fixture(loop_scope="module")

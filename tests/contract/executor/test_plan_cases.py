@@ -11,15 +11,11 @@ import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
 
 from cases import load_cases
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

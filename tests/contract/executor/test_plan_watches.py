@@ -13,6 +13,7 @@ from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_gr
 from turnwright.types.v1 import plan_pb2
 
 from contract.executor.replicas import two_executors
+from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_core.errors import TurnwrightError
@@ -20,16 +21,8 @@ from turnwright_core.kit.auth import call_metadata
 from turnwright_core.limits import CHUNK_BYTES, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 from turnwright_core.plans.watched_plans import WatchedPlans
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_BOTH_DATABASES
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 OF_PLANS = ("plan_updated", "plan_removed", "legacy_plan")

@@ -9,20 +9,13 @@ import grpc
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
 
+from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from services import running
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_grammar.reader.parser import read_reply
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_BOTH_DATABASES
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

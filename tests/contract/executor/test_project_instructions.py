@@ -4,22 +4,16 @@ import pytest
 from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
+from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from contract.executor.test_pipeline import DONE
 from services import running
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
+pytestmark = ON_BOTH_DATABASES
+services = SHARED_SERVICES
 
 MORE = '<update status="102">More.</update>'
 PATH = "instructions://project"
 TAG = "<project-instructions>"
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
 
 
 async def user(services, turn: int) -> str:

@@ -20,19 +20,15 @@ from contract.executor.proposing import (
     person,
     waiting,
 )
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET
 from turnwright_core.entries import Tier
 from turnwright_core.errors import DeniedError, InvalidError, PreconditionError, Reason, TurnwrightError
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 # ---- Deciding
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from turnwright.types.v1 import budget_pb2, settings_pb2
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import Services, running
 from turnwright_cli.policy import read_stored
 from turnwright_core.entries import State
@@ -16,13 +17,8 @@ from turnwright_executor.domain.verdict import Limits, Rejection
 from turnwright_executor.hooks import TURN_VERDICT, Hooks, Vote
 from turnwright_executor.hooks.plugins import new_registry
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'

@@ -11,21 +11,14 @@ from turnwright.types.v1 import settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
 from contract.executor.sessions import ACT, ASKING, say, state_of, until_state
+from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from contract.executor.test_surfaces import calling
 from turnwright_client.sessions import user_message
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_BOTH_DATABASES
+services = SHARED_SERVICES
 
 FIRST = '<set path="known://one">1</set><update status="200">First.</update>'
 SECOND = '<set path="known://one">2</set><set path="known://two">2</set><update status="200">Second.</update>'

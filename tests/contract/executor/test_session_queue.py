@@ -10,20 +10,14 @@ from turnwright.types.v1 import session_command_pb2 as pb
 
 from contract.executor.proposing import ASK, DONE, GO_ON, PROPOSAL, QUESTION, SET, person
 from contract.executor.sessions import ACT, ASKING, say, state_of, told, until_state
+from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from services import running
 from sse_server import SseServer
 from turnwright_client.sessions import user_message
 from turnwright_core.errors import Reason, TurnwrightError
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
+pytestmark = ON_BOTH_DATABASES
+services = SHARED_SERVICES
 
 
 async def refused(services, run: str = "r", command_id: str = "", **kind) -> TurnwrightError:

@@ -11,17 +11,11 @@ from turnwright.types.v1.session_command_pb2 import DECISION_SCOPE_RUN, ApproveT
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
 from contract.executor.sessions import ACT, ASKING, named, say, state_of, told, until_state
+from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from turnwright_client.sessions import user_message
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
-]
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
+pytestmark = ON_BOTH_DATABASES
+services = SHARED_SERVICES
 
 
 async def test_a_message_opens_a_session_that_ends_completed_by_an_update(services):

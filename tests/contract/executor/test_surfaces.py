@@ -23,6 +23,7 @@ from turnwright.store.v1 import (
 )
 from turnwright.types.v1 import entry_pb2, scheme_pb2
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, Tier
@@ -31,7 +32,8 @@ from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import write_to_pb
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
@@ -60,11 +62,6 @@ COMMANDS = {
 def shared_settings(shared_root):
     """All that settings can open to derived tokens is open: who may do what there is another file's."""
     return {"client_tools": "sh,env", "client_roots": str(shared_root), "client_models": True}
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
 
 
 @contextlib.asynccontextmanager

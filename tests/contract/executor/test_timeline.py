@@ -12,18 +12,14 @@ import pytest
 from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_core.entries import State, Tier
 from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import LOOP_ENDED
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

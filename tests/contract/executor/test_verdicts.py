@@ -7,17 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import Services, running
 from sse_server import SseServer, chat
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, LOOP_SUMMARY_BYTES_MAX
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture
-def services(shared_services):
-    return shared_services
-
+pytestmark = ON_A_SHARED_STACK
+services = SHARED_SERVICES
 
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'

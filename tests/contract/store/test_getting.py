@@ -13,7 +13,6 @@ from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES
 
-
 # ---- Lines
 
 

@@ -26,7 +26,6 @@ from turnwright_core.wire.entries import write_to_pb
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES
 
-
 STREAM = "sh://turn_1/x_1"
 LONG = "é" * 5000
 

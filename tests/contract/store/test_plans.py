@@ -30,7 +30,6 @@ from turnwright_store.app.apply_writes import written_paths
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES
 
-
 BODY_MAX, DELTA_MAX, DELTAS_MAX, DELTAS_BYTES_MAX = 98_304, 16_384, 100, 262_144
 MARKDOWN, ITEMS, FILE = plan_pb2.PLAN_KIND_MARKDOWN, plan_pb2.PLAN_KIND_ITEMS, plan_pb2.PLAN_KIND_FILE
 ITEM = '{"content":"do it","priority":"high","status":"pending"}'

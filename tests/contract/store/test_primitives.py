@@ -27,7 +27,6 @@ from turnwright_core.wire.entries import write_to_pb
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES
 
-
 KEEP = Visibility.UNSPECIFIED
 
 

@@ -22,7 +22,6 @@ from turnwright_core.errors import Reason, TurnwrightError
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES
 
-
 PATH = "sh://turn_1/x_1"
 BODY = "aéézz"
 DIGEST = hashlib.sha256(BODY.encode()).hexdigest()

@@ -10,7 +10,6 @@ from turnwright_core.errors import Reason, TurnwrightError
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES
 
-
 UPDATE = (200, "update", "done")
 
 
