@@ -47,3 +47,15 @@ def empty_postgres_url(postgres):
     url = postgres.create(empty=True)
     yield url
     postgres.drop(url)
+
+
+@pytest.fixture(scope="module")
+def shared_database(request):
+    """What the tests of a module share: empty for SQLite, which it is unless the module is parametrized by it."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield ""
+    else:
+        databases = request.getfixturevalue("postgres")
+        url = databases.take()
+        yield url
+        databases.give_back(url)

@@ -23,18 +23,6 @@ async def services(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def shared_database(request):
-    """SQLite, unless the module is parametrized by it."""
-    if getattr(request, "param", "sqlite") == "sqlite":
-        yield ""
-    else:
-        databases = request.getfixturevalue("postgres")
-        url = databases.take()
-        yield url
-        databases.give_back(url)
-
-
-@pytest.fixture(scope="module")
 def shared_root(tmp_path_factory):
     return tmp_path_factory.mktemp("shared")
 

@@ -53,25 +53,13 @@ async def run(client, project):
 # ---- One store for the tests of a module: each has a project of its own, and all run in the loop of the module.
 
 
-@pytest.fixture(scope="module")
-def shared_db(request):
-    """The database that the module is parametrized by."""
-    if request.param == "sqlite":
-        yield ""
-    else:
-        databases = request.getfixturevalue("postgres")
-        url = databases.take()
-        yield url
-        databases.give_back(url)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared_client(shared_db, tmp_path_factory):
+async def shared_client(shared_database, tmp_path_factory):
     """For tests that set nothing of the store, and count nothing of all projects."""
     home = tmp_path_factory.mktemp("store")
-    if not shared_db:
+    if not shared_database:
         shutil.copy(migrated_file(), home)
-    running = await start_store(home, heartbeat_s=0.2, **({"db": shared_db} if shared_db else {}))
+    running = await start_store(home, heartbeat_s=0.2, **({"db": shared_database} if shared_database else {}))
     one = Client(running.address)
     yield one
     await one.close()

@@ -8,13 +8,13 @@ import pytest
 
 ON_A_SHARED_STORE = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.parametrize("shared_db", ["sqlite", "postgresql"], indirect=True, scope="module"),
+    pytest.mark.parametrize("shared_database", ["sqlite", "postgresql"], indirect=True, scope="module"),
 ]
 
 
 @pytest.fixture(autouse=True)
-def db(shared_db):
-    return shared_db
+def db(shared_database):
+    return shared_database
 
 
 @pytest.fixture
