@@ -1,10 +1,11 @@
-"""The corpora of cases: read in place, never copied into this repository.
+"""Cases: inputs with the right values, a file of JSON lines each, under the same name in one folder or in both.
 
-`load_cases("rummy/xml_parser.jsonl")` returns the cases of one file; `params` gives them to
-`parametrize` with their ids; `expect` compares a verdict with the lists of known exceptions.
+The project's own are in `tests/own_cases` and always there. The shared corpora are an oracle that is read in place and never
+copied into this repository: `$TURNWRIGHT_CASES`, else `../shared/cases` beside the repository.
 
-The folder is `$TURNWRIGHT_CASES`, else `../shared/cases` beside the repository. Where it is absent a
-module of cases skips and says so; under `CI` it fails.
+`load_cases("rummy/xml_parser.jsonl")` returns the cases of one file, own ones first; `params` gives them to
+`parametrize` with their ids; `expect` compares a verdict with the lists of known exceptions. A module none of whose cases are
+there is left out (see needs.py).
 """
 
 import json
@@ -15,22 +16,35 @@ from typing import Any
 
 import pytest
 
+from needs import left_out
+
 ROOT = Path(__file__).resolve().parents[1]
+OWN = ROOT / "tests" / "own_cases"
 FOLDER = Path(os.environ.get("TURNWRIGHT_CASES") or ROOT.parent / "shared" / "cases")
 
 Case = dict[str, Any]
 
 
 def load_cases(name: str) -> list[Case]:
-    """Return the cases of one JSON-lines file; skip the module (fail under CI) when it is absent."""
-    path = FOLDER / name
-    if not path.exists():
-        reason = f"the cases are not there: {path}; set TURNWRIGHT_CASES to their folder"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason, allow_module_level=True)
+    """Return the cases of one JSON-lines file; leave out the module when there are none."""
+    own = OWN / name
+    found = _read(own) if own.exists() else []
+    if not own.exists() or (FOLDER / name).exists():
+        found += _read(shared_file(name))
+    return found
+
+
+def _read(path: Path) -> list[Case]:
     # Not splitlines: strings in the cases hold U+2028 and its kin.
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+
+
+def shared_file(name: str) -> Path:
+    """A file of the shared corpora; leaves out the test, or the module that is being imported, where it is absent."""
+    path = FOLDER / name
+    if not path.exists():
+        left_out("the cases in ../shared", f"there is no {path}; TURNWRIGHT_CASES names their folder", is_module=True)
+    return path
 
 
 def params(*names: str) -> list[Any]:

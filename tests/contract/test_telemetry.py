@@ -273,7 +273,7 @@ async def test_prometheus_finds_what_an_operator_asks_for(deployment):
 @pytest.mark.asyncio
 async def test_prometheus_answers_every_query_of_the_dashboard(deployment, tmp_path):
     if not shutil.which("prometheus"):
-        pytest.skip("prometheus is not installed (Debian: prometheus)")
+        pytest.skip("needs prometheus: Debian has it")
     await deployment.act("Do it.", DONE)
     text = (FOLDER / "prometheus.yaml").read_text()
     discovery = re.search(r"dns_sd_configs:\n.*", text)

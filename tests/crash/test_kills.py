@@ -22,6 +22,7 @@ from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import Client, Run, act, new_project, new_run, set_
 from crash.workers import AWAY, Claimer, Forker, Owner, Watcher, Writer
+from draws import SEED
 from turnwright_core.errors import Reason, TurnwrightError
 
 VICTIM = Path(__file__).with_name("victim.py")
@@ -210,8 +211,7 @@ class History:
 
 @pytest_asyncio.fixture
 async def history(request, store):
-    seed = getattr(request, "param", None) or random.randrange(2**32)
-    print(f"seed {seed}")
+    seed = getattr(request, "param", SEED)
     client = Client(store.address)
     store.start()
     await store.serving(client)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from needs import left_out
+
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1200)]
 
 REPO = Path(__file__).resolve().parents[2]
@@ -44,9 +46,7 @@ def run(*words: str | Path, check: bool = True, **more) -> str:
 def engine(tmp_path_factory) -> Iterator[None]:
     """The container engine, with images of this checkout."""
     if not (shutil.which("podman") and shutil.which("buildah")):
-        pytest.skip(
-            "podman and buildah are needed: apt-get install buildah podman runc netavark aardvark-dns iptables mmdebstrap"
-        )
+        left_out("podman and buildah", "apt-get install buildah podman runc netavark aardvark-dns iptables mmdebstrap")
     conf = tmp_path_factory.mktemp("engine") / "containers.conf"
     conf.write_text(ENGINE)
     with pytest.MonkeyPatch.context() as environment:

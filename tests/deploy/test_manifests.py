@@ -18,7 +18,7 @@ from turnwright_cli.stack import settings_class
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "kubernetes"
 SERVICES = {"store", "assembler", "provider", "executor"}
 
-pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl builds the manifests; it is not installed")
+pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl: it builds the manifests")
 
 
 @cache

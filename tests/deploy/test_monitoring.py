@@ -55,7 +55,7 @@ def test_pipelines_of_the_collector_consist_of_what_it_configures() -> None:
     assert all(pipeline["processors"][0] == "memory_limiter" for pipeline in pipelines)
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed (Debian: prometheus)")
+@pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool: Debian has it in prometheus")
 def test_alerts_are_raised_by_faults_and_by_nothing_else() -> None:
     cases = yaml.safe_load((FOLDER / "alerts_test.yaml").read_text())["tests"]
     named = {rule["alert"] for rule in alerts()}

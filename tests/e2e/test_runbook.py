@@ -66,7 +66,7 @@ def help_of(*command: str) -> str:
     return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="needs kubectl: it knows its own commands")
 def test_kubectl_knows_the_commands_and_their_options():
     used: dict[tuple[str, ...], set[str]] = {}
     for line in "\n".join(blocks("shell")).splitlines():

@@ -1,7 +1,7 @@
 """The grammar against damaged replies, for as long as one likes: `make fuzz`.
 
 `TURNWRIGHT_FUZZ_S` is how many seconds it goes on in all (120 by default). What was found is kept in
-`.hypothesis` and tried first the next time.
+`.hypothesis` and tried first the next time; `TURNWRIGHT_FUZZ_SEED` draws the same again.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from draws import SEED
 from fuzz.mutations import AMPLIFIED, mutated
 from turnwright_grammar.edits.apply import EditConflict, EditResult, apply_edit
 from turnwright_grammar.edits.operations import EditSyntaxError
@@ -44,7 +45,11 @@ def check_for_a_while(batch: Callable[[], None]) -> None:
     """Run batches of examples until this target's share of the time is over."""
     begin, batches = time.monotonic(), 0
     while time.monotonic() - begin < FUZZ_S / TARGETS:
-        batch()
+        try:
+            seed(SEED + batches)(batch)()
+        except Exception as error:
+            error.add_note(f"TURNWRIGHT_FUZZ_SEED={SEED + batches} make fuzz: draws it again, first of all")
+            raise
         batches += 1
     print(f"\n{batch.__name__}: {batches * BATCH.max_examples} examples in {time.monotonic() - begin:.0f} s")
 

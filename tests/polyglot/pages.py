@@ -35,9 +35,13 @@ class Program:
     def missing(self) -> str:
         """What keeps it from being built here; empty if nothing does."""
         if not shutil.which(self.needs):
-            return f"{self.needs} is not installed"
+            return f"needs {self.needs}: it builds the program"
         is_node = "esbuild" in self.builds[0]
-        return "`make node_modules/.installed`" if is_node and not (REPO / "node_modules/esbuild").is_dir() else ""
+        return (
+            "needs Node: `make node_modules/.installed`"
+            if is_node and not (REPO / "node_modules/esbuild").is_dir()
+            else ""
+        )
 
 
 @functools.cache

@@ -130,7 +130,7 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
 
 
 @pytest.mark.polyglot
-@pytest.mark.skipif(bool(WEB.missing()) or not CHROMIUM, reason=WEB.missing() or "chromium is not installed")
+@pytest.mark.skipif(bool(WEB.missing()) or not CHROMIUM, reason=WEB.missing() or "needs chromium: it shows the page")
 @pytest.mark.parametrize("way", ["edge"], indirect=True)
 @pytest.mark.parametrize("has_certificate", [False, True], ids=["token", "certificate"])
 async def test_the_page_of_the_documentation_works_in_a_browser_and_survives_a_cut(way, has_certificate):

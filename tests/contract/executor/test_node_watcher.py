@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
 
+from needs import needs
 from services import SECRET
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import derive_token
@@ -23,9 +24,10 @@ NODE = shutil.which("node")
 
 pytestmark = [
     pytest.mark.asyncio,
-    pytest.mark.skipif(
-        not NODE or not (REPO / "node_modules/@grpc/grpc-js").is_dir(),
-        reason="node is not there, or its packages are not: `make node_modules/.installed`",
+    needs(
+        "Node",
+        "and its packages: `make node_modules/.installed`",
+        there=NODE and (REPO / "node_modules/@grpc/grpc-js").is_dir(),
     ),
 ]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from needs import needs
 from services import running
 from turnwright_core.kit.settings import SettingsError
 from turnwright_executor.edge.readable import git_paths_outside
@@ -26,8 +27,7 @@ from turnwright_executor.edge.shell import LocalShell, ShellLimits
 pytestmark = pytest.mark.asyncio
 
 PROGRAM = os.environ.get("TURNWRIGHT_TEST_BWRAP") or shutil.which("bwrap") or ""
-IS_SKIPPED = not PROGRAM and not os.environ.get("CI")
-with_bubblewrap = pytest.mark.skipif(IS_SKIPPED, reason="install bubblewrap, or name it in TURNWRIGHT_TEST_BWRAP")
+with_bubblewrap = needs("bubblewrap", "install it, or name it in TURNWRIGHT_TEST_BWRAP", there=PROGRAM)
 LIMITS = ShellLimits(term_grace_s=2.0, close_grace_s=0.2)
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
@@ -161,8 +161,9 @@ async def test_a_command_reads_nothing_of_what_the_host_keeps_to_itself(place, r
     _, out, _ = await run(
         place, f"{listed} /var/lib/postgresql /var/backups /boot; cat /etc/shadow", read_only=read_only
     )
-    # The project, and the programs of an environment that stands in one of these folders.
-    open_ = {place.parts[2], *(part for path in (sys.prefix, sys.base_prefix) for part in Path(path).parts[2:3])}
+    # The project, the place of the home, and the programs of an environment that stands in one of these folders.
+    stands = (place, Path.home(), sys.prefix, sys.base_prefix)
+    open_ = {part for path in stands for part in Path(path).parts[2:3]}
     assert {line for line in out.splitlines() if line and not line.endswith(":")} <= open_
 
 

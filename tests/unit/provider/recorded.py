@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from cases import FOLDER, load_cases
+from cases import FOLDER, shared_file
 from turnwright_core.chat import message as chat
 from turnwright_core.chat.deltas import SetToolCalls, SetUsage
 from turnwright_core.chat.reply import PartialReply
@@ -80,7 +80,7 @@ def folded_whole(body: bytes, fold: JsonFold) -> Message:
 @cache
 def recorded(folder: str = "*", api: str = "openai.chat") -> dict[str, dict[str, Any]]:
     """Every recorded exchange of an interface, by id."""
-    load_cases("wire/context_errors.jsonl")  # skips or fails where the cases are not there
+    shared_file("wire/context_errors.jsonl")
     cases = (json.loads(path.read_text()) for path in sorted((FOLDER / "wire").glob(f"{folder}/*.json")))
     return {case["id"]: case for case in cases if case["api"] == api}
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cases import FOLDER
+from cases import shared_file
 from turnwright_core.models import Capabilities
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, parse_model_info
 from turnwright_provider.domain.model_list import COMPARED_MAX, QUESTIONS, ModelList, parse_model_list, question_of
@@ -154,7 +154,7 @@ def test_what_a_list_says_of_a_model_is_known(vendor):
 
 
 def test_a_recorded_list_of_llama_cpp_is_read():
-    recorded = json.loads((FOLDER / "wire/real_llama_server/models.json").read_text())
+    recorded = json.loads(shared_file("wire/real_llama_server/models.json").read_text())
     listing = parse_model_list(recorded["response"]["body"].encode())
     assert (listing.owner, listing.is_exhaustive, listing.info("whatever it is called")) == (
         "llamacpp",
