@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from e2e.cli_process import PORTS, Bench, loop_status
-from turnwright_core import __version__
+from turnwright_assembler.sections.plugin_sections import RENDER_VERSION
 
 GO_ON = '<get path="a.txt"/><update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
@@ -95,7 +95,7 @@ def test_an_installed_plugin_takes_part_until_it_is_left_out(bench) -> None:
     assert "High at noon." in hurried.stdout
     assembler, executor = (line for line in log_of(bench.home) if line["event"] == "plugins_loaded")
     assert executor["active"] == {"hurry": ["<tide>", "turn.verdict"]}
-    assert assembler["render_version"] == f"{__version__} hurry=1.0"
+    assert assembler["render_version"] == f"{RENDER_VERSION} hurry=1.0"
 
     assert loop_status(act(bench, "b", TURNWRIGHT_HOOKS="none").stdout) == 200
     assert loop_status(act(bench, "c", TURNWRIGHT_HOOKS="hurry").stdout) == 422

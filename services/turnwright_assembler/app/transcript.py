@@ -27,14 +27,13 @@ from turnwright_assembler.domain.compression import (
     summary_writes,
     visibility_writes,
 )
-from turnwright_assembler.domain.condensed import condensed
 from turnwright_assembler.domain.eviction import Evicted, Room, WeighedMessage, evict, replaced_by_summary, shrink
 from turnwright_assembler.domain.fixed import event_of
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.contract import text_of
 from turnwright_core.chat.edited_conversation import edited_pieces
-from turnwright_core.chat.message import Role, Text, text_message
+from turnwright_core.chat.message import Role, text_message
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import PlacedMessage, Segment, to_json_lines
@@ -217,8 +216,7 @@ def _weighed(segment: Segment, rows: TranscriptRows) -> Iterator[WeighedMessage]
         if kind is MessageKind.EVENT and (event := event_of(entry)):
             weighed = replace(weighed, subkind=event.subkind, source=event.source)
         elif kind is MessageKind.RESULT and entry.visibility is Visibility.VISIBLE and segment.is_reply:
-            short = replace(part.message, parts=(Text(condensed(part.path, part.message.text)),))
-            freed = max(0, chars - len(to_json_lines([short])[0]))
+            freed = max(0, chars - rows.chars_as(part.path, Visibility.SUMMARIZED))
             read, lines = _read(entry) if part.message.tool == "get" else ("", (1, inf))
             weighed = replace(weighed, freed=freed, read=read, lines=lines)
         yield weighed

@@ -127,7 +127,7 @@ def _left_out(one: PlacedMessage, rows: TranscriptRows, shown: _Shown) -> Piece:
     path = one.path
     kind = _KINDS.get(rows.kinds[path], PieceKind.NOTICE)
     reduced, healed = shown.reduced.get(path), shown.healed.get(path, "")
-    whole = tokens_of(rows.whole_chars(path), shown.divisor)
+    whole = tokens_of(rows.chars_as(path, Visibility.VISIBLE), shown.divisor)
     why = _SECOND if healed else _ARCHIVED
     piece = Piece("", kind, one.message.role.value, why, path, Form.LEFT_OUT, whole_tokens=whole, healed=healed)
     if reduced is None:
@@ -186,7 +186,7 @@ def _piece(text: str, path: str, role: str, rows: TranscriptRows, shown: _Shown)
     piece = Piece(text, kind, role, why, path, form, healed=shown.healed.get(path, ""))
     if form is Form.WHOLE:
         return piece
-    piece = replace(piece, whole_tokens=tokens_of(rows.whole_chars(path), shown.divisor))
+    piece = replace(piece, whole_tokens=tokens_of(rows.chars_as(path, Visibility.VISIBLE), shown.divisor))
     reduced = shown.reduced.get(path)
     return replace(piece, reduced_by=reduced.step, reduced_in_turn=reduced.turn) if reduced else piece
 

@@ -20,6 +20,7 @@ from turnwright_assembler.domain.checkpoint import Checkpoint
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
 from turnwright_assembler.domain.condensed import condensed, stub
 from turnwright_assembler.domain.envelope import well_formed
+from turnwright_assembler.domain.framing import answer_text, divided, user_text
 from turnwright_assembler.domain.worded import in_words
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import system_with
@@ -202,15 +203,17 @@ class TranscriptRows:
         path, position = entry.path, entry.position
         find = self.entries.get if kind in _WITHOUT_PARTS else partial(self._part_of, path)
         message = content_of(entry, kind, find, self._read_record)
-        is_gone = False
-        if entry.visibility is not _VISIBLE:
-            is_gone = _is_gone(entry, kind)
-            message = _as_evicted(entry, message) if kind is _RESULT else message
-        if kind is _REPLY or (kind is _RESULT and message.call_id) or kind in _WRITTEN_BY_USERS:
+        is_gone, comment = entry.visibility is not _VISIBLE and _is_gone(entry, kind), ""
+        if kind in _WRITTEN_BY_USERS:
+            return PlacedMessage(path, position, _with_text(message, user_text(path, message.text)), is_gone)
+        if kind is _RESULT:
+            content, comment = _left_of(entry, message.text)
+            message = _with_text(message, answer_text(path, content, comment) if message.call_id else content)
+        if kind is _REPLY or (kind is _RESULT and message.call_id):
             return PlacedMessage(path, position, message, is_gone)
         if kind is MessageKind.SUMMARY:
             position = self._place_of_summary(entry)
-        text = in_words(RunMessage(path, kind, turn_of(entry), position, 0, message))
+        text = in_words(RunMessage(path, kind, turn_of(entry), position, 0, message), comment)
         return PlacedMessage(path, position, text_message(Role.USER, text), is_gone)
 
     def _part_of(self, path: str, part: str) -> Entry | None:
@@ -233,9 +236,9 @@ class TranscriptRows:
         replaced = (self._part_of(entry.path, path) for path in paths)
         return min((one.position for one in replaced if one), default=entry.position)
 
-    def whole_chars(self, path: str) -> int:
-        """Code points of a message if nothing of it were left out."""
-        entry = replace(self.entries[path], visibility=Visibility.VISIBLE)
+    def chars_as(self, path: str, visibility: Visibility) -> int:
+        """Code points of a message if it were shown so."""
+        entry = replace(self.entries[path], visibility=visibility)
         return len(to_json_lines([self._placed(entry, self.kinds[path]).message])[0])
 
     @property
@@ -317,6 +320,18 @@ def _is_gone(entry: Entry, kind: MessageKind) -> bool:
     return entry.visibility is _ARCHIVED and kind is not MessageKind.PLAN
 
 
-def _as_evicted(entry: Entry, message: Message) -> Message:
-    made = stub if entry.visibility is Visibility.ARCHIVED else condensed
-    return replace(message, parts=(Text(made(entry.path, message.text)),))
+def _left_of(entry: Entry, text: str) -> tuple[str, str]:
+    """What is shown of a result: of what it is, and of what somebody said about it."""
+    if entry.visibility is _ARCHIVED and (short := stub(entry.path, text)) != text:
+        return short, ""
+    content, comment = divided(entry, text)
+    if entry.visibility is Visibility.SUMMARIZED:
+        return condensed(entry.path, content), condensed(entry.path, comment)
+    return content, comment
+
+
+def _with_text(message: Message, text: str) -> Message:
+    """The message with another text; images stay behind it."""
+    if text == message.text:
+        return message
+    return replace(message, parts=(Text(text), *(part for part in message.parts if not isinstance(part, Text))))

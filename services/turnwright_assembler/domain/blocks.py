@@ -15,7 +15,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_assembler.domain.envelope import attributes_text, fenced, tag_name, wrapped
+from turnwright_assembler.domain.envelope import attributes_text, tag_name, wrapped
 from turnwright_assembler.domain.fixed import (
     FIXED_SCHEMES,
     EventPart,
@@ -24,6 +24,7 @@ from turnwright_assembler.domain.fixed import (
     plan_part,
     plan_text,
 )
+from turnwright_assembler.domain.framing import framed
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
 from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
@@ -135,8 +136,8 @@ def make_block(entry: Entry, divisor: int, schemes: Schemes = BUILT_IN, views: V
     category = scheme.category
     tag, shown = _tag(entry, category, attributes, views.reserved), attributes_text(_shown(entry, attributes))
     seen, left = views.bodies(entry, schemes)
-    short = fenced(entry.path, left)
-    body = short if seen == left else fenced(entry.path, seen)
+    short = framed(entry, left, category)
+    body = short if seen == left else framed(entry, seen, category)
     if category == "data":
         freed = _second_block_tokens(tag, shown, body, divisor)
     else:

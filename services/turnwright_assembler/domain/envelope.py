@@ -8,9 +8,11 @@ An entry is a tag with its body between two sentinel lines:
     :::known://a
     </known>
 
-Everything between the sentinels is content. A body that contains its own closing sentinel gets another one with a part
-of its digest, which no body can contain, because it would have to contain a digest of itself.
-Sentinels differ from edit markers, which are bare capitals. Source: RU192; decision C1.
+Everything between these sentinels is content, which a model must not obey. What it must obey (the task, what users say
+later, the instructions of the project) stands between sentinels of another kind, `<<!!!prompt://1` and `!!!prompt://1`.
+Of two frames, one within the other, the outer one counts: so content cannot imitate an order. A body that contains its
+own closing sentinel gets another one with a part of its digest, which no body can contain, because it would have to
+contain a digest of itself. Sentinels differ from edit markers, which are bare capitals. Source: RU192; C1, C65.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ _ESCAPES: Final = str.maketrans(
 _TO_ESCAPE: Final = re.compile(f"[{''.join(map(re.escape, map(chr, _ESCAPES)))}\ud800-\udfff]")
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _DIGEST_STEP: Final = 8
+_CONTENT: Final = ":::"
+_ORDER: Final = "!!!"
+_OPENERS: Final = (f"<<{_CONTENT}", f"<<{_ORDER}")
 
 RESERVED: Final = frozenset(
     {
@@ -73,10 +78,24 @@ def wrapped(name: str, attributes: str, content: str) -> str:
 
 
 def fenced(path: str, body: str) -> str:
-    """The body between its sentinels; empty for an empty body."""
+    """Content between its sentinels; empty for an empty body."""
+    return _between(_CONTENT, path, body)
+
+
+def ordered(path: str, body: str) -> str:
+    """What a model must obey, between its sentinels; empty for an empty body."""
+    return _between(_ORDER, path, body)
+
+
+def imitates_frames(text: str) -> bool:
+    """Whether a text that stands without a frame could be read as one."""
+    return any(opener in text for opener in _OPENERS)
+
+
+def _between(kind: str, path: str, body: str) -> str:
     if not body:
         return ""
-    mark = f":::{escape(path)}"
+    mark = f"{kind}{escape(path)}"
     if mark in body:
         mark = _marked(mark, body)
     return f"<<{mark}\n{body}\n{mark}"

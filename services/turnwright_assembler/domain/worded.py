@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 
-from turnwright_assembler.domain.envelope import element, fenced
+from turnwright_assembler.domain.envelope import element
 from turnwright_assembler.domain.fixed import EventPart, event_element
+from turnwright_assembler.domain.framing import framed_result
 from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 
 
-def in_words(message: RunMessage) -> str:
-    """The text of such a message; empty if it says nothing."""
+def in_words(message: RunMessage, comment: str = "") -> str:
+    """The text of such a message, with what somebody said who decided; empty if it says nothing."""
     content = message.message
     extra = json.loads(content.extra) if content.extra else {}
     if message.kind is MessageKind.EVENT:
@@ -20,7 +21,7 @@ def in_words(message: RunMessage) -> str:
             return ""
         part = EventPart(str(event.get("subkind") or ""), str(event.get("source") or ""), event.get("payload"))
         return event_element(message.path, part, content.text)
-    body = fenced(message.path, content.text)
+    body = framed_result(message.path, content.text, comment)
     if message.kind is MessageKind.PLAN:
         plan = extra.get("plan") or {}
         attributes = {name: plan[name] for name in ("plan_id", "version", "sequence", "change") if name in plan}

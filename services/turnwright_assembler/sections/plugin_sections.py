@@ -145,6 +145,10 @@ class PluginPacketFilter(Struct, frozen=True):
         return tuple(map(_text, changed))
 
 
+RENDER_VERSION: Final = f"{__version__}+2"
+"""The release, and a number that is raised whenever the same entries are shown in other words."""
+
+
 class PacketPlugins(Struct, frozen=True):
     """All that plugins bring to packets."""
 
@@ -154,8 +158,8 @@ class PacketPlugins(Struct, frozen=True):
     views: Views = OWN_VIEWS
     schemes: frozenset[str] = frozenset()
     """Schemes whose entries some plugin is given."""
-    render_version: str = __version__
-    """What packets are made by: the release, and each plugin with its version. Only equal ones give equal bytes."""
+    render_version: str = RENDER_VERSION
+    """What packets are made by: RENDER_VERSION, and each plugin with its version. Only equal ones give equal bytes."""
     plugins: tuple[str, ...] = ()
     """Names of the plugins."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from turnwright_assembler.domain.envelope import element, fenced, well_formed
+from turnwright_assembler.domain.envelope import element, ordered, well_formed
 from turnwright_assembler.sections.contract import PacketDraft, Section
 from turnwright_core.entries import Entry, Visibility
 
@@ -22,7 +22,7 @@ def project_text(entry: Entry) -> str:
     """The text for `instructions://project`; empty if it is hidden or says nothing."""
     if entry.visibility is not Visibility.VISIBLE or not entry.body:
         return ""
-    body = fenced(entry.path, well_formed(entry.body))
+    body = ordered(entry.path, well_formed(entry.body))
     return element("project-instructions", {}, f"{_ABOUT}\n{body}") + "\n"
 
 

@@ -16,6 +16,7 @@ from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_assembler.domain.projection import Projection, Views
 from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.plugin_sections import (
+    RENDER_VERSION,
     Item,
     PacketContext,
     PacketPlugins,
@@ -25,7 +26,6 @@ from turnwright_assembler.sections.plugin_sections import (
     projection,
 )
 from turnwright_assembler.sections.prompt_editor import KINDS, PromptFunction, PromptPlugin
-from turnwright_core import __version__
 from turnwright_core.entries import Entry
 from turnwright_core.kit.plugins import ASSEMBLY, NONE, PROMPT, Plugin, PluginRegistry, load_all
 from turnwright_core.kit.plugins import SECTIONS as SECTION_PLUGINS
@@ -155,7 +155,7 @@ class SectionRegistry(PluginRegistry[_Shared]):
                 RESERVED | {one.tag for one in sections},
             ),
             schemes=frozenset().union(*(one.schemes for one in shared.steps)),
-            render_version=" ".join([__version__, *(f"{plugin.name}={plugin.version}" for plugin in named)]),
+            render_version=" ".join([RENDER_VERSION, *(f"{plugin.name}={plugin.version}" for plugin in named)]),
             plugins=tuple(plugin.name for plugin in named),
         )
 

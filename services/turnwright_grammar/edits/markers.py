@@ -54,7 +54,7 @@ _CLOSER = re.compile(
     )(?!\S)""",
     re.VERBOSE,
 )
-_PACKET = re.compile(r"\s*<<(?P<closer>:::\S+)\s")
+_PACKET = re.compile(r"\s*<<(?P<closer>(?::::|!!!)\S+)\s")
 _ANY = ""
 _OPENS_NEXT = re.compile(r"\s*(?:<<[A-Z]|\Z)")
 _BLANK_TO_LINE_END = re.compile(r"[ \t]*\r?\n|[ \t]")
@@ -99,7 +99,7 @@ def is_unfinished(name: str, body: str) -> bool:
 
 
 def _is_packet(body: str) -> bool:
-    """Whether a body echoes how entries are shown, `<<:::path` to `:::path`, whatever is in it. Source: RU271."""
+    """Whether a body echoes how entries are shown, `<<:::path` to `:::path`, whatever is in it. Source: RU271, C65."""
     opener = _PACKET.match(body)
     return opener is not None and body.rstrip().endswith(opener["closer"])
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from contract.assembler.stack import Client, at, part, start_assembler
 from log_lines import logged
-from turnwright_core import __version__
+from turnwright_assembler.sections.plugin_sections import RENDER_VERSION
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.settings import SettingsError
@@ -76,7 +76,7 @@ async def test_a_packet_has_what_plugins_bring_and_names_what_made_it(store, ass
     assert ("secret" in answer.user, answer.user.count("******")) == (False, 2)
     assert section(answer.user, "facts").children[0].attributes == {"path": "count://4"}
     assert (answer.report.render_version, list(answer.report.plugins)) == (
-        f"{__version__} guard:register=2.1", ["guard:register"],
+        f"{RENDER_VERSION} guard:register=2.1", ["guard:register"],
     )  # fmt: skip
     assert f'tokenUsage="{answer.report.tokens}"' in answer.user
 

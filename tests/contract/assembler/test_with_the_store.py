@@ -130,8 +130,8 @@ async def test_a_second_loop_has_its_own_prompt_and_the_whole_past(stack):
     await stack.ledger.end_turn(loop_status=200)
     await stack.ledger.begin_loop("second task")
     user = (await stack.packet()).user
-    assert section(user, "prompt").body == "second task"
-    log = [(node.name, node.body) for node in section(user, "log").children]
+    assert section(user, "prompt").order == "second task"
+    log = [(node.name, node.order or node.body) for node in section(user, "log").children]
     assert log == [("prompt", "first task"), ("get", "read")]
     assert paths(user, "summary") == ["known://seen", "known://put-away", "src/a.py"]
     assert paths(user, "visible") == ["known://seen", "src/a.py"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from services import running
-from turnwright_core import __version__
+from turnwright_assembler.sections.plugin_sections import RENDER_VERSION
 from turnwright_core.entries import Tier
 from turnwright_core.schemes import BY_NAME
 
@@ -20,7 +20,7 @@ EXAMPLE = PAGE.partition("```python\n")[2].partition("```")[0]
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 TAG = re.compile(r"^<([A-Za-z_][\w.-]*)[ />]", re.MULTILINE)
-FENCED = re.compile(r"^<<(:::.*)\n(?:.*\n)*?\1$", re.MULTILINE)
+FENCED = re.compile(r"^<<((?::::|!!!).*)\n(?:.*\n)*?\1$", re.MULTILINE)
 
 FAULTY = """
 def register(registry):
@@ -46,7 +46,7 @@ async def test_the_class_of_the_documentation_is_a_tool_a_section_and_an_observe
         assert packet.index("</prompt>") < packet.index(shown) < packet.index("<log>")
 
         reply = json.loads((await services.entry("assistant://2")).attributes_json)
-        assert reply["call"]["render_version"] == f"{__version__} {name}=unversioned"
+        assert reply["call"]["render_version"] == f"{RENDER_VERSION} {name}=unversioned"
         assert reply["call"]["room_chars"] is None
 
         tools = {tool.name for tool in (await services.client.discover()).tools}

@@ -1,4 +1,4 @@
-"""Reads a packet as a careful model would: tags line by line, and everything between two sentinels as content."""
+"""Reads a packet as a careful model would: tags line by line, and everything between two sentinels as one text."""
 
 import html
 import re
@@ -14,6 +14,9 @@ class Node:
     attributes: dict[str, str]
     children: list["Node"] = field(default_factory=list)
     body: str = ""
+    """Content: what stands between `<<:::` and `:::`."""
+    order: str = ""
+    """What the model must obey."""
     text: str = ""
 
 
@@ -25,6 +28,9 @@ def read_packet(text: str) -> list[Node]:
     for line in lines:
         if line.startswith("<<:::"):
             stack[-1].body = read_body(lines, line[2:])
+            continue
+        if line.startswith("<<!!!"):
+            stack[-1].order = read_body(lines, line[2:])
             continue
         tag = TAG.fullmatch(line)
         if tag is None:

@@ -13,9 +13,8 @@ from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.plugins import Item, Registry
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import SECTIONS
-from turnwright_assembler.sections.plugin_sections import PluginSection
+from turnwright_assembler.sections.plugin_sections import RENDER_VERSION, PluginSection
 from turnwright_assembler.sections.registry import TAKEN, load_plugins
-from turnwright_core import __version__
 from turnwright_core.entries import Cursor, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import SYSTEM_PATH
@@ -258,9 +257,9 @@ def test_the_render_version_names_the_release_and_every_plugin_with_its_version(
     registry = Registry()
     found = [Plugin(name, f"{name}:register", version, lambda: None) for name, version in (("b", "2"), ("a", "1.0"))]
     made = registry.packet_plugins(found)
-    assert (made.render_version, made.plugins) == (f"{__version__} a=1.0 b=2", ("a", "b"))
+    assert (made.render_version, made.plugins) == (f"{RENDER_VERSION} a=1.0 b=2", ("a", "b"))
     packets, prompts = load_plugins("none")
-    assert (packets.render_version, packets.plugins, prompts) == (__version__, (), ())
+    assert (packets.render_version, packets.plugins, prompts) == (RENDER_VERSION, (), ())
 
 
 def test_equal_input_gives_equal_bytes_whatever_was_made_before():

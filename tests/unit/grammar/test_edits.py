@@ -45,6 +45,7 @@ def edited(original: str | None, body: str) -> str:
         ("<<DOC1\n<<SEARCH a SEARCH\nDOC1", [Operation("replace", "<<SEARCH a SEARCH")]),
         ("<<APPENDIX x APPENDIX", [Operation("replace", "x")]),
         ("<<:::a\nx\n:::a", [Operation("replace", "<<:::a\nx\n:::a")]),
+        ("<<!!!a\nx\n!!!a", [Operation("replace", "<<!!!a\nx\n!!!a")]),
         ("cat <<EOF > f\nx\nEOF\n", [Operation("replace", "cat <<EOF > f\nx\nEOF\n")]),
         ("vec<<NEW x NEW", [Operation("replace", "vec<<NEW x NEW")]),
         ("\nx\n", [Operation("replace", "x\n")]),
@@ -67,6 +68,7 @@ def edited(original: str | None, body: str) -> str:
         ("<<EOF\nls\ncat <<EOF >f\nx\nEOF\nEOF", [Operation("replace", "ls\ncat <<EOF >f\nx\nEOF")]),
         ("<<EOF\nls", [Operation("replace", "<<EOF\nls")]),
         ("<<:::a <<NEW x NEW :::a\n", [Operation("replace", "<<:::a <<NEW x NEW :::a\n")]),
+        ("<<!!!a <<NEW x NEW !!!a\n", [Operation("replace", "<<!!!a <<NEW x NEW !!!a\n")]),
         ("<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE", [Operation("search_replace", search="a", replace="b")]),
     ],
 )
