@@ -94,6 +94,13 @@ def test_what_people_said_is_no_content_when_it_is_summarized():
     assert not any(said in text for said in (TASK, BEFORE, SAID) for text in contents(nodes))
 
 
+def test_the_beginning_of_a_long_comment_is_no_content():
+    one = decided(record(1, 1, "no " * 200, "set", visibility=Visibility.SUMMARIZED), "no " * 200)
+    nodes = read_packet(user_message(one))
+    assert [text[:6] for text in orders(nodes)] == ["AGENTS", "no no "]
+    assert list(contents(nodes)) == []
+
+
 PATHS = [
     "a.py",
     "known://a",
