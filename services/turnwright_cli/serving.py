@@ -11,6 +11,7 @@ from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.stack import LISTEN, START_ORDER, Stack, StackPlan
 from turnwright_core.kit.logs import configure_logs
+from turnwright_core.kit.pages import serve_readiness
 from turnwright_core.kit.telemetry import configure_telemetry
 
 _NAMES = ", ".join(START_ORDER)
@@ -68,6 +69,7 @@ async def serve(
     configure_logs(settings.log_level)
     try:
         stop_telemetry = configure_telemetry(settings.telemetry, "-".join(plan.listen) if only else "all")
+        stop_probes = serve_readiness(settings.ready_listen)
     except (OSError, ModuleNotFoundError) as error:
         raise FailureError(FAILED, str(error)) from None
     from turnwright_core.kit.server import ends_before  # noqa: PLC0415 - not for other commands
@@ -88,6 +90,7 @@ async def serve(
                 await stack.leave()
         finally:
             await asyncio.shield(stack.stop())
+            await asyncio.to_thread(stop_probes)
             await asyncio.to_thread(stop_telemetry)
     return 0
 

@@ -48,6 +48,9 @@ IDEMPOTENCY_DAYS: Final = 7
 
 GRPC_NAME: Final[str] = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"].full_name
 
+CONNECTION_CALLS_MAX: Final = 10_000
+"""Calls under way on one connection: an executor has one for each run that it shows to somebody."""
+
 CHECK_EVERY_S: Final = 24 * 3600.0
 """Seconds after which all of a database's file is read again, to find damage before a request does."""
 
@@ -98,7 +101,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(
         "store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close,
-        settings=settings, ready=ready, codecs=lambda: OWNER_CALLS,
+        settings=settings, ready=ready, codecs=lambda: OWNER_CALLS, connection_calls_max=CONNECTION_CALLS_MAX,
     )  # fmt: skip
 
 

@@ -213,7 +213,7 @@ def test_sigterm_drains_and_ends_with_zero_and_logs_are_json(tmp_path, name) -> 
 def test_a_store_that_waits_for_its_database_is_not_ready_and_ends_with_zero_on_sigterm(tmp_path) -> None:
     page = "127.0.0.1:{}".format(*free_ports(1))
     process = start(
-        "store", tmp_path, TURNWRIGHT_DB="postgresql://who:secret@127.0.0.1:1/none", TURNWRIGHT_METRICS_LISTEN=page
+        "store", tmp_path, TURNWRIGHT_DB="postgresql://who:secret@127.0.0.1:1/none", TURNWRIGHT_READY_LISTEN=page
     )
     assert json.loads(process.stderr.readline())["event"] == "database_awaited"
     with pytest.raises(urllib.error.HTTPError, match="503"):

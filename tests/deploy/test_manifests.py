@@ -75,7 +75,9 @@ def test_pods_are_unprivileged_probed_and_drained(overlay) -> None:
         assert "lifecycle" in container
         # A pod that waits for its database or a neighbour is not ready; ending it would not help.
         assert not {"startupProbe", "livenessProbe"} & container.keys()
-        assert container["readinessProbe"]["httpGet"] == {"path": f"/ready/{container['name']}", "port": "metrics"}
+        assert container["readinessProbe"]["httpGet"] == {"path": f"/ready/{container['name']}", "port": "ready"}
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        assert ports["ready"] != ports["metrics"]
         assert spec["terminationGracePeriodSeconds"] > 20
         assert not spec["automountServiceAccountToken"]
     # What bubblewrap needs; the others need nothing.
@@ -124,10 +126,26 @@ def test_network_policies_allow_the_calls_that_services_make_and_no_others() -> 
         assert found == wanted, caller
 
 
+@pytest.mark.parametrize("overlay", ["tls", "mesh"])
+def test_each_port_says_who_may_connect(overlay) -> None:
+    """A rule without `from` is open to every pod of the cluster."""
+    rules = [
+        (one["metadata"]["name"], rule)
+        for one in built(overlay)
+        if one["kind"] == "NetworkPolicy"
+        for rule in one["spec"]["ingress"]
+    ]
+    assert len(rules) >= 2 * len(SERVICES)
+    assert [(name, rule) for name, rule in rules if not all(rule.get("from") or [{}])] == []
+
+
 def test_the_image_has_the_libraries_for_metrics() -> None:
     """Without them no process starts that is told to listen for Prometheus."""
     (settings,) = (one["data"] for one in built("tls") if one["kind"] == "ConfigMap")
-    assert settings["TURNWRIGHT_METRICS_LISTEN"]
+    assert (
+        settings["TURNWRIGHT_METRICS_LISTEN"].rpartition(":")[2]
+        != settings["TURNWRIGHT_READY_LISTEN"].rpartition(":")[2]
+    )
     assert (
         "telemetry"
         in (MANIFESTS.parent / "Containerfile").read_text().partition("/wheels/*.whl)[")[2].partition("]")[0]

@@ -5,6 +5,7 @@ a fifth of a small one.
 
 Unknown callers are refused before their message is read: a handler is looked up by the metadata alone, and a stream
 handler reads only what it asks for. So what strangers send stays in the flow-control window of their connection.
+Calls of clients are counted in the same way (kit/caller_ledger): what one of them may have under way is bounded.
 Source: architecture 10, 14.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -20,8 +21,9 @@ from google.protobuf.message import DecodeError
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Authenticator, is_open
+from turnwright_core.kit.caller_ledger import CallerLedger, CallerLimits
 from turnwright_core.kit.errors import abort
-from turnwright_core.kit.guarded_call import CallsInProgress, GuardedCall
+from turnwright_core.kit.guarded_call import CallsInProgress, CountedContext, GuardedCall
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.in_process_context import LocalContext
 from turnwright_core.kit.message_size import check_length, size_limit
@@ -65,19 +67,22 @@ class GuardedServer:
         gate: Authenticator,
         calls: CallsInProgress,
         codecs: Callable[[], Codecs] | None = None,
+        limits: CallerLimits | None = None,
     ) -> None:
         """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`.
 
-        Without a server, only callers in this process reach them. `codecs` are of the handlers that take values.
+        Without a server, only callers in this process reach them. `codecs` are of the handlers that take values, and
+        `limits` of what each client may have under way.
         """
         self._codecs = codecs or dict
+        self._ledger = CallerLedger(limits or CallerLimits())
         self._server = server
         self._local = local
         self._gate = gate
         self._calls = calls
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        guarded = tuple(_Guarded(handler, self._gate, self._calls, self._codecs) for handler in handlers)
+        guarded = tuple(_Guarded(handler, self._gate, self._calls, self._codecs, self._ledger) for handler in handlers)
         if self._server is not None:
             self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)
@@ -95,7 +100,9 @@ class _Guarded(grpc.GenericRpcHandler):
         gate: Authenticator,
         calls: CallsInProgress,
         codecs: Callable[[], Codecs],
+        ledger: CallerLedger,
     ) -> None:
+        self._ledger = ledger
         self._inner = inner
         self._codecs = codecs
         self._gate = gate
@@ -118,10 +125,59 @@ class _Guarded(grpc.GenericRpcHandler):
 
     def _handler_for(self, found: Handler, method: str, metadata: Metadata) -> Handler:
         try:
-            self._gate.check(metadata)
+            caller = self._gate.check(metadata)
         except TurnwrightError as error:
-            return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
-        return found
+            return self._counted(found, method, "", self._probe) if is_open(method) else self._refusal(error, method)
+        return found if caller.holds_secret else self._counted(found, method, caller.principal, _message)
+
+    def _refusal(self, error: TurnwrightError, method: str) -> Handler:
+        async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
+            await self._refuse(error, method, context)
+
+        return grpc.stream_stream_rpc_method_handler(call)
+
+    async def _refuse(self, error: TurnwrightError, method: str, context: Context, principal: str = "") -> None:
+        async with GuardedCall(self._calls, method, context, (), is_stream=False) as guarded:
+            guarded.admitted(principal, None)
+            raise error
+
+    def _counted(self, found: Any, method: str, principal: str, read: Callable[[Context], Awaitable[bytes]]) -> Handler:
+        """A handler that counts its calls on their caller: they are admitted before their message is read."""
+        serialize = found.response_serializer or bytes
+
+        async def call(requests: AsyncIterator[Any], context: Context) -> None:
+            try:
+                counted = self._ledger.begin(principal, context.peer(), is_stream=not found.unary_unary)
+            except TurnwrightError as error:
+                await self._refuse(error, method, context, principal)
+                return
+            with counted:
+                under_count = CountedContext(context, counted, serialize)
+                if found.stream_stream:
+                    await found.stream_stream(requests, under_count)
+                    return
+                try:
+                    request = _checked(found.request_deserializer(await read(context)))
+                except TurnwrightError as error:
+                    await abort(context, error)
+                await (found.unary_unary or found.unary_stream)(request, under_count)
+
+        # It reads messages itself, but for streams of them.
+        return grpc.stream_stream_rpc_method_handler(call, found.request_deserializer if found.stream_stream else None)
+
+    async def _probe(self, context: Context) -> bytes:
+        """The message of an unauthenticated caller of an open method: a short one, sent at once, few at a time."""
+        try:
+            async with asyncio.timeout(PROBE_S), self._probes:
+                data = await _message(context)
+        except TimeoutError:
+            raise fault(Reason.UNAUTHENTICATED, "Send a token, or only a short message.") from None
+        if (size := len(data)) > PROBE_BYTES_MAX:
+            del data
+            message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
+            raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
+                        unit="bytes")  # fmt: skip
+        return data
 
     def _guarded(self, handler: Handler, method: str) -> Handler:
         codecs = {
@@ -156,6 +212,8 @@ class _Guarded(grpc.GenericRpcHandler):
                     answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
                 if (limit := _size_limit(context, metadata)) < MESSAGE_BYTES_MAX:
                     check_length(answer.ByteSize(), limit)
+                if isinstance(context, CountedContext):
+                    await context.write(answer)
                 return answer
 
         return call
@@ -232,41 +290,8 @@ class _Serializer:
         return data
 
 
-def _refusal(error: TurnwrightError, method: str, calls: CallsInProgress) -> Handler:
-    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
-        async with GuardedCall(calls, method, context, (), is_stream=False):
-            raise error
-
-    return grpc.stream_stream_rpc_method_handler(call)
-
-
-def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
-    """A handler for unauthenticated callers of open methods: one short message, sent at once, few at a time."""
-
-    async def read(context: Context) -> Any:
-        try:
-            async with asyncio.timeout(PROBE_S), places:
-                # Not with the iterator, which would keep the message until it is garbage collected.
-                sent: Any = await context.read()
-                data: bytes = sent if isinstance(sent, bytes) else b""
-                del sent
-        except TimeoutError:
-            raise fault(Reason.UNAUTHENTICATED, "Send a token, or only a short message.") from None
-        if (size := len(data)) > PROBE_BYTES_MAX:
-            del data
-            message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
-            raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
-                        unit="bytes")  # fmt: skip
-        return _checked(handler.request_deserializer(data))
-
-    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
-        try:
-            request = await read(context)
-        except TurnwrightError as error:
-            await abort(context, error)
-        if handler.unary_unary:
-            await context.write(await handler.unary_unary(request, context))
-        else:
-            await handler.unary_stream(request, context)
-
-    return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)
+async def _message(context: Context) -> bytes:
+    """The message of a call; empty if it ends without one."""
+    # Not with the iterator, which would keep the message until it is garbage collected.
+    sent: Any = await context.read()
+    return sent if isinstance(sent, bytes) else b""

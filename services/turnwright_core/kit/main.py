@@ -12,6 +12,7 @@ import uvloop
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.memory import freeze_loaded, hide_memory
+from turnwright_core.kit.pages import serve_readiness
 from turnwright_core.kit.server import RunningServer, serve_until_stopped
 from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings import Settings, SettingsError, exit_with, load
@@ -57,6 +58,7 @@ def run_service(
     configure_logs(settings.log_level)
     try:
         stop_telemetry = configure_telemetry(settings.telemetry, package.removeprefix("turnwright_"))
+        stop_probes = serve_readiness(settings.ready_listen)
     except (OSError, ModuleNotFoundError) as error:
         exit_with(error)
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
@@ -70,4 +72,5 @@ def run_service(
         sys.stderr.write(f"{server.service.name}: {error}\n")
         raise SystemExit(1) from None
     finally:
+        stop_probes()
         stop_telemetry()

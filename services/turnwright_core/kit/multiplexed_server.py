@@ -11,6 +11,7 @@ import grpc
 import msgspec
 
 from turnwright_core.checks import invalid
+from turnwright_core.kit.auth import check_deployment
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.in_process_context import LocalContext, error_of
 from turnwright_core.kit.multiplexed_frames import (
@@ -59,6 +60,8 @@ class MultiplexedHandlers(grpc.GenericRpcHandler):
             stream.leave()
 
     async def _open(self, requests: Any, _context: Any) -> AsyncIterator[bytes]:
+        # What its calls answer is counted on nobody, so it is for services only.
+        check_deployment(METHOD)
         values = values_of(self._codecs())
         if _decoded(await anext(aiter(requests), b"")) != [Hello(values.schema)]:
             # Another release: its calls come as rpcs.

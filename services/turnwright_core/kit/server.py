@@ -26,9 +26,10 @@ from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
+from turnwright_core.kit.pages import report_readiness
 from turnwright_core.kit.readiness import EVERY_S, LOOK_S_MAX, Readiness
 from turnwright_core.kit.service import Service
-from turnwright_core.kit.telemetry import count, observe, report_readiness
+from turnwright_core.kit.telemetry import count, observe
 from turnwright_core.kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
 from turnwright_core.kit.transport import PLAINTEXT, listen
 from turnwright_core.limits import MESSAGE_BYTES_MAX
@@ -110,13 +111,16 @@ class RunningServer:
     async def start(self) -> None:
         """Start the service, then listen. Raises OSError if the address cannot be bound."""
         await self.service.start()
-        server = grpc.aio.server(interceptors=self._observers, options=SERVER_OPTIONS)
-        accepted = self.service.settings.secrets_accepted if self.service.settings else ()
+        settings = self.service.settings
+        options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
+        server = grpc.aio.server(interceptors=self._observers, options=options)
+        accepted = settings.secrets_accepted if settings else ()
         gate = Authenticator(self._secret, self.service.floor, accepted)
-        guarded: Any = GuardedServer(server, self.local, gate, self._calls, self.service.codecs)
+        limits = settings.caller_limits if settings else None
+        guarded: Any = GuardedServer(server, self.local, gate, self._calls, self.service.codecs, limits)
         self.service.register_all(guarded, self._health)
         names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        if self.service.settings is not None:
+        if settings:
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
         # The same as `enable_server_reflection`, which accepts only grpc's own server.
         reflecting = reflection.aio.ReflectionServicer(names)

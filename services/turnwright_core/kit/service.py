@@ -57,6 +57,8 @@ class Service(Struct, frozen=True):
     """Readiness check: raises TurnwrightError if a dependency is unavailable. None: only dependencies, if any."""
     dependencies: Mapping[str, Callable[[], Awaitable[None]]] = {}
     """Readiness checks of the services that this one calls, by name. It is not ready without the first of them."""
+    connection_calls_max: int = 1000
+    """Calls under way on one connection; a caller that opens more waits."""
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
     codecs: Callable[[], Codecs] | None = None

@@ -32,9 +32,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.kit.auth import check_token
+from turnwright_core.kit.caller_ledger import CallerLimits
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.home import default_home, read_or_make_token
 from turnwright_core.kit.telemetry import TelemetrySettings
+from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 
 PREFIX: Final = "TURNWRIGHT_"
 
@@ -174,10 +176,29 @@ class Settings:
         "",
     )
     metrics_listen: str = setting(
-        "Address at which Prometheus finds `/metrics`, and probes `/ready/SERVICE`, such as `0.0.0.0:9464`. "
-        "Empty: none.",
+        "Address at which Prometheus finds `/metrics`, such as `0.0.0.0:9464`. Empty: none.", "", check=_checked_listen
+    )
+    ready_listen: str = setting(
+        "Address at which probes find `/ready/SERVICE`, such as `0.0.0.0:9465`. Empty: none.",
         "",
         check=_checked_listen,
+    )
+    caller_calls_max: int = setting(
+        "How many calls with one answer a client may have under way at a service. More are refused with "
+        "`QUEUE_FULL`. A client is the principal of a derived token.",
+        CallerLimits().calls,
+        ge=1,
+    )
+    caller_streams_max: int = setting(
+        "How many streams, such as watches, a client may have open at a service. More are refused.",
+        CallerLimits().streams,
+        ge=1,
+    )
+    caller_unsent_bytes_max: int = setting(
+        "How much a service holds for a client of answers that it has not read yet, in bytes. Further calls are "
+        "refused until it has read.",
+        CallerLimits().unsent_bytes,
+        ge=2 * STOCK_MESSAGE_BYTES_MAX,
     )
     insecure: bool = setting(
         "Allow plaintext beyond this host, where a mesh or a private network protects connections.", False
@@ -223,6 +244,11 @@ class Settings:
     @property
     def telemetry(self) -> TelemetrySettings:
         return TelemetrySettings(self.otlp_endpoint, self.metrics_listen)
+
+    @property
+    def caller_limits(self) -> CallerLimits:
+        """What one client may have under way."""
+        return CallerLimits(self.caller_calls_max, self.caller_streams_max, self.caller_unsent_bytes_max)
 
     @functools.cached_property
     def tls(self) -> Tls:

@@ -114,12 +114,6 @@ def measure(name: str, value: float, attributes: SpanAttributes | None = None) -
         _sdk.record(name, value, attributes or {})
 
 
-def report_readiness(service: str, problem: Callable[[], str]) -> None:
-    """Have `/ready/SERVICE` beside /metrics say, from another thread, why a service is not ready; empty if it is."""
-    if _sdk is not None:
-        _sdk.readiness[service] = problem
-
-
 def observe(name: str, read: Callable[[], float | None], attributes: SpanAttributes | None = None) -> None:
     """Have a gauge of METRICS read whenever metrics are collected, by another thread. None: it has no value now."""
     if _sdk is not None:

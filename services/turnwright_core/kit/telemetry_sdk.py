@@ -24,8 +24,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanKind
-from prometheus_client import start_http_server
+from prometheus_client import make_wsgi_app
 
+from turnwright_core.kit.pages import App, HttpPage, Start, answered
 from turnwright_core.kit.scope import CallScope, current_scope, own_scope
 from turnwright_core.kit.telemetry import SpanAttributes, TelemetrySettings
 from turnwright_core.kit.telemetry_metrics import SERIES_MAX, ExportingReader, PrometheusReader, Sums
@@ -42,7 +43,7 @@ from turnwright_core.kit.telemetry_spans import CLIENT, INTERNAL, SERVER, Record
 EXPORT_TIMEOUT_S: Final = 5
 """Timeout of one export, in seconds."""
 
-READY_PATH: Final = "/ready/"
+METRICS_PATH: Final = "/metrics"
 
 STOP_S_MAX: Final = 3.0
 """Seconds that the last spans have to leave when the process ends."""
@@ -90,25 +91,7 @@ class Sdk:
             lambda method, code: sums.histogram(RPC_DURATION, {RPC_METHOD: method, RPC_CODE: code})
         )
         self._gauges: dict[str, list[tuple[Callable[[], float | None], SpanAttributes]]] = {}
-        self.readiness: dict[str, Callable[[], str]] = {}
-        """By service, why it is not ready; empty if it is."""
-        self._page: Any = None
-        if address := settings.metrics_listen:
-            host, _, port = address.rpartition(":")
-            self._page = start_http_server(int(port), host.strip("[]"))[0]
-            self._metrics_page = self._page.get_app()
-            self._page.set_app(self._answer)
-
-    def _answer(self, request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        """An HTTP request: /metrics, or /ready/SERVICE."""
-        path = str(request["PATH_INFO"])
-        if not path.startswith(READY_PATH):
-            answer: Iterable[bytes] = self._metrics_page(request, start)
-            return answer
-        look = self.readiness.get(path.removeprefix(READY_PATH))
-        problem = look() if look else "it has not started"
-        start("503 Service Unavailable" if problem else "200 OK", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"{problem or 'ready'}\n".encode()]
+        self._page = HttpPage(settings.metrics_listen, _metrics_page()) if settings.metrics_listen else None
 
     def stop(self) -> None:
         """Send what is left, and stop. A collector that does not answer is waited for no longer than STOP_S_MAX."""
@@ -122,8 +105,7 @@ class Sdk:
         for thread in leaving:
             thread.join(max(0.0, end_s - time.monotonic()))
         if self._page:
-            self._page.shutdown()
-            self._page.server_close()
+            self._page.stop()
 
     # Spans ------------------------------------------------------------------------------------------------------
 
@@ -205,6 +187,19 @@ class Sdk:
                     yield Observation(value, labels)
 
         self._meter.create_observable_gauge(name, [collect], unit, meaning)
+
+
+def _metrics_page() -> App:
+    """The library's page, at its path alone."""
+    found = make_wsgi_app()
+
+    def app(request: dict[str, Any], start: Start) -> Iterable[bytes]:
+        if request["PATH_INFO"] != METRICS_PATH:
+            return answered(start, "404 Not Found", f"Ask for {METRICS_PATH}.")
+        page: Iterable[bytes] = found(request, start)
+        return page
+
+    return app
 
 
 class _Block:

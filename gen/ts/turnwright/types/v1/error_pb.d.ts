@@ -158,7 +158,9 @@ export enum ErrorReason {
   WORKSPACE_UNAVAILABLE = 18,
 
   /**
-   * RESOURCE_EXHAUSTED. A bounded queue is full. Metadata: `queue`, `limit`.
+   * RESOURCE_EXHAUSTED. A bounded queue is full, or the caller has as much under way as a service takes of one caller:
+   * `calls`, `streams`, or bytes of answers that it has not read (`unsent_bytes`). The call was not done, unless its
+   * answer did not fit: retry it once some are read or have ended. Metadata: `queue`, `limit`.
    *
    * @generated from enum value: ERROR_REASON_QUEUE_FULL = 19;
    */

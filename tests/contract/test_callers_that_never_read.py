@@ -1,0 +1,249 @@
+"""Clients that open calls and never read: what a server holds for them is bounded, for each rpc of the contract."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import grpc
+import pytest
+from google.protobuf import empty_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from turnwright.assembler.v1 import assembler_service_pb2
+from turnwright.executor.v1 import control_pb2, executor_service_pb2
+from turnwright.provider.v1 import provider_service_pb2
+from turnwright.settings.v1 import settings_service_pb2
+from turnwright.store.v1 import read_pb2, store_service_pb2
+from turnwright.types.v1 import settings_pb2
+
+from raw_http2 import NeverReads, varint
+from services import SECRET, running
+from turnwright_core.entries import Tier
+from turnwright_core.errors import Reason
+from turnwright_core.kit.auth import call_metadata, derive_token
+from turnwright_core.kit.caller_ledger import CALLERS_PER_CONNECTION
+from turnwright_core.kit.errors import from_rpc
+from turnwright_core.kit.multiplexed_frames import METHOD
+from turnwright_core.kit.server import RunningServer
+from turnwright_core.kit.service import Service
+from turnwright_core.kit.settings import Settings
+from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
+
+MiB = 1024 * 1024
+PAGE_BYTES = 2 * MiB
+UNSENT_BYTES_MAX = 2 * STOCK_MESSAGE_BYTES_MAX
+CALLS_MAX = 6
+WAIT_S = 30
+
+RPCS = {
+    f"/{service.full_name}/{rpc.name}": rpc
+    for file in (
+        assembler_service_pb2, executor_service_pb2, provider_service_pb2, settings_service_pb2, store_service_pb2
+    )
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for rpc in service.methods
+}  # fmt: skip
+
+
+HEAD = b"\xfa\xff\xff\xff\x0f"
+"""The tag of a field that no message has, with a length: whoever parses it keeps it, and sends it again."""
+
+
+def token_of(principal: str) -> tuple[tuple[str, str], ...]:
+    return call_metadata(derive_token(SECRET, Tier.CLIENT, principal))
+
+
+class Pages:
+    """Every rpc of the contract: each answers with `size` bytes, and a stream with such messages without an end."""
+
+    def __init__(self) -> None:
+        self.size = PAGE_BYTES
+        self.begun = 0
+
+    def register(self, server) -> None:
+        for service in {method[1:].rpartition("/")[0] for method in RPCS}:
+            handlers = {
+                method.rpartition("/")[2]: self.handler(rpc)
+                for method, rpc in RPCS.items()
+                if method.startswith(f"/{service}/")
+            }
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+
+    def handler(self, rpc) -> grpc.RpcMethodHandler:
+        assert not rpc.client_streaming, "the ledger counts answers to one message"
+
+        def page():
+            return empty_pb2.Empty.FromString(HEAD + varint(self.size) + bytes(self.size))
+
+        async def answer(_request, _context):
+            self.begun += 1
+            return page()
+
+        async def stream(_request, _context):
+            self.begun += 1
+            while True:
+                yield page()
+
+        codecs = {
+            "request_deserializer": empty_pb2.Empty.FromString,
+            "response_serializer": empty_pb2.Empty.SerializeToString,
+        }
+        if rpc.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(stream, **codecs)
+        return grpc.unary_unary_rpc_method_handler(answer, **codecs)
+
+
+@contextlib.asynccontextmanager
+async def pages(tmp_path, **settings):
+    made = Pages()
+    service = Service(
+        "store",
+        "turnwright.store.v1.StoreService",
+        made.register,
+        connection_calls_max=50,
+        settings=Settings(home=tmp_path, **settings),
+    )
+    server = RunningServer(service, "127.0.0.1:0", SECRET, 0.1)
+    await server.start()
+    try:
+        yield made, server.address
+    finally:
+        await server.stop()
+
+
+async def settled(caller: NeverReads, calls: int) -> int:
+    """How many calls the server holds once it has begun to answer, or refused, each of them."""
+    async with asyncio.timeout(WAIT_S):
+        while len(caller.answered) < calls:  # noqa: ASYNC110 - what a server does not send is told to nobody
+            await asyncio.sleep(0.01)
+    return calls - len(caller.ended)
+
+
+@pytest.mark.asyncio
+async def test_no_rpc_holds_more_for_a_client_that_never_reads_than_the_limit(tmp_path):
+    assert len(RPCS) > 100
+    settings = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}
+    wrong = {}
+    async with pages(tmp_path, **settings) as (served, address):
+        for number, method in enumerate(RPCS):
+            before = served.begun
+            caller = await NeverReads.connect(address)
+            # One after the other: each finds what the ones before have left.
+            for sent in range(1, 6):
+                caller.call(method, b"", token_of(f"caller{number}"))
+                held = await settled(caller, sent)
+            await caller.close()
+            # A third answer might not fit any more, so that call is refused before its work.
+            if (held, served.begun - before) != (2, 2):
+                wrong[method] = (held, served.begun - before)
+    assert wrong == {}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [100, PAGE_BYTES], ids=["small", "large"])
+async def test_many_calls_at_once_are_bounded_for_each_rpc_too(tmp_path, size):
+    settings = {"caller_calls_max": CALLS_MAX, "caller_streams_max": CALLS_MAX}
+    settings["caller_unsent_bytes_max"] = UNSENT_BYTES_MAX
+    most = {100: CALLS_MAX, PAGE_BYTES: UNSENT_BYTES_MAX // PAGE_BYTES}[size]
+    wrong = {}
+    async with pages(tmp_path, **settings) as (served, address):
+        served.size = size
+        for number, method in enumerate(RPCS):
+            caller = await NeverReads.connect(address)
+            for _ in range(4 * CALLS_MAX):
+                caller.call(method, b"", token_of(f"caller{number}"))
+            held = await settled(caller, 4 * CALLS_MAX)
+            await caller.close()
+            if not 0 < held <= most:
+                wrong[method] = held
+    assert wrong == {}
+
+
+@pytest.mark.asyncio
+async def test_who_is_refused_is_told_what_to_do_and_others_are_served(tmp_path):
+    settings = {"caller_calls_max": 2, "caller_unsent_bytes_max": UNSENT_BYTES_MAX}
+    method = "/turnwright.store.v1.StoreService/GetEntries"
+    async with pages(tmp_path, **settings) as (served, address):
+        served.size = 100
+        caller = await NeverReads.connect(address)
+        for _ in range(3):
+            caller.call(method, b"", token_of("mallory"))
+        assert await settled(caller, 3) == 2
+        assert caller.streams_max == 50
+        async with grpc.aio.insecure_channel(address) as channel:
+            call = channel.unary_unary(method)
+
+            async def refused(metadata):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await call(b"", metadata=metadata)
+                return error.value.code(), from_rpc(error.value, "store", "")
+
+            code, reason = await refused(token_of("mallory"))
+            assert (code, reason.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Reason.QUEUE_FULL)
+            assert reason.metadata == {"queue": "calls", "limit": "2"}
+            # Another client, services, and probes.
+            assert await call(b"", metadata=token_of("alice"))
+            await asyncio.gather(*(call(b"", metadata=call_metadata(SECRET)) for _ in range(20)))
+            health = health_pb2_grpc.HealthStub(channel)
+            assert (await health.Check(health_pb2.HealthCheckRequest())).status == 1
+            # Who leaves, or reads, has room again.
+            await caller.close()
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    with contextlib.suppress(grpc.aio.AioRpcError):
+                        assert await call(b"", metadata=token_of("mallory"))
+                        break
+            reading = [call(b"", metadata=token_of("mallory")) for _ in range(2)]
+            await asyncio.gather(*reading)
+            assert await call(b"", metadata=token_of("mallory"))
+
+
+@pytest.mark.asyncio
+async def test_a_connection_is_counted_for_all_its_callers_and_a_stranger_by_it_alone(tmp_path):
+    async with pages(tmp_path, caller_calls_max=2) as (_, address):
+        many, probes = await NeverReads.connect(address), await NeverReads.connect(address)
+        for number in range(20):
+            many.call("/turnwright.store.v1.StoreService/GetRun", b"", token_of(f"c{number}"))
+            probes.call("/grpc.health.v1.Health/Check", b"", ())
+        assert await settled(many, 20) == 2 * CALLERS_PER_CONNECTION
+        assert await settled(probes, 20) == 2 * CALLERS_PER_CONNECTION
+        async with grpc.aio.insecure_channel(address) as channel:
+            assert await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        await many.close()
+        await probes.close()
+
+
+@pytest.mark.asyncio
+async def test_large_pages_of_a_run_that_nobody_reads_are_bounded_and_others_are_served(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    limits = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}
+    async with running(tmp_path, store_settings=limits, **limits) as services:
+        client, asked = services.client, {"project": services.project, "run": "r"}
+        await client.start_run(services.project, "r", settings_pb2.RunSettings(model="m", yolo=True))
+        for number in range(10):
+            path = {"path": f"{number}.txt"}
+            await client.call_tool(services.project, "r", "set", path, f"{number}" * 190_000)
+        wanted = {
+            "executor": (
+                "/turnwright.executor.v1.ExecutorService/ListEntries",
+                control_pb2.ListEntriesRequest(**asked),
+            ),
+            "store": ("/turnwright.store.v1.StoreService/ListEntries", read_pb2.ListEntriesRequest(**asked)),
+        }
+        for name, (method, request) in wanted.items():
+            caller = await NeverReads.connect(services.addresses[name])
+            for _ in range(40):
+                caller.call(method, request.SerializeToString(), token_of("mallory"))
+            assert 0 < await settled(caller, 40) <= UNSENT_BYTES_MAX // 1_500_000
+            async with asyncio.timeout(WAIT_S):
+                assert (await client.get_run(services.project, "r")).run.run == "r"
+            await caller.close()
+
+
+@pytest.mark.asyncio
+async def test_a_client_opens_no_multiplexed_stream(tmp_path):
+    async with running(tmp_path) as services, grpc.aio.insecure_channel(services.addresses["store"]) as channel:
+        call = channel.stream_stream(METHOD)(metadata=token_of("mallory"))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call.read()
+    assert from_rpc(refused.value, "store", "").reason is Reason.TIER_FORBIDDEN
