@@ -182,7 +182,9 @@ class ShownReplies:
             rest = "" if shown.startswith(whole) or not self._has_gap else whole
         if rest:
             self._shown[turn, kind] = [whole]
-        return rest
+        # A thought that was closed and never opened was shown as content.
+        is_moved = kind == REASONING and "".join(self._shown.get((turn, CONTENT), ())).startswith(rest)
+        return "" if is_moved else rest
 
     def ended_with(self, text: str) -> bool:
         """Whether the latest text that was shown of the model ends with this."""

@@ -43,9 +43,20 @@ class ReadWarning(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """A reply as read: `dropped` counts the commands over the cap. Source: RU284, RU293."""
+    """A reply as read: `dropped` counts the commands over the cap.
+
+    `thought_ends` are the closes of thoughts that were never opened: what stands before the last is reasoning, and is
+    in nothing else here. Source: RU284, RU293, C59.
+    """
 
     commands: tuple[Command, ...] = ()
     warnings: tuple[ReadWarning, ...] = ()
     narration: str = ""
     dropped: int = 0
+    thought_ends: tuple[Span, ...] = ()
+
+    def split_thought(self, text: str) -> tuple[str, str]:
+        """The reasoning without its closes, and the reply itself, of the text that was read."""
+        begins = [0, *(end for _, end in self.thought_ends)]
+        stops = [start for start, _ in self.thought_ends]
+        return "".join(text[begin:stop] for begin, stop in zip(begins, stops, strict=False)), text[begins[-1] :]

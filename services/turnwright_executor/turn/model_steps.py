@@ -241,12 +241,12 @@ class ModelSteps:
     async def _read(self, draft: Draft) -> ParsedReply:
         """The commands of the reply, and the text around them."""
         scope = self._scope
-        if self._scope.open.is_compaction:
-            # A summary is text: it calls nothing, and is no answer.
-            return ParsedReply(narration=draft.text)
         is_native = scope.open.turn.request.calls is CallStyle.NATIVE
         commands_max = scope.services.settings.turn_commands_max
         read = await read_aside(draft, commands_max, scope.services.tools, is_native=is_native)
+        if self._scope.open.is_compaction:
+            # A summary is text: it calls nothing, and is no answer.
+            return ParsedReply(narration=draft.text)
         return await answer_checked(read, scope.loop.settings.response_format)
 
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:

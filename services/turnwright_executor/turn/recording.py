@@ -121,7 +121,8 @@ def read_draft(
     """The commands of a reply, those in its text before its native calls; `tools` are all that exist.
 
     `is_native`: the model was offered native tools, so if it made calls, its text is only text. Of a reply that its
-    vendor cut off, everything before the first unfinished thing (C54). Never raises.
+    vendor cut off, everything before the first unfinished thing (C54). What stands before the close of a thought that
+    was never opened becomes reasoning in the draft (C59). Never raises.
     """
     from turnwright_grammar.reply import Reply  # noqa: PLC0415
 
@@ -130,7 +131,13 @@ def read_draft(
         # It was not parsed while streaming, or it is parsed again.
         reader, rest = reply_reader(commands_max, tools), draft.text
     is_text = is_native and bool(draft.calls)
-    reply = Reply(narration=draft.text) if is_text else reader.finish(rest, is_cut=draft.is_cut)
+    reply = reader.finish(rest, is_cut=draft.is_cut)
+    if reply.thought_ends:
+        thought, text = reply.split_thought(draft.text)
+        draft.reasoning.append(thought)
+        draft.content[:] = [text] if text else []
+    if is_text:
+        reply = Reply(narration=draft.text)
     found = _Commands(list(reply.commands), list(reply.warnings), [None] * len(reply.commands), dropped=reply.dropped)
     if draft.calls:
         found.add_calls(draft, frozenset(tools))

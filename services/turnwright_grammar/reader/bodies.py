@@ -37,7 +37,20 @@ _CALL_SHAPE = re.compile(
     r"""<\|(?:channel|start)\|>|\*\*\*\ Begin\ Patch|```(?:tool_c|json\s*\n\s*[\[{])|\[[A-Za-z_][\w.]{0,40}\("""
     r"""|[\[{]\s{0,16}(?:[\[{]\s{0,16})?["'](?:name|function|tool|tool_name|tool_calls?|function_?[cC]all)["']\s{0,4}:"""
 )
+_CALL_TOKEN = re.compile(
+    r"(?P<message><\|(?:channel|start)\|>)|<[|\uff5c]|<(?:[a-z]\w{0,20}[:|])?(?:tool|function|longcat|dots|invoke|action)"
+    r"|\[(?:TOOL_|ARGS)|functools\[",
+    re.IGNORECASE,
+)
 _BLANKS = re.compile(r"\s*")
+THOUGHT_END = re.compile(
+    r"""
+      </\s?(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|seed:think)\s{0,8}>
+    | <\|(?:END_THINKING|end_of_thought|inner_suffix)\|> | <channel\|> | \[/THINK\] | \u25c1/think\u25b7
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""The close of a thought, in any dialect. One that was never opened ends a body that is not closed, too (C59)."""
 BODILESS = frozenset({"get", "rm", "mv", "cp"})
 _REST_OF_LINE = re.compile(r"[^\n]*")
 _FIRST_LINE = re.compile(r"\s*[^\n]*")
@@ -176,9 +189,14 @@ class BodyFinder:
     def _recover(self, tag: Tag) -> TagEnd:
         """Error recovery: the end of a body without a balancing close; the whole text is known."""
         ending = self._first_stop(tag)
-        if tag.name == "think" and (call := self._call_line(tag.end, ending.body_end)) is not None:
+        thought_end = self.scanner.search(THOUGHT_END, tag.end)
+        if thought_end is not None and thought_end.start() < ending.end:
+            return TagEnd("sibling", tag.end, thought_end.start(), thought_end.start())
+        if tag.name == "think":
             # Reasoning that was never closed holds no vendor's call: the model went on to it.
-            return TagEnd("sibling", tag.end, call, call)
+            calls = (self._call_line(tag.end, ending.body_end), self._whole_call(tag.end, ending.body_end))
+            call = min((start for start in calls if start is not None), default=None)
+            ending = ending if call is None else TagEnd("sibling", tag.end, call, call)
         if tag.name in BODILESS and ending.how in ("sibling", "end"):
             return self._on_its_line(tag, ending.how, ending.body_end)
         return ending
@@ -196,6 +214,22 @@ class BodyFinder:
                 return start
             if dialects.FUNCTION_TAG.match(text, start) or _CALL_SHAPE.match(text, start):
                 return start
+        return None
+
+    def _whole_call(self, position: int, end: int) -> int | None:
+        """The start of the first whole call behind a vendor's token, wherever on its line."""
+        text, tried = self.scanner.text, 0
+        while tried < CALL_LINES_TRIED_MAX and (token := self.scanner.search(_CALL_TOKEN, position)):
+            start = position = token.start()
+            if start >= end:
+                break
+            while (following := dialects.TOKEN.match(text, position)) and dialects.announces_call(following[0]):
+                position = _BLANKS.match(text, following.end()).end()  # type: ignore[union-attr]
+            is_call = position > start or dialects.FUNCTION_TAG.match(text, start)
+            payload = dialects.read_payload(self.scanner, position) if is_call and self.scanner.spend(0) else None
+            if token["message"] or (payload and payload.calls and not payload.cut):
+                return start
+            position, tried = max(position, token.end()), tried + 1
         return None
 
     def _first_stop(self, tag: Tag) -> TagEnd:

@@ -103,6 +103,8 @@ def _on_fence(state: ParserState, opening: re.Match[str]) -> int:
         return start
     if end >= len(state.text) and state.needs_more(_FENCE_WAKE):
         return begin
+    if closing is None and (after := state.end_thought_within(start, end)) is not None:
+        return after
     if _add_calls(state, opening["info"], state.text[start:content_end], start, (begin, end)):
         state.skip(begin, end)
     return end
@@ -117,6 +119,13 @@ def _in_fence(state: ParserState, opening: re.Match[str], begin: int) -> int:
     return end
 
 
+def on_thought_end(state: ParserState, start: int) -> int:
+    """Handle the close of a thought in a fence that holds conflict blocks: it counts if the fence is never closed."""
+    if state.fence is None or state.scanner.search(state.fence, start) or state.needs_more(_FENCE_WAKE):
+        return start + 1
+    return state.end_thought_within(start, len(state.text)) or start + 1
+
+
 def _add_calls(state: ParserState, info: str, content: str, start: int, span: Span) -> bool:
     """Add the calls in a fence; returns whether there were any."""
     if state.depth >= FENCE_DEPTH_MAX or _RESULT_INFO.match(info):
@@ -126,7 +135,7 @@ def _add_calls(state: ParserState, info: str, content: str, start: int, span: Sp
         return True
     if _FIRING_INFO.match(info):
         return _add_tool_code_calls(state, content, start)
-    inner = state.parse_nested(content, start)
+    inner = state.parse_nested(content, start, is_code=True)
     if not inner.commands or inner.narration().strip():
         state.warnings.extend(warning for warning in inner.warnings if warning.kind == "arguments_left_over")
         return False
@@ -146,7 +155,7 @@ def _add_tool_code_calls(state: ParserState, content: str, start: int) -> bool:
     if payload and payload.cut and payload.whole:
         vendors.warn_truncated(state, payload, start, start + payload.end)
         return True
-    inner = state.parse_nested(content, start)
+    inner = state.parse_nested(content, start, is_code=True)
     if inner.commands:
         state.merge(inner)
     elif payload and payload.calls and not payload.cut:

@@ -149,7 +149,10 @@ def inert_line_end(state: ParserState, start: int) -> int | None:
     end = end if end >= 0 else len(text)
     # From the start of the line: with streamed text, the parser may get here at a later trigger.
     begin = _INERT_PREFIX.match(text, line).end()  # type: ignore[union-attr]
-    if state.parse_nested(text[begin:end], begin).commands if state.depth < _DEPTH_MAX else False:
+    inner = state.parse_nested(text[begin:end], begin) if state.depth < _DEPTH_MAX else None
+    if inner and (after := state.adopt_thought_ends(inner)) is not None:
+        return after
+    if inner and inner.commands:
         place = "a block quote" if is_quote else "indented code"
         state.warn("inert_code", f"A command inside {place} was not run.", (begin, end))
     return end
@@ -190,6 +193,8 @@ def skip_message(state: ParserState, start: int, end: int) -> int:
 def _skip_hallucinated(state: ParserState, start: int, end: int, why: str) -> int:
     """Continue after hallucinated text; warn if it holds a command."""
     inner = None if state.depth >= _DEPTH_MAX else state.parse_nested(state.text[start + 1 : end], start + 1)
+    if inner and (after := state.adopt_thought_ends(inner)) is not None:
+        return after
     if inner is None or inner.commands or any(warning.kind == "invented" for warning in inner.warnings):
         state.warn("invented", f"Nothing of this was run: {why}. Wait for what really comes.", (start, end))
     return end

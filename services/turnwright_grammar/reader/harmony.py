@@ -53,6 +53,8 @@ def _on_reasoning(state: ParserState, head: re.Match[str]) -> int:
     if closing is None and state.needs_more(SearchTrigger(_END, ">")):
         return head.start()
     end = closing.start() if closing else len(state.text)
+    if closing is None and (after := state.end_thought_within(head.end(), end)) is not None:
+        return after
     state.skip(head.start(), end)
     return end
 
@@ -65,8 +67,7 @@ def _on_call(state: ParserState, head: re.Match[str], name: str) -> int:
     if payload is None or not payload.calls:
         state.skip(*head.span())
         return vendors.warn_unreadable(state, *head.span())
-    state.add_calls(payload, (head.start(), payload.end))
-    return payload.end
+    return state.add_calls(payload, (head.start(), payload.end))
 
 
 def _payload(state: ParserState, position: int, name: str) -> Payload | None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from turnwright_grammar.edits.markers import is_unfinished
 from turnwright_grammar.native import LEFT_OVER, RISKY
 from turnwright_grammar.reader import unknown_tools
-from turnwright_grammar.reader.bodies import TagEnd
+from turnwright_grammar.reader.bodies import THOUGHT_END, TagEnd
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag, well_formed
 from turnwright_grammar.scanner import SearchTrigger
@@ -67,6 +67,8 @@ def on_own_tag(state: ParserState, opener: re.Match[str]) -> int:
     if tag.touched and state.needs_more(_TAG_CLOSED):
         return tag.start
     span = (tag.start, tag.end)
+    if tag.kind == "close" and tag.name == "think":
+        return state.end_thought(*span)
     if tag.kind == "close":
         state.warn("stray_close", f"</{tag.name}> closes nothing.", span)
         state.skip(*span)
@@ -177,12 +179,20 @@ def on_reasoning(state: ParserState, found: re.Match[str]) -> int:
     return closing.end()
 
 
+def on_thought_end(state: ParserState, start: int) -> int | None:
+    """Handle the close of a thought that was never opened; None if there is none."""
+    found = THOUGHT_END.match(state.text, start)
+    return state.end_thought(*found.span()) if found else None
+
+
 def on_comment(state: ParserState, start: int) -> int:
     """Skip a comment, `<!-- ... -->`. An unterminated one is text."""
     closing = state.scanner.search(_COMMENT_END, start)
     if closing is None:
         state.needs_more(_COMMENT_WAKE)
         return start + 1
+    if (after := state.end_thought_within(start, closing.end())) is not None:
+        return after
     state.warn_inert(start, closing.start(), "a comment")
     return closing.end()
 

@@ -21,7 +21,11 @@ The same parser reads a reply while it is streamed (`streaming.ReplyReader`): a 
 waits, and the parser stops before its trigger and tries again with more text. No further text may change what a
 handler has accepted, so the commands are those of the whole text, whatever its division into deltas.
 
-Source: the seed's response_healing and xml_parser, RU276, RU282 to RU293, C19, C25, C38, C39.
+The close of a thought that was never opened makes all before it reasoning: the parser forgets what it found, goes on,
+and at the end parses what stands behind the last such close once more, by itself. So no command is certain before the
+end.
+
+Source: the seed's response_healing and xml_parser, RU276, RU282 to RU293, C19, C25, C38, C39, C59.
 """
 
 from __future__ import annotations
@@ -33,10 +37,10 @@ from typing import Final
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts
 from turnwright_grammar.reader import fences, hallucinated, harmony, own_tags, vendors
-from turnwright_grammar.reader.bodies import WHOLE_TAG
+from turnwright_grammar.reader.bodies import THOUGHT_END, WHOLE_TAG
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
-from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, ReadWarning, Reply
+from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, ReadWarning, Reply, Span
 from turnwright_grammar.scanner import TextScanner
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
@@ -63,8 +67,8 @@ TRIGGER = re.compile(
       | (?<=O)bservation | (?<=[TF])(?:ool|unction)[ ][Rro] | (?<=I)nstruction
       | (?<=\]~)b\]
       | (?<==)(?<=to=)functions\.
-      | (?<=\u273f)(?:FUNCTION|RESULT) | (?<=\u25c1)think\u25b7
-      | (?<=\[)(?: INST\] | THINK\] | (?:[Uu]ser|USER|[Hh]uman|HUMAN)\]
+      | (?<=\u273f)(?:FUNCTION|RESULT) | (?<=\u25c1)/?think\u25b7
+      | (?<=\[)(?: INST\] | /?THINK\] | (?:[Uu]ser|USER|[Hh]uman|HUMAN)\]
         | TOOL_(?:RESULTS?|OUTPUTS?|CONTENT)\] | AVAILABLE_TOOLS\] )
       | (?<=\[)(?: /?TOOL_CALLS?\] | (?:END_)?TOOL_REQUEST\] | (?<=functools\[) | [A-Za-z_][\w.]{0,40}\( )
       | (?<=[\[{])(?<![\w"'\\].)
@@ -81,7 +85,7 @@ HALF_TRIGGER = re.compile(
     [<\[{~>*A=\u273f\u25c1\nUHOTFI]
     (?:
         (?<=<)(?:<{0,8}|!-?) | (?<=~)(?:~|b)? | (?<=\n)(?:[uh][a-z]{0,4}[ \t\r]{0,8})?
-      | (?<=>)>{0,4} | (?<=[A=\u273f\u25c1])[A-Za-z]{0,10}
+      | (?<=>)>{0,4} | (?<=[A=\u273f\u25c1])/?[A-Za-z]{0,10}
       | (?: (?<=[\n\t*][UHOTFI]) | (?<=\A[UHOTFI]) | (?<=[ ]{2}[UHOTFI]) | (?<=\n[ ][UHOTFI]) | (?<=\A[ ][UHOTFI])
           | (?<=\#[ ][UHI]) )[A-Za-z]{0,12}[ ]?
       | (?<=\*)(?:\*[*BeginPatch\ ]{0,14})? | (?<=\[)/?(?:[A-Za-z_][\w.]{0,40})?
@@ -93,7 +97,8 @@ HALF_TRIGGER = re.compile(
 _CUT = (
     "The reply was cut off here, as at the model's output limit; from here on nothing was run. Send it again, in parts."
 )
-_NOISE = re.compile(r"</?s>|<(?:eos|bos|end_of_turn|start_of_turn)>|</think(?:ing)?>")
+_THOUGHT = "What stands before the close of a thought was taken as reasoning; nothing of it was run."
+_NOISE = re.compile(r"</?s>|<(?:eos|bos|end_of_turn|start_of_turn)>")
 _BRACKET = re.compile(r"\[(?:/?TOOL_CALLS?|(?:END_)?TOOL_REQUEST)\]")
 
 
@@ -112,11 +117,10 @@ def read_reply(
 
     Source: RU276, RU284, RU293.
     """
-    state = ParserState(TextScanner(text or "", final=not is_cut), known_tools, parse, commands_max)
+    text = text or ""
+    state = ParserState(TextScanner(text, final=not is_cut), known_tools, parse, commands_max)
     parse(state)
-    if is_cut:
-        discard_truncated(state)
-    return finish_reply(state, is_cut=is_cut)
+    return finish_reply(state, text, is_cut=is_cut)
 
 
 def discard_truncated(state: ParserState) -> None:
@@ -124,12 +128,15 @@ def discard_truncated(state: ParserState) -> None:
 
     That is where the parser waits for more text. The rest is parsed only to see whether it is narration. Source: C54.
     """
-    start, mark = state.position, state.savepoint()
+    start, mark, thoughts = state.position, state.savepoint(), len(state.thought_ends)
     if start == len(state.text):
         return
     state.extend("", final=True)
     state.cut_at = start
     parse(state)
+    if len(state.thought_ends) > thoughts:
+        # All of this was reasoning.
+        return
     whole = state.commands[mark[0] : state.complete_commands]
     after = state.savepoint()
     is_narration = after[:2] == mark[:2] and state.deferred == state.deferred[: mark[4]]
@@ -141,8 +148,24 @@ def discard_truncated(state: ParserState) -> None:
         state.skip(start, state.position)
 
 
-def finish_reply(state: ParserState, *, is_cut: bool = False) -> Reply:
+def finish_reply(state: ParserState, rest: str, *, is_cut: bool) -> Reply:
+    """The reply at the end of the parse. `rest` is the end of its text, at least from the last thought on (C59).
 
+    What stands behind such a thought is parsed by itself, as if the reply began there: so it reads the same when it is
+    stored without the thought.
+    """
+    size = state.offset + len(state.text)
+    if is_cut:
+        discard_truncated(state)
+    thought_ends: list[Span] = []
+    while state.thought_ends:
+        thought_ends += state.thought_ends
+        start = thought_ends[-1][1]
+        scanner = TextScanner(rest[len(rest) - (size - start) :], final=not is_cut)
+        state = ParserState(scanner, state.tools, parse, state.commands_max, start)
+        parse(state)
+        if is_cut:
+            discard_truncated(state)
     state.resolve_fences(is_cut=is_cut)
     commands, commands_max = state.commands, state.commands_max
     dropped = max(0, len(commands) - commands_max)
@@ -150,7 +173,10 @@ def finish_reply(state: ParserState, *, is_cut: bool = False) -> Reply:
         cut = commands[commands_max].span
         message = f"Only the first {commands_max} commands were taken; {dropped} were dropped."
         state.warnings.append(ReadWarning("too_many_commands", message, cut))
-    return Reply(tuple(commands[:commands_max]), _capped(state.warnings), state.narration().strip(), dropped)
+    if thought_ends:
+        state.warnings.append(ReadWarning("unopened_thought", _THOUGHT, (0, thought_ends[-1][1])))
+    narration = state.narration().strip()
+    return Reply(tuple(commands[:commands_max]), _capped(state.warnings), narration, dropped, tuple(thought_ends))
 
 
 def _capped(warnings: list[ReadWarning]) -> tuple[ReadWarning, ...]:
@@ -165,13 +191,16 @@ def parse(state: ParserState) -> None:
     while found := search(text, state.position):
         start = state.position = found.start()
         char = text[start]
-        if state.fence is not None and char not in "`~<>":
+        handler = _HANDLERS[char]
+        if state.fence is not None and THOUGHT_END.match(text, start):
+            handler = fences.on_thought_end
+        elif state.fence is not None and char not in "`~<>":
             state.position = start + 1
             continue
         mark = None if final else state.savepoint()
         end = hallucinated.inert_line_end(state, start) if state.fence is None and char not in "`~" else None
         if end is None:
-            end = _HANDLERS[char](state, start)
+            end = handler(state, start)
         if state.is_waiting and mark is not None:
             state.rollback(mark)
             return
@@ -208,7 +237,7 @@ def _on_tag(state: ParserState, start: int) -> int:
 
 def _on_special(state: ParserState, start: int) -> int:
     text = state.text
-    for handler in (hallucinated.on_token, harmony.on_harmony):
+    for handler in (own_tags.on_thought_end, hallucinated.on_token, harmony.on_harmony):
         if (end := handler(state, start)) is not None:
             return end
     if found := _NOISE.match(text, start):
@@ -267,9 +296,9 @@ def _on_tilde(state: ParserState, start: int) -> int:
 
 def _on_bracket(state: ParserState, start: int) -> int:
     text = state.text
-    end = hallucinated.on_token(state, start)
-    if end is not None:
-        return end
+    for handler in (own_tags.on_thought_end, hallucinated.on_token):
+        if (end := handler(state, start)) is not None:
+            return end
     if found := own_tags.REASONING.match(text, start):
         return own_tags.on_reasoning(state, found)
     if found := _BRACKET.match(text, start):

@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, field
 
 from turnwright_grammar.dialects import Payload, has_text_before_close
 from turnwright_grammar.native import LEFT_OVER, RISKY, command_from_value, tool_name
-from turnwright_grammar.reader.bodies import BodyFinder
+from turnwright_grammar.reader.bodies import THOUGHT_END, BodyFinder
 from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, Command, ReadWarning, Span
 from turnwright_grammar.scanner import BracketBalance, SearchTrigger, TextScanner
 
@@ -31,6 +31,7 @@ class DeferredFence(Struct, frozen=True):
     narration_index: int
 
 
+_CLOSERS = (">", "]", ")", "}")
 _FIRED = ("fenced_commands", "Commands in a code fence were run; write them outside.")
 _CUT_FENCE = ("cut_reply", "The reply was cut off, so the commands in a code fence were not run; write them outside.")
 _INERT = ("fenced_inert", "Commands in a code fence were not run.")
@@ -44,8 +45,9 @@ class ParserState(Struct):
     `parse` is the parser itself, for nested texts such as fences. `offset` maps spans of a nested text to the outer
     one. `native_calls` counts commands in another notation than our tags. `fence` matches the end of the fence with
     conflict blocks that the parser is in; `path` is the file of the last such block, which ended at `path_end`.
-    `cut_at` is where the first unterminated construct of a truncated reply begins; of a list, the complete calls end at
-    `complete_commands`.
+    `thought_ends` are the closes of thoughts that were never opened, in the whole reply; `is_code`: this text is of a
+    fence, where they mean nothing. `cut_at` is where the first unterminated construct of a truncated reply begins; of a
+    list, the complete calls end at `complete_commands`.
 
     A handler that needs more lookahead calls `needs_more`. The parser then rolls back to before the handler and stops
     there until new text contains `resume_on`.
@@ -67,6 +69,8 @@ class ParserState(Struct):
     deferred: list[DeferredFence] = field(default_factory=list)
     native_calls: int = 0
     fence: re.Pattern[str] | None = None
+    thought_ends: list[Span] = field(default_factory=list)
+    is_code: bool = False
     path: str | None = None
     path_end: int = 0
     cut_at: int = -1
@@ -158,6 +162,32 @@ class ParserState(Struct):
         if len(self.warnings) < 2 * WARNINGS_MAX:
             self.warnings.append(ReadWarning(kind, message, self.outer_span(span)))
 
+    def end_thought(self, start: int, end: int) -> int:
+        """Handle the close of a thought that was never opened: what was found before it is reasoning. Source: C59."""
+        self.skip(start, end)
+        if self.is_code:
+            return end
+        self.thought_ends.append(self.outer_span((start, end)))
+        self.commands.clear()
+        self.warnings.clear()
+        self.deferred.clear()
+        self.native_calls, self.path, self.fence, self.complete_commands = 0, None, None, 0
+        return end
+
+    def end_thought_within(self, start: int, end: int) -> int | None:
+        """Handle closes of thoughts in a part of the text that is not closed; the offset behind the last, or None."""
+        position = None
+        while not self.is_code and (found := self.scanner.search(THOUGHT_END, start)) and found.end() <= end:
+            start = position = self.end_thought(*found.span())
+        return position
+
+    def adopt_thought_ends(self, inner: ParserState) -> int | None:
+        """Handle the closes that a nested parse has found; the offset behind the last, or None."""
+        position = None
+        for start, end in inner.thought_ends:
+            position = self.end_thought(start - self.offset, end - self.offset)
+        return position
+
     def defer(self, commands: list[Command], span: Span) -> None:
         """Keep the commands of a fence until it is known whether there are commands outside of fences."""
         self.skip(*span)
@@ -175,8 +205,11 @@ class ParserState(Struct):
             Command(name, MappingProxyType(attributes), body, self.outer_span(span), name in self.tools)
         )
 
-    def add_calls(self, payload: Payload, span: Span) -> None:
-
+    def add_calls(self, payload: Payload, span: Span) -> int:
+        """Add the calls of a payload; the offset to continue at."""
+        is_open = payload.repaired and not self.text.endswith(_CLOSERS, *span)
+        if is_open and (after := self.end_thought_within(*span)) is not None:
+            return after
         if payload.repaired:
             self.warn("repaired_call", "The arguments of a call were malformed and repaired.", span)
         is_over = self.is_risky(payload) and (
@@ -192,6 +225,7 @@ class ParserState(Struct):
             else:
                 self.warn("unreadable_call", "A tool call without a name was not run.", span)
         self.skip(*span)
+        return span[1]
 
     def add_complete_calls(self, payload: Payload, span: Span) -> None:
         """Add the calls before the truncated one."""
@@ -206,10 +240,11 @@ class ParserState(Struct):
         """Whether one of the calls must not run with arguments that may be incomplete."""
         return any(tool_name(name, self.tools) in RISKY for name, _ in payload.calls)
 
-    def parse_nested(self, content: str, start: int) -> ParserState:
+    def parse_nested(self, content: str, start: int, *, is_code: bool = False) -> ParserState:
         """Parse a part of the text that begins at `start` by itself."""
         offset, depth = self.offset + start, self.depth + 1
         inner = ParserState(TextScanner(content), self.tools, self.parse, self.commands_max, offset, depth)
+        inner.is_code = is_code or self.is_code
         inner.parse(inner)
         return inner
 

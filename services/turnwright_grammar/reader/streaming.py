@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_grammar.reader.parser import CANDIDATE, HALF_TRIGGER, TRIGGER, discard_truncated, finish_reply, parse
+from turnwright_grammar.reader.parser import CANDIDATE, HALF_TRIGGER, TRIGGER, finish_reply, parse
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reply import COMMANDS_MAX, Command, Reply
 from turnwright_grammar.scanner import BracketBalance, SearchTrigger, TextScanner
@@ -21,37 +21,37 @@ FENCES: Final = ("```", "~~~")
 class ReplyReader:
     """Incremental parser of one reply.
 
-    `feed` returns the commands that a delta completes; `finish` returns the whole reply, equal to what `read_reply`
-    makes of the whole text. Commands that are only certain at the end (an unclosed tag, a fence that runs because there
-    is no other command) come with `finish`. Never raises; linear in the length of the text, however small the deltas.
+    `finish` returns the whole reply, equal to what `read_reply` makes of the whole text; no command is certain before
+    (C59). Never raises; linear in the length of the text, however small the deltas.
     """
 
     def __init__(self, *, known_tools: frozenset[str] = DEFAULT_TOOLS, commands_max: int = COMMANDS_MAX) -> None:
         self._state = ParserState(TextScanner("", final=False), known_tools, parse, commands_max)
         self._pieces: list[str] = []
         self._watch = RescanPolicy()
-        self._yielded = 0
         self._narrated = 0
         self._fence_shown = ""
+        self._thought_ends = 0
+        self._after_thought: list[str] = []
 
     def feed(self, delta: str) -> tuple[Command, ...]:
-        """Parse the next delta; return the commands that it completes."""
+        """Parse the next delta; return the commands that are certain by then: none before the end (C59)."""
         self._pieces.append(delta)
-        if not self._watch.should_rescan(delta):
-            return ()
-        return self._scan()
+        if self._thought_ends:
+            self._after_thought.append(delta)
+        if self._watch.should_rescan(delta):
+            self._scan()
+        return ()
 
-    def _scan(self) -> tuple[Command, ...]:
+    def _scan(self) -> None:
         state, position = self._state, self._state.position
         dropped = state.extend("".join(self._pieces))
         self._pieces.clear()
         parse(state)
         self._watch.stopped(state, moved=state.position + dropped > position)
-        commands = state.commands
-        if len(commands) == self._yielded:
-            return ()
-        start, self._yielded = self._yielded, len(commands)
-        return tuple(commands[start : state.commands_max])
+        if len(state.thought_ends) > self._thought_ends:
+            self._thought_ends = len(state.thought_ends)
+            self._after_thought = [state.text[state.thought_ends[-1][1] - state.offset :]]
 
     def narrated(self) -> str:
         """The text outside of commands that has become certain since the last call; code in a fence as it is written.
@@ -80,9 +80,8 @@ class ReplyReader:
         self._state.extend("".join((*self._pieces, rest)), final=not is_cut)
         self._pieces.clear()
         parse(self._state)
-        if is_cut:
-            discard_truncated(self._state)
-        return finish_reply(self._state, is_cut=is_cut)
+        after_thought = "".join((*self._after_thought, rest)) if self._thought_ends else ""
+        return finish_reply(self._state, max(after_thought, self._state.text, key=len), is_cut=is_cut)
 
 
 class RescanPolicy:

@@ -64,8 +64,7 @@ def on_payload(state: ParserState, start: int, position: int) -> int:
     state.skip(start, position)
     is_first_cut = start == state.cut_at
     while payload is not None and payload.calls and not payload.cut:
-        state.add_calls(payload, (start, payload.end))
-        start, before = payload.end, position
+        start, before = state.add_calls(payload, (start, payload.end)), position
         if not _is_followed_by_object(state, start):
             return start
         is_first_cut = is_first_cut and _is_certain(state, payload, before)
@@ -85,6 +84,8 @@ def on_payload(state: ParserState, start: int, position: int) -> int:
 
 def warn_truncated(state: ParserState, payload: dialects.Payload, start: int, end: int) -> int:
     """Warn about a truncated call; the calls before it in the same list are complete and run."""
+    if (after := state.end_thought_within(start, end)) is not None:
+        return after
     state.add_complete_calls(payload, (start, end))
     state.warn("cut_call", "A call was cut off by the end of the reply and not run.", (start, end))
     state.skip(start, end)
@@ -189,8 +190,7 @@ def on_json(state: ParserState, start: int) -> int:
     payload = dialects.Payload(read.end, calls, read.repaired, over=read.over)
     if not _is_line_complete(state, payload) and state.needs_more():
         return start
-    state.add_calls(payload, (start, read.end))
-    return read.end
+    return state.add_calls(payload, (start, read.end))
 
 
 def _truncated_calls(state: ParserState, read: ReadValue, start: int) -> dialects.Payload | None:
@@ -214,5 +214,4 @@ def on_python(state: ParserState, start: int) -> int:
         if state.depth == 0 and (found := _PYTHON_CALL.match(state.text, start)) and found[1] in state.tools:
             state.warn("unreadable_call", f"A call of {found[1]} could not be read.", found.span())
         return start + 1
-    state.add_calls(payload, (start, payload.end))
-    return payload.end
+    return state.add_calls(payload, (start, payload.end))

@@ -3,8 +3,9 @@
 Servers without a reasoning parser leave the tags in the content. Only a tag at the beginning of a reply is routed,
 unless a setting says otherwise: later the same tag may be a command or part of a file's text.
 
-A close without an open is text. An unclosed tag is reasoning to the end, except for calls on their own lines: the model
-has forgotten to close it. Source: RD09; cases refact/think_tags.
+A close without an open is content here, because what stands before it has been sent; whoever has the whole reply takes
+it as reasoning (C59). An unclosed tag is reasoning to the end, except for calls: the model has forgotten to close it.
+Source: RD09; cases refact/think_tags.
 """
 
 from __future__ import annotations
@@ -96,12 +97,15 @@ def _partial(text: str, tag: str) -> int:
 
 
 def calls_in_reasoning(thought: str) -> str:
-    """The part of unclosed reasoning from the first call on its own line on; empty if there is none."""
+    """The part of unclosed reasoning from its first call on, or behind a close of another dialect; empty if neither."""
     if not thought:
         return ""
     # Few replies need it, and it takes long to load.
     from turnwright_grammar.reader.parser import read_reply  # noqa: PLC0415
 
     text = f"{_OPEN}{thought}"
-    called = [command for command in read_reply(text).commands if command.name != "think"]
+    reply = read_reply(text)
+    if reply.thought_ends:
+        return reply.split_thought(text)[1]
+    called = [command for command in reply.commands if command.name != "think"]
     return text[called[0].span[0] :] if called else ""

@@ -9,7 +9,7 @@ from rich.console import Console
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import entry_pb2, run_pb2
 
-from turnwright_cli.live_output import HEAD_LINES, LINE_CHARS_MAX, TAIL_LINES
+from turnwright_cli.live_output import CONTENT, HEAD_LINES, LINE_CHARS_MAX, REASONING, TAIL_LINES, ShownReplies
 from turnwright_cli.render import OUTPUT_CHARS, OUTPUT_CHARS_MIN, TextScreen
 
 Event = executor_service_pb2.WatchRunResponse
@@ -159,3 +159,12 @@ async def test_output_is_dim_and_that_for_errors_red_on_a_terminal() -> None:
     terminal = {"force_terminal": True, "color_system": "standard", "legacy_windows": False}
     lines = told(channel(1), channel(2), piece(0, "out\n"), piece(0, "wrong\n", 2), **terminal)
     assert lines == ["\x1b[2m  │ out\x1b[0m", "\x1b[2;31m  │ wrong\x1b[0m"]
+
+
+def test_a_thought_that_was_shown_as_content_is_not_shown_again_as_reasoning():
+    shown = ShownReplies()
+    shown.grew(1, REASONING, "Native. ")
+    shown.grew(1, CONTENT, "I could run it.</think>What now?")
+    assert shown.rest(1, REASONING, "Native. I could run it.") == ""
+    assert shown.rest(1, CONTENT, "What now?") == ""
+    assert shown.rest(2, REASONING, "Another thought.") == "Another thought."

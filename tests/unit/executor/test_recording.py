@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from turnwright_core.chat.deltas import AppendContent
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_executor.domain.toolset import TOOL_ORDER
@@ -123,3 +123,21 @@ def test_a_call_that_is_made_again_is_read_from_its_beginning() -> None:
     draft.reader = reply_reader(9, TOOL_ORDER)
     draft.add(AppendContent("<get path='a.txt'/>"))
     assert [command.name for command in read_draft(draft, 9).commands] == ["get"]
+
+
+THOUGHT = "I could\n<sh>rm -rf build</sh>\nbut not now.\n"
+
+
+@pytest.mark.parametrize("chars", [1, 7, 4_000, 1_000_000])
+@pytest.mark.parametrize("padding", [0, 3_000, 50_000], ids=["short", "read along", "long"])
+@pytest.mark.parametrize("calls", [(), (ToolCall(*GET),)], ids=["tags", "native"])
+def test_what_stands_before_the_close_of_an_unopened_thought_is_kept_as_reasoning(chars, padding, calls) -> None:
+    thought, rest = THOUGHT + "so " * padding, "\n\nWhat <b>now</b>?" + " or" * padding
+    draft = reading_along(f"{thought}</think>{rest}", chars, is_cut=False)
+    draft.add(AppendReasoning("Of the vendor. "))
+    draft.calls = calls
+    reading = read_draft(draft, 50, is_native=bool(calls))
+    assert [command.name for command in reading.commands] == ["get"] * len(calls)
+    assert (draft.thoughts, draft.text) == (f"Of the vendor. {thought}", rest)
+    assert (reading.narration, reading.losses) == (rest.strip(), ())
+    assert read_draft(draft, 50, is_native=bool(calls)).commands == reading.commands

@@ -65,8 +65,12 @@ def test_a_call_in_any_dialect_runs_whole_or_not_at_all(text):
 
 @given(MIXTURES, st.data())
 def test_any_mixture_cut_anywhere_runs_a_beginning_of_its_commands(text, data):
-    # Of a list that turns out to be broken nothing runs, and where it is cut nobody knows that yet.
-    assume(not {"unreadable_call", "cut_call"} & {warning.kind for warning in read_reply(text).warnings})
+    # Of a list that turns out to be broken nothing runs, nor before the close of a thought, and where it is cut nobody
+    # knows that yet.
+    assume(
+        not {"unreadable_call", "cut_call", "unopened_thought"}
+        & {warning.kind for warning in read_reply(text).warnings}
+    )
     check_cuts(text, data.draw(st.lists(st.integers(0, len(text)), min_size=1, max_size=6)))
 
 

@@ -1,4 +1,4 @@
-"""A reply that is read while it arrives: the pieces do not matter, and commands come as soon as they are complete."""
+"""A reply that is read while it arrives: the pieces do not matter, and what is complete is parsed at once."""
 
 import json
 import random
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_grammar.reader.parser import read_reply
 from turnwright_grammar.reader.streaming import ReplyReader
-from turnwright_grammar.reply import Command, Reply
+from turnwright_grammar.reply import Reply
 
-from .canonical import unplaced, written
+from .canonical import written
 from .hostile import HOSTILE, SINGLE, Hostile
-from .mixtures import COMMANDS, MIXTURES, PROSE, REPLIES, WHOLE
+from .mixtures import MIXTURES, REPLIES, WHOLE
 from .streams import check_narrated, check_stream, cut_at, in_pieces, stream
 
 # What every run reads, and what `make soak` reads.
@@ -76,14 +76,6 @@ def test_short_text_cut_anywhere_in_two_reads_as_the_whole(text):
         check_stream(text, cut_at(text, [cut]), whole)
 
 
-@given(MIXTURES, st.data())
-def test_small_pieces_may_delay_a_command_and_never_hurry_or_change_it(text, data):
-    cut = data.draw(st.integers(0, len(text)))
-    slow, quick = ReplyReader(), ReplyReader()
-    yielded = [command for char in text[:cut] for command in slow.feed(char)]
-    assert yielded == list(quick.feed(text[:cut])[: len(yielded)])
-
-
 @pytest.mark.parametrize("name", CORPORA)
 def test_the_replies_of_the_cases_read_the_same_in_any_pieces(name):
     dice = random.Random(name)
@@ -102,20 +94,6 @@ def texts(name: str) -> list[str]:
     return [one for one in found if one is not None]
 
 
-def is_settled(command: Command) -> bool:
-    """Whether a body's close must be its end: behind an open fence or edit marker a later one may be meant."""
-    return "```" not in command.body and "~~~" not in command.body and "<<" not in command.body
-
-
-@given(st.lists(st.tuples(PROSE, COMMANDS.filter(is_settled)), min_size=1, max_size=4))
-def test_a_command_comes_with_the_line_that_ends_it(pairs):
-    reader = ReplyReader()
-    for prose, command in pairs:
-        assert reader.feed(f"{prose}\n") == ()
-        came = reader.feed(written([command]))
-        assert unplaced(came) == [command]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -131,7 +109,8 @@ def test_a_command_comes_with_the_line_that_ends_it(pairs):
 )
 def test_a_complete_command_is_not_held_back_until_the_end(text):
     reader = ReplyReader()
-    assert len(reader.feed(f"First:\n\n{text}\nNext I will")) == 1
+    reader.feed(f"First:\n\n{text}\nNext I will")
+    assert reader.narrated().split()[-3:] == ["Next", "I", "will"]
     assert len(reader.finish().commands) == 1
 
 
@@ -153,37 +132,29 @@ LINES = "".join(
     ],
     ids=["tag", "tag without attributes", "tool_call", "mistral", "function", "invoke", "conflict"],
 )
-def test_a_long_command_comes_with_the_piece_that_ends_it(opening, body, closing):
+def test_a_long_command_is_parsed_with_the_piece_that_ends_it(opening, body, closing):
     reader = ReplyReader()
     for delta in in_pieces(opening + body, DELTA_CHARS):
-        assert reader.feed(delta) == ()
-    came = [
-        command
-        for delta in in_pieces(f"{closing}\n\nThat is all of it.\n", DELTA_CHARS)
-        for command in reader.feed(delta)
-    ]
-    assert len(came) == 1
+        reader.feed(delta)
+    reader.narrated()
+    for delta in in_pieces(f"{closing}\n\nThat is all of it.\n", DELTA_CHARS):
+        reader.feed(delta)
+    assert reader.narrated().split()[-5:] == ["That", "is", "all", "of", "it."]
 
 
 @given(REPLIES)
 def test_the_cap_holds_for_a_stream(commands):
     text = written(commands)
-    yielded, reply = stream(text, commands_max=2)
-    assert reply == read_reply(text, commands_max=2)
-    assert tuple(yielded) == reply.commands[: len(yielded)]
+    assert stream(text, commands_max=2) == read_reply(text, commands_max=2)
 
 
 def test_a_stream_knows_the_tools_that_it_is_given():
-    yielded, reply = stream("<lint>src</lint>\n", known_tools=frozenset({"lint"}))
-    assert (tuple(yielded), reply) == (
-        reply.commands,
-        read_reply("<lint>src</lint>\n", known_tools=frozenset({"lint"})),
-    )
+    tools = frozenset({"lint"})
+    assert stream("<lint>src</lint>\n", known_tools=tools) == read_reply("<lint>src</lint>\n", known_tools=tools)
 
 
 def test_nothing_fed_is_an_empty_reply():
-    assert stream([]) == ([], Reply())
-    assert stream(["", ""]) == ([], Reply())
+    assert stream([]) == stream(["", ""]) == Reply()
 
 
 @pytest.mark.timeout(60)
