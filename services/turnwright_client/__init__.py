@@ -1,6 +1,6 @@
 """The Python client library: `async with Client.connect(address, token) as client: ...`.
 
-Answers are the messages of the contract (`turnwright.*.v1`); errors are `turnwright_core.errors.TurnwrightError`.
+Answers are the messages of the contract (`turnwright.*.v1`); methods raise `TurnwrightError`, whose `reason` says why.
 `RunView` folds the events of a run into its state, `locate` finds the stack that serves a home.
 """
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from turnwright_client.control import RunList, RunsMessage
     from turnwright_client.discovery import StackRecord, locate, read_record
     from turnwright_client.watch import WatchPolicy
+    from turnwright_core.errors import Reason, TurnwrightError
+    from turnwright_core.kit.certificates import Tls
     from turnwright_core.wire.run_view import Partial, RunView
 
 _WHERE: Final = {
@@ -21,6 +23,8 @@ _WHERE: Final = {
     **dict.fromkeys(("RunList", "RunsMessage"), "turnwright_client.control"),
     **dict.fromkeys(("StackRecord", "locate", "read_record"), "turnwright_client.discovery"),
     **dict.fromkeys(("Partial", "RunView"), "turnwright_core.wire.run_view"),
+    **dict.fromkeys(("Reason", "TurnwrightError"), "turnwright_core.errors"),
+    "Tls": "turnwright_core.kit.certificates",
     "WatchPolicy": "turnwright_client.watch",
 }
 """Lazy imports: the module of each exported name. A process that only serves needs discovery, not the client."""
@@ -38,10 +42,13 @@ __all__ = [
     "Client",
     "Partial",
     "QueuedLoop",
+    "Reason",
     "RunList",
     "RunView",
     "RunsMessage",
     "StackRecord",
+    "Tls",
+    "TurnwrightError",
     "WatchPolicy",
     "locate",
     "pending_proposals",

@@ -3,51 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
-from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, explain_pb2, query_pb2, task_pb2
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.types.v1 import (
     entry_pb2,
-    explanation_pb2,
     loop_pb2,
-    model_pb2,
     project_pb2,
     proposal_pb2,
-    run_message_pb2,
     run_pb2,
     settings_pb2,
 )
 
 from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
+from turnwright_client.queries import QueryCalls
 from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
 from turnwright_client.watch import InboxChange, Lost, Opened, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.errors import MissingError, Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.transport import PLAINTEXT
-from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb
-from turnwright_core.wire.run_view import Event
+from turnwright_core.wire.run_view import Event, RunView
 
+T = TypeVar("T")
 EventCursor = task_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
+OnEvent = Callable[[Event], Awaitable[object] | object]
+OnProposal = Callable[[proposal_pb2.Proposal], Awaitable[bool | str] | bool | str]
+"""Decides on a proposal: True accepts it, False rejects it and ends the loop.
+
+A text answers a question; it rejects anything else, and the model reads it.
+"""
 
 
 class TaskOptions(TypedDict, total=False):
     """Options of a task. An empty `run` creates a new one; `fork` gives the task to a fork of the run.
 
-    `edits` change the prompts of its turns, see `turnwright_client.edits`.
+    `model` is short for the model of `settings`. `edits` change the prompts of its turns: `turnwright_client.edits`.
     """
 
     run: str
+    model: str
     settings: settings_pb2.LoopSettings | None
     run_settings: settings_pb2.RunSettings | None
     request_id: str
@@ -66,7 +72,7 @@ class QueuedLoop(Struct, frozen=True):
     """The run as it was when the task was queued."""
 
 
-class Client(ControlCalls, SessionCalls):
+class Client(ControlCalls, QueryCalls, SessionCalls):
     """A client of an executor.
 
     Every method raises TurnwrightError; unary calls end within the timeout given at connect.
@@ -124,14 +130,6 @@ class Client(ControlCalls, SessionCalls):
             root=root, name=name, config_path=config_path, assembly=assembly
         )
         return (await self._peer.call(self._stub.InitProject, request)).project
-
-    async def find_project(self, root: str) -> project_pb2.Project | None:
-        """The project of a directory on the executor's host; None if it is not registered. Nothing is written."""
-        request = query_pb2.GetProjectRequest(root=root)
-        try:
-            return (await self._peer.call(self._stub.GetProject, request)).project
-        except MissingError:
-            return None
 
     async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a read-only task."""
@@ -227,83 +225,65 @@ class Client(ControlCalls, SessionCalls):
         request = task_pb2.AbortRequest(project=project, run=run, request_id=request_id)
         return await self._peer.call(self._stub.Abort, request)
 
-    async def get_run(
-        self, project: str, run: str, turns_max: int = 0, history_max: int = 0
-    ) -> query_pb2.GetRunResponse:
-        """The run with its loops, its latest turns and its latest entries, at most as many as given."""
-        request = query_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max, history_max=history_max)
-        return await self._peer.call(self._stub.GetRun, request)
+    async def run_to_end(
+        self, queued: QueuedLoop, on_proposal: OnProposal | None = None, on_event: OnEvent | None = None
+    ) -> loop_pb2.Loop:
+        """Wait until a task's loop has ended, and return the loop. There is no time limit; use `asyncio.timeout`.
 
-    async def get_loop(self, project: str, run: str, sequence: int) -> loop_pb2.Loop:
-        """One loop of the run. Raises RUN_NOT_FOUND if it is not among the latest hundred."""
-        answer = await self.get_run(project, run)
-        for loop in answer.loops:
-            if loop.sequence == sequence:
-                return loop
-        raise fault(Reason.RUN_NOT_FOUND, f"Run {run} has no loop {sequence}.", project=project, run=run)
+        `on_proposal` decides on what the task proposes; without it, its proposals wait for somebody else. `on_event` is
+        given every event of the run, such as the pieces of a reply. Both may be async.
+        """
+        view = RunView(queued.state)
+        asked: dict[str, proposal_pb2.Proposal] = {}
 
-    async def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
-        """All runs of the project, most recently written first."""
-        request = query_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._stub.ListRuns, request):
-            for run in page.runs:
-                yield run
+        async def follow(event: Event) -> None:
+            view.apply(event)
+            if on_event is not None:
+                await _value(on_event(event))
+            if on_proposal is None or view.run is None or view.run.loop.sequence != queued.sequence:
+                return
+            for path, proposal in list(view.proposals.items()):
+                if asked.get(path) != proposal and not proposal.HasField("client_tool"):
+                    asked[path] = proposal
+                    await self._decide(queued, proposal, await _value(on_proposal(proposal)))
 
-    async def list_messages(self, project: str, run: str) -> AsyncIterator[run_message_pb2.RunMessage]:
-        """Every message of the run, in their order."""
-        request = query_pb2.ListMessagesRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._stub.ListMessages, request):
-            for message in page.messages:
-                yield message
+        return await self.wait_loop(queued.project, queued.run, queued.sequence, queued.cursor, follow)
 
-    async def explain_packet(
-        self, project: str, run: str, turn: int = 0, pieces_max: int | None = None
-    ) -> explanation_pb2.PacketExplanation:
-        """What the packet of a turn consists of, and why; turn 0 is the latest. Raises TURN_NOT_FOUND."""
-        request = explain_pb2.ExplainPacketRequest(project=project, run=run, turn=turn, pieces_max=pieces_max)
-        return (await self._peer.call(self._stub.ExplainPacket, request)).explanation
+    async def _decide(self, queued: QueuedLoop, proposal: proposal_pb2.Proposal, decision: bool | str) -> None:
+        """Resolve a proposal as `OnProposal` says, unless somebody else was faster."""
+        is_answer = isinstance(decision, str) and proposal.HasField("question")
+        words = decision if isinstance(decision, str) else ""
+        try:
+            await self.resolve(
+                queued.project,
+                queued.run,
+                proposal.path,
+                accept=is_answer or decision is True,
+                comment="" if is_answer else words,
+                answer=words if is_answer else "",
+            )
+        except TurnwrightError as error:
+            if error.reason is not Reason.NOT_PROPOSED:
+                raise
 
-    async def preview_packet(
-        self, project: str, run: str, pieces_max: int | None = None
-    ) -> explanation_pb2.PacketExplanation:
-        """What the packet of the next turn would consist of. Raises TURN_NOT_FOUND before the first turn."""
-        request = explain_pb2.PreviewPacketRequest(project=project, run=run, pieces_max=pieces_max)
-        return (await self._peer.call(self._stub.PreviewPacket, request)).explanation
-
-    async def list_models(self) -> list[model_pb2.Model]:
-        request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        return [model async for page in self._peer.pages(self._stub.ListModels, request) for model in page.models]
-
-    async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
-        request = query_pb2.GetEntryRequest(project=project, run=run, path=path)
-        entry = (await self._peer.call(self._stub.GetEntry, request)).entry
-        parts, hash_ = [entry.body], entry.hash
-        request.body_offset = len(entry.body.encode())
-        while 0 < request.body_offset < entry.body_size_bytes:
-            part = (await self._peer.call(self._stub.GetEntry, request)).entry
-            if part.hash != hash_:
-                # The entry was written while its body was read: do not join parts of two bodies.
-                return await self.get_entry(project, run, path)
-            parts.append(part.body)
-            request.body_offset += len(part.body.encode())
-        entry.body = "".join(parts)
-        return entry
-
-    async def get_status(
-        self, *, check_models: bool = False, timeout_s: float | None = None
-    ) -> query_pb2.GetStatusResponse:
-        """The status of the services; with `check_models` their vendors are asked as well."""
-        request = query_pb2.GetStatusRequest(check_models=check_models)
-        return await self._peer.call(self._stub.GetStatus, request, timeout_s)
-
-    async def wait_loop(self, project: str, run: str, sequence: int, after: EventCursor | None = None) -> loop_pb2.Loop:
-        """Wait until a loop has ended. There is no time limit; use `asyncio.timeout`."""
+    async def wait_loop(
+        self,
+        project: str,
+        run: str,
+        sequence: int,
+        after: EventCursor | None = None,
+        on_event: Callable[[Event], Awaitable[None]] | None = None,
+    ) -> loop_pb2.Loop:
+        """Wait until a loop has ended, by its number in the run. For a task that was just queued see `run_to_end`."""
         async with contextlib.aclosing(self.watch(project, run, after)) as events:
             async for event in events:
+                if on_event is not None:
+                    await on_event(event)
                 loop = loop_in(event)
                 if loop is not None and loop.sequence == sequence and loop.status in LOOP_ENDED:
                     return loop
-                if loop is not None and loop.sequence > sequence:
+                # Later loops are told of while they are queued, too: this one is over once the run is at one of them.
+                if max(event.run_state.run.loop.sequence, event.snapshot.run.loop.sequence) > sequence:
                     break
         return await self.get_loop(project, run, sequence)
 
@@ -317,6 +297,11 @@ def loop_in(event: Event) -> loop_pb2.Loop | None:
             return event.snapshot.run.loop
         case _:
             return None
+
+
+async def _value(found: Awaitable[T] | T) -> T:
+    """What a function gave that may be async."""
+    return await found if inspect.isawaitable(found) else found
 
 
 def entries_in(event: Event) -> Sequence[entry_pb2.Entry]:
@@ -336,8 +321,12 @@ async def pending_proposals(client: Client, project: str, run: str) -> Sequence[
     return [item.proposal async for item in client.list_proposals(project, run)]
 
 
-def _task(project: str, prompt: str, edits: Sequence[PromptEdit] = (), **options: Any) -> task_pb2.Task:
+def _task(
+    project: str, prompt: str, edits: Sequence[PromptEdit] = (), model: str = "", **options: Any
+) -> task_pb2.Task:
     task = task_pb2.Task(project=project, prompt=prompt, **options)
+    if model:
+        task.settings.model = model
     task.settings.edits.extend(map(edit_to_pb, edits))
     return task
 

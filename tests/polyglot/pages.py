@@ -6,6 +6,7 @@ import functools
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Program:
     name: str
     page: str
     needs: str
+    """A program on the path; empty: nothing but what the tests themselves have."""
     builds: tuple[str, ...]
     command: tuple[str, ...]
     """How it is run there; its arguments follow."""
@@ -34,9 +36,9 @@ class Program:
 
     def missing(self) -> str:
         """What keeps it from being built here; empty if nothing does."""
-        if not shutil.which(self.needs):
+        if self.needs and not shutil.which(self.needs):
             return f"needs {self.needs}: it builds the program"
-        is_node = "esbuild" in self.builds[0]
+        is_node = self.needs == "node"
         return (
             "needs Node: `make node_modules/.installed`"
             if is_node and not (REPO / "node_modules/esbuild").is_dir()
@@ -67,6 +69,7 @@ PROTOC = (
     "PROTOC=../../tools/protoc PROTOC_INCLUDE=$(echo ../../../.gen-venv/lib/python3*/site-packages/grpc_tools/_proto)"
 )
 BUNDLE = "../../../node_modules/.bin/esbuild --log-level=warning --bundle"
+PYTHON = Program("python", "python.md", "", (), (sys.executable, "client.py"))
 GO = Program("go", "go.md", "go", ("go build -o client .",), ("./client",))
 NODE = Program(
     "node", "typescript.md", "node", (f"{BUNDLE} node.ts --platform=node --outfile=node.cjs",), ("node", "node.cjs"),

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from edges import ORIGIN, WAIT_S, Edge, edge
-from polyglot.pages import GO, JAVA, NODE, RUST, WEB, Program, build
+from polyglot.pages import GO, JAVA, NODE, PYTHON, RUST, WEB, Program, build
 from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client
@@ -91,7 +91,13 @@ def language(program: Program, *marks: pytest.MarkDecorator):
 
 @pytest.mark.parametrize(
     "program",
-    [language(GO), language(NODE), language(JAVA, pytest.mark.polyglot), language(RUST, pytest.mark.polyglot)],
+    [
+        language(PYTHON),
+        language(GO),
+        language(NODE),
+        language(JAVA, pytest.mark.polyglot),
+        language(RUST, pytest.mark.polyglot),
+    ],
 )
 async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, program):
     await asyncio.to_thread(build, program)

@@ -1,0 +1,96 @@
+"""The calls of a client that only read: projects, runs, their messages, entries and packets, models, the status."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
+from turnwright.types.v1 import entry_pb2, explanation_pb2, loop_pb2, model_pb2, project_pb2, run_message_pb2, run_pb2
+
+from turnwright_core.errors import MissingError, Reason, fault
+from turnwright_core.kit.peer import Peer
+from turnwright_core.limits import PAGE_SIZE_MAX
+
+
+class QueryCalls:
+    """Rpcs of query.proto and explain.proto. Each raises TurnwrightError."""
+
+    _peer: Peer
+    _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+
+    async def find_project(self, root: str) -> project_pb2.Project | None:
+        """The project of a directory on the executor's host; None if it is not registered. Nothing is written."""
+        request = query_pb2.GetProjectRequest(root=root)
+        try:
+            return (await self._peer.call(self._stub.GetProject, request)).project
+        except MissingError:
+            return None
+
+    async def get_run(
+        self, project: str, run: str, turns_max: int = 0, history_max: int = 0
+    ) -> query_pb2.GetRunResponse:
+        """The run with its loops, its latest turns and its latest entries, at most as many as given."""
+        request = query_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max, history_max=history_max)
+        return await self._peer.call(self._stub.GetRun, request)
+
+    async def get_loop(self, project: str, run: str, sequence: int) -> loop_pb2.Loop:
+        """One loop of the run. Raises RUN_NOT_FOUND if it is not among the latest hundred."""
+        answer = await self.get_run(project, run)
+        for loop in answer.loops:
+            if loop.sequence == sequence:
+                return loop
+        raise fault(Reason.RUN_NOT_FOUND, f"Run {run} has no loop {sequence}.", project=project, run=run)
+
+    async def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
+        """All runs of the project, most recently written first."""
+        request = query_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._stub.ListRuns, request):
+            for run in page.runs:
+                yield run
+
+    async def list_messages(self, project: str, run: str) -> AsyncIterator[run_message_pb2.RunMessage]:
+        """Every message of the run, in their order."""
+        request = query_pb2.ListMessagesRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._stub.ListMessages, request):
+            for message in page.messages:
+                yield message
+
+    async def explain_packet(
+        self, project: str, run: str, turn: int = 0, pieces_max: int | None = None
+    ) -> explanation_pb2.PacketExplanation:
+        """What the packet of a turn consists of, and why; turn 0 is the latest. Raises TURN_NOT_FOUND."""
+        request = explain_pb2.ExplainPacketRequest(project=project, run=run, turn=turn, pieces_max=pieces_max)
+        return (await self._peer.call(self._stub.ExplainPacket, request)).explanation
+
+    async def preview_packet(
+        self, project: str, run: str, pieces_max: int | None = None
+    ) -> explanation_pb2.PacketExplanation:
+        """What the packet of the next turn would consist of. Raises TURN_NOT_FOUND before the first turn."""
+        request = explain_pb2.PreviewPacketRequest(project=project, run=run, pieces_max=pieces_max)
+        return (await self._peer.call(self._stub.PreviewPacket, request)).explanation
+
+    async def list_models(self) -> list[model_pb2.Model]:
+        request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        return [model async for page in self._peer.pages(self._stub.ListModels, request) for model in page.models]
+
+    async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
+        request = query_pb2.GetEntryRequest(project=project, run=run, path=path)
+        entry = (await self._peer.call(self._stub.GetEntry, request)).entry
+        parts, hash_ = [entry.body], entry.hash
+        request.body_offset = len(entry.body.encode())
+        while 0 < request.body_offset < entry.body_size_bytes:
+            part = (await self._peer.call(self._stub.GetEntry, request)).entry
+            if part.hash != hash_:
+                # The entry was written while its body was read: do not join parts of two bodies.
+                return await self.get_entry(project, run, path)
+            parts.append(part.body)
+            request.body_offset += len(part.body.encode())
+        entry.body = "".join(parts)
+        return entry
+
+    async def get_status(
+        self, *, check_models: bool = False, timeout_s: float | None = None
+    ) -> query_pb2.GetStatusResponse:
+        """The status of the services; with `check_models` their vendors are asked as well."""
+        request = query_pb2.GetStatusRequest(check_models=check_models)
+        return await self._peer.call(self._stub.GetStatus, request, timeout_s)
