@@ -1,20 +1,29 @@
-# One verb each. `make demo` and `make test` are all a newcomer needs; `make check` is what CI adds.
+# One verb each. `make demo` and `make test` are all a newcomer needs; `make check` and `make test-all` are what CI adds.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 GEN    := .gen-venv
 ORACLE := .oracle-venv
+TESTS  := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# A sentence for a Python that is too old to say anything else that helps; it has to read this, too.
+RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
+  "Turnwright needs Python 3.11 or later, and %s is %d.%d. Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" % (sys.executable, v[0], v[1]))
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test check lint types imports collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
 
+# What a person runs: some minutes, and nothing needed beside Python. See tests/quick.py.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	@$(TESTS) --quick tests/architecture tests/unit tests/contract tests/e2e
+
+# Everything but the marked ones that have a verb of their own.
+test-all: $(VENV)/.installed-dev
+	@$(TESTS)
 
 # At once what reads sources and what downloads; then what writes gen/, and what reads that.
 check:
@@ -33,7 +42,7 @@ types: $(VENV)/.installed-dev
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
-# Also those that `make test` leaves out. What it compiles, the workers of `make test` load.
+# Also those that `make test` leaves out. What it compiles, the workers of `make test-all` load.
 collect: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --collect-only --quiet --quiet --quiet -m ''
 
@@ -86,9 +95,12 @@ format: $(VENV)/.installed-dev node_modules/.installed
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m bench -s tests/bench
 
-# For TURNWRIGHT_FUZZ_S seconds, 120 by default.
+# Draws anew each time: damaged replies for TURNWRIGHT_FUZZ_S seconds, 120 by default, and then each test of a property.
 fuzz: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m fuzz -s tests/fuzz
+	@export TURNWRIGHT_FUZZ_SEED=$${TURNWRIGHT_FUZZ_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	again="To draw the same again: TURNWRIGHT_FUZZ_SEED=$$TURNWRIGHT_FUZZ_SEED make fuzz"; echo "$$again"; \
+	$(BIN)/python -m pytest -s -m 'fuzz or hypothesis' --hypothesis-profile fuzz --hypothesis-seed $$TURNWRIGHT_FUZZ_SEED \
+	  tests/fuzz tests/unit tests/contract || { echo "$$again"; exit 1; }
 
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m soak -s tests/architecture tests/unit tests/contract tests/crash tests/e2e
@@ -122,15 +134,18 @@ clean:
 	rm -rf $(VENV) $(GEN) $(ORACLE) node_modules build
 
 $(BIN)/python:
+	@$(PYTHON) -c '$(RECENT)'
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo 'No virtual environment could be made. On Debian: apt-get install python3-venv' >&2; exit 1; }
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -c '$(RECENT)' || { echo 'Remove $(VENV) first: it was made with that Python.' >&2; exit 1; }
 	@echo 'Installing Turnwright into $(VENV) ...'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -c '$(RECENT)' || { echo 'Remove $(VENV) first: it was made with that Python.' >&2; exit 1; }
 	@echo 'Installing Turnwright with what tests and checks need into $(VENV) ...'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.installed

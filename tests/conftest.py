@@ -11,6 +11,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from databases import Databases, server_url
+from quick import (  # noqa: F401 - hooks
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 
 # Where this is set, as it is in many images, each of the hundreds of processes that tests start compiles every module
 # again: a second of CPU each. Nobody who uses an installed Turnwright pays that.

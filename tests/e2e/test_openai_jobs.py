@@ -111,6 +111,7 @@ async def test_connection_refused_ends_the_turn_at_once_and_the_run_goes_on_late
     assert (again.returncode, loop_status(again.stdout)) == (0, 200)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("answer", "word"),

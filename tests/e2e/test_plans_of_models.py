@@ -87,6 +87,7 @@ def test_a_plan_of_a_model_reaches_its_next_packet_and_the_shell(bench) -> None:
         check_told(bench)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_model_behind_http_is_sent_its_plan(bench) -> None:
     async with SseServer(replies=[WORK, DONE]) as server:

@@ -222,6 +222,7 @@ async def test_folding_goes_on_from_turn_to_turn_with_one_marker(stack):
     assert marker.body == "7 earlier events are archived."
 
 
+@pytest.mark.slow
 # RH03, ADR 32
 async def test_ten_thousand_events_of_any_kind_leave_room_for_the_work(stack):
     ledger, window = stack.ledger, {"context_length": 16_000}

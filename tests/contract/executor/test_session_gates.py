@@ -109,6 +109,7 @@ async def outcome(services, kind: str, run: str, state: str) -> str:
     return "-"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("database", "state"),
     [

@@ -191,6 +191,7 @@ async def begun(run: LongRun, queued, *, is_command: bool) -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.soak) if name == "openrouter" else name for name in STRICT]
 )

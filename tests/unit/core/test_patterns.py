@@ -220,6 +220,7 @@ def test_counted_repeats_beside_each_other_do_not_multiply():
     assert match("/[0-9a-f]{64}:[0-9a-f]{64}:[0-9a-f]{64}/", ":".join(["0" * 64] * 3))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("run", "pattern"),

@@ -170,6 +170,7 @@ def test_entities_that_multiply_make_no_document():
     assert find("//a", f"<!DOCTYPE a [<!ENTITY e0 'x'>{rules}]><a b='&e11;'>&e11;</a>") is None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("pattern", "text"),

@@ -123,6 +123,7 @@ def test_any_texts_give_a_value(text, search, replacement):
     assert isinstance(nearest_region(text, search), Region | None)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("text", "search"),

@@ -144,6 +144,7 @@ deeds = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_repository", [False, True])
 @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(rounds=st.lists(st.tuples(st.lists(deeds, max_size=3), st.sets(st.sampled_from(PATHS), max_size=1)), max_size=8))

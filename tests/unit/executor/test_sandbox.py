@@ -221,6 +221,7 @@ LINKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", LINKS.values(), ids=LINKS.keys())
 @pytest.mark.parametrize("folder", ["project", "cache"])
 @with_bubblewrap

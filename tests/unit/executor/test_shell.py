@@ -391,6 +391,7 @@ async def test_a_process_that_made_a_group_of_its_own_ends_with_its_command(tmp_
         assert await gone(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_command_goes_on_for_as_long_as_its_executor_has_the_run(tmp_path):
     """The first moment is long past at its end: the supervisor was told of later ones."""

@@ -6,6 +6,8 @@ from turnwright_grammar.native import commands_from_call
 
 from .counted import cost_of
 
+pytestmark = pytest.mark.slow
+
 CHARS = 1_500
 GROWTH = 4
 PIECES = [

@@ -16,6 +16,8 @@ from turnwright_grammar.values.repair import repair_json
 from .hostile import COMBINED, EDIT_BODIES, HOSTILE, SINGLE, Hostile
 from .invariants import check_narration, check_spans
 
+pytestmark = pytest.mark.slow
+
 # What every run reads, and what `make soak` reads.
 QUICK_CHARS = 30_000
 SIZE_CHARS = 200_000

@@ -157,6 +157,7 @@ def test_nothing_fed_is_an_empty_reply():
     assert stream([]) == stream(["", ""]) == Reply()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", SINGLE, ids=lambda one: one.name)
 def test_a_hostile_reply_is_read_in_small_pieces(hostile):

@@ -180,6 +180,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("prefix", ["", '{"a":"', "['"])
 @pytest.mark.parametrize("piece", HOSTILE)
@@ -187,6 +188,7 @@ def test_a_long_hostile_text_ends(piece, prefix):
     assert json.dumps(repair_json(prefix + piece * (LONG_CHARS // len(piece))))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("piece", ["{", '"/*', "'", '{"a":'])
 def test_two_hundred_thousand_hostile_characters_end(piece):

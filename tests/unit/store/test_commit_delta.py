@@ -236,6 +236,7 @@ async def check_history(store, history, wanted):
             await watch.aclose()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "examples"), [("sqlite", 120), ("postgresql", 15)], ids=["sqlite", "postgresql"])
 def test_what_is_reported_is_what_reading_gives(kind, examples, tmp_path, request):
     with asyncio.Runner() as runner:

@@ -1,0 +1,78 @@
+"""The tests that a person runs (`make test`), and what the end of every run says about those that were left out.
+
+`--quick` selects the tests of the architecture, the unit tests, and those by which rows.toml proves a row; except what is
+marked `slow`, and the kills. So a test is quick by where it stands, or by what it proves.
+"""
+
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from needs import need_of
+
+TESTS = Path(__file__).parent
+QUICK = {"architecture", "unit"}
+KILLS = "crash"
+SLOW = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="only the tests of `make test`")
+
+
+def pytest_configure(config):
+    config.stash[SLOW] = 0
+    if config.pluginmanager.hasplugin("dsession"):
+        config.pluginmanager.register(_Workers(config))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("quick"):
+        return
+    documents = tomllib.loads((TESTS / "rows.toml").read_text(encoding="utf-8")).values()
+    proofs = {test.partition("[")[0] for rows in documents for row in rows.values() for test in row.get("tests", ())}
+    quick = [item for item in items if _is_quick(item, proofs)]
+    config.stash[SLOW] = len(items) - len(quick)
+    items[:] = quick
+
+
+def _is_quick(item, proofs):
+    folder = item.path.relative_to(TESTS).parts[0]
+    if folder == KILLS or item.get_closest_marker("slow"):
+        return False
+    return folder in QUICK or item.nodeid.partition("[")[0] in proofs
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["slow"] = session.config.stash[SLOW]
+
+
+class _Workers:
+    """Takes from the workers, each of which selects the same, how many tests they did not."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def pytest_testnodedown(self, node):
+        self._config.stash[SLOW] = getattr(node, "workeroutput", {}).get("slow", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    skipped = {report.nodeid: report for report in terminalreporter.stats.get("skipped", ())}.values()
+    needs = Counter(
+        (need, isinstance(report, pytest.CollectReport))
+        for report in skipped
+        if isinstance(report.longrepr, tuple) and (need := need_of(report.longrepr[2]))
+    )
+    parts = [f"{config.stash[SLOW]:,} tests that take longer"] if config.stash[SLOW] else []
+    for (need, are_files), number in sorted(needs.items()):
+        kind = ("file" if are_files else "test") + ("s" if number > 1 else "")
+        parts.append(f"{number:,} {kind} that need{'' if number > 1 else 's'} {need}")
+    if parts:
+        *first, last = parts
+        rest = " `make test-all` runs all of them, beside what they need (CONTRIBUTING.md)."
+        terminalreporter.write_line(f"\nLeft out: {', '.join(first)}{' and ' if first else ''}{last}.{rest}")
