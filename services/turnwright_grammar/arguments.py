@@ -7,7 +7,7 @@ r"""The arguments of a native call, as hosts send them: one object, or what went
 | `{}{"path":"a"}` | the second: the host announced the call with an empty object |
 | `{"path":"a"}{"path":"a"}` | the object once: the host sent the whole again |
 | `{"pa{"path":{"path":"a"}` | the last: each piece repeats all before it |
-| `{"path":"a"}{"path":"b"}`, a list of objects | both: parallel calls that were merged |
+| `{"path":"a"}{"path":"b"}`, a list of objects | both, of which no call is made: whose they are is unknown |
 | `"{\"path\":\"a\"}"` | the object in the string, encoded once more or oftener |
 
 Tools and commands are not known here.
@@ -82,7 +82,7 @@ def _decoded(text: str) -> Value:
 def _objects_among(found: list[Value], *, repaired: bool = False, cut: bool = False) -> ReadArguments | None:
     """Keep the objects; a string counts where there is no object, anything else makes it no arguments."""
     values = [item for value in found for item in (value if isinstance(value, list) else [value])]
-    values = [_opened(value) for value in values]
+    values = [opened for value in values for opened in _opened(value)]
     values = [value for value in values if value not in (None, {}, [], "")]
     objects: list[Value] = [value for value in values if isinstance(value, dict)]
     if not objects and values:
@@ -96,9 +96,13 @@ def _objects_among(found: list[Value], *, repaired: bool = False, cut: bool = Fa
     return ReadArguments(tuple(distinct.values()), repaired, cut)
 
 
-def _opened(value: Value) -> Value:
+def _opened(value: Value) -> tuple[Value, ...]:
+    """What a string holds as JSON: an object, or several one after another."""
     inner = object_in(value) if isinstance(value, str) else None
-    return value if inner is None else inner
+    if inner is None or not isinstance(value, str):
+        return (value,)
+    read = read_arguments(value)
+    return read.values if read and len(read.values) > 1 else (inner,)
 
 
 def _has_text_left(text: str, end: int) -> bool:

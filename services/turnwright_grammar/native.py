@@ -21,6 +21,8 @@ RISKY = frozenset({"sh", "env", "rm", "set", "mv", "cp"})
 
 LEFT_OVER = "Text was left over behind the arguments of {name}, so it was not run. Escape the quotes inside strings."
 
+JOINED = "{name} was called with several objects as its arguments, so it was not run. Make one call for each."
+
 BODY_NAMES = ("body", "content")
 WRAPS_MAX = 3
 """The depth of wrappers (`{"arguments": {...}}`) around the arguments."""
@@ -44,18 +46,22 @@ def commands_from_call(
 ) -> tuple[tuple[Command, ...], tuple[ReadWarning, ...]]:
     """Return the commands of a vendor's native call, and what had to be repaired.
 
-    That is one command, or several where the host merged parallel calls: objects one after another
-    that differ. `arguments_json` may be None, empty, `null` or broken. `content` or `body` becomes the
+    That is always one command. `arguments_json` may be None, empty, `null` or broken. `content` or `body` becomes the
     body, every other argument an attribute (non-strings as JSON, null left out). Warnings:
-    `arguments_repaired`, `arguments_left_over` (text stands behind them that may belong to them, and the tool is risky:
-    the call may not run), `arguments_cut` (the text ended inside; the caller decides whether the call
-    may run), `arguments_unreadable` (nothing could be read, the command has no arguments). Never raises.
+    `arguments_repaired`,
+    `arguments_joined` (objects that differ, one after another: a host may have merged calls of several tools, so the
+    call may not run; C60),
+    `arguments_left_over` (text stands behind them that may belong to them, and the tool is risky: the call may not
+    run), `arguments_cut` (the text ended inside; the caller decides whether the call may run), `arguments_unreadable`
+    (nothing could be read, the command has no arguments). Never raises.
     """
     text = (arguments_json or "").strip()
     span = (0, len(arguments_json or ""))
     read = read_arguments(text) if text else None
     values = read.values if read and read.values else ({},)
-    commands = tuple(command_from_value(name, value, span, known_tools) for value in values)
+    commands = (command_from_value(name, values[0], span, known_tools),)
+    if len(values) > 1:
+        return commands, (ReadWarning("arguments_joined", JOINED.format(name=name), span),)
     if text and read is None:
         return commands, (ReadWarning("arguments_unreadable", f"The arguments of {name} are not a JSON object.", span),)
     if read and read.over and commands[0].name in RISKY:

@@ -46,6 +46,7 @@ LOST_KINDS: Final = frozenset(
     {
         ANSWER,
         "arguments_cut",
+        "arguments_joined",
         "arguments_left_over",
         "arguments_unreadable",
         "conflict_without_path",
@@ -141,8 +142,6 @@ def read_draft(
     found = _Commands(list(reply.commands), list(reply.warnings), [None] * len(reply.commands), dropped=reply.dropped)
     if draft.calls:
         found.add_calls(draft, frozenset(tools))
-        # One call may hold the objects of several.
-        commands_max = min(commands_max, REPLY_CALLS_MAX)
     found.limit(commands_max)
     storable = tuple(map(_storable, found.commands))
     return ParsedReply(
@@ -174,9 +173,9 @@ class _Commands(Struct):
                 found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
             self.warnings.extend(found)
             losses = [LostCall(call, warning) for warning in found if warning.kind in LOST_KINDS]
-            taken = () if is_over else called[:-1] if losses else called
-            self.commands.extend(taken)
-            self.sources.extend([call] * len(taken))
+            if not (is_over or losses):
+                self.commands.extend(called)
+                self.sources.append(call)
             self.lost.extend(losses[:1])
         self.more = max(0, len(draft.calls) - REPLY_CALLS_MAX)
 

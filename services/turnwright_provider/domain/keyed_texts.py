@@ -48,12 +48,19 @@ class KeyedTexts:
 
     def whole(self, key: Hashable, text: str) -> str:
         """The final text of a key."""
-        received = self._received.get(key, _Received())
-        rest = text[received.chars :] if _checksum(text[: received.chars]) == received.checksum else ""
-        new_text = self.add(key, rest)
+        chars_received = self.chars_received(key, text)
+        new_text = self.add(key, "" if chars_received is None else text[chars_received:])
         if key in self._received:
             self._received[key].is_whole = True
         return new_text
+
+    def chars_received(self, key: Hashable, text: str) -> int | None:
+        """How much of a text the pieces of a key are, in code points; None if it does not begin with them."""
+        received = self._received.get(key, _Received())
+        return received.chars if _checksum(text[: received.chars]) == received.checksum else None
+
+    def is_whole(self, key: Hashable) -> bool:
+        return key in self._received and self._received[key].is_whole
 
 
 def _checksum(text: str, before: int = 0) -> int:

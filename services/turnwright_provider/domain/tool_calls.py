@@ -1,24 +1,28 @@
 """Native tool calls out of fragments, whatever the vendor leaves out or says twice.
 
-Calls accumulate by index, be it a number or the text of one; id and name replace when they say something; arguments
-append. The quirks: no index at all (Mistral), one index for every call (Gemini's compatible face), id and name on each
-fragment, whole calls sent again, `{}` as a placeholder first, objects instead of JSON text. Google's `extra_content`,
-which it wants back, is the call's signature: the object as JSON.
+A fragment goes to the call of its id, without one to that of its index, else to the latest. It begins another call if
+its id is new and that call has one, if it brings another name, or if that call's arguments are a complete object and it
+brings arguments of its own: an index alone tells no calls apart, since some servers use one for all. Calls with equal
+id, name and arguments are one. Arguments append; a `{}` that more arguments of the same call follow was a placeholder.
+Google's `extra_content`, which it wants back, is the call's signature: the object as JSON.
 Snapshots are made when the arguments have grown by an eighth, so that a long call costs linear time.
-Source: RD02; research/wire "where a correct client must differ" 1, 4, 5; cases refact/tool_call_delta.
+Source: RD02, C60; research/wire "where a correct client must differ" 1, 4, 5; cases refact/tool_call_delta.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.json_text import json_object
+from turnwright_core.json_text import BRIEF_CHARS_MAX, json_object
 from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
@@ -32,117 +36,183 @@ ARGUMENTS_CHARS_MAX: Final = 3 * 1024 * 1024
 _GROWTH: Final = 8
 _IDS_MAX: Final = 8 * CALLS_MAX
 
+_NO_ARGUMENTS: Final = "{}"
 
-class _Call(Struct):
+_ESCAPE: Final = "\\"
+_STRUCTURE: Final = re.compile(r'\\(?:.|\Z)|["{}\[\]]', re.DOTALL)
+
+
+class _Call(Struct, eq=False):
+    slot: int
     id: str = ""
     name: str = ""
     parts: list[str] = field(default_factory=list)
-    chars: int = 0
     block: int | None = None
     signature: str = ""
+    is_repeated: bool = False
+    """Its id or name came again behind its complete arguments."""
+    is_indexed: bool = False
+    depth: int = 0
+    in_string: bool = False
+    is_escaped: bool = False
+    is_broken: bool = False
+    """Its brackets are closed, and it is no object."""
 
     def arguments(self) -> str:
         if len(self.parts) > 1:
             self.parts = ["".join(self.parts)]
         return self.parts[0] if self.parts else ""
 
-    def looks_complete(self) -> bool:
-        return bool(self.parts) and self.parts[-1].rstrip().endswith("}")
-
     def add(self, text: str) -> None:
-        """Append a fragment, unless it repeats everything or replaces a placeholder."""
-        if not text:
-            return
-        again = len(text) >= self.chars > 1 and self.looks_complete() and text.startswith(self.arguments())
-        if again and json_object(self.arguments()) is None:
-            again = False
-        if again or (self.chars == 2 and self.arguments() == "{}"):
-            self.parts, self.chars = [], 0
         self.parts.append(text)
-        self.chars += len(text)
+        mark = ""
+        for found in _STRUCTURE.finditer(text, int(self.is_escaped)):
+            mark = found[0]
+            if mark == '"':
+                self.in_string = not self.in_string
+            elif mark[0] != _ESCAPE and not self.in_string:
+                self.depth += 1 if mark in "{[" else -1
+        self.is_escaped = mark == _ESCAPE
+
+    def is_object(self) -> bool:
+        """Whether the arguments are a complete object. Parsed only once its brackets are closed, and not if long."""
+        if not self.parts or self.depth or self.in_string or self.is_broken:
+            return False
+        arguments = self.arguments()
+        if len(arguments) > BRIEF_CHARS_MAX:
+            return arguments.lstrip().startswith("{")
+        self.is_broken = json_object(arguments) is None
+        return not self.is_broken
 
 
 class ToolCallFold:
     """Folds the `tool_calls` of deltas into the list of calls so far."""
 
     def __init__(self) -> None:
-        self._calls: dict[int, _Call] = {}
-        self._slot_of_index: dict[int, int] = {}
-        self._slot_of_id: dict[str, int] = {}
-        self._last = 0
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+        self._last: _Call | None = None
         self._fresh_chars = 0
         self._sent_chars = 0
+        self._total_chars = 0
         self._renamed = False
         self.chars = 0
         """Characters received for calls: names, and all arguments."""
 
-    def feed(self, fragments: Any, *, are_whole: bool = False) -> SetToolCalls | None:
+    def feed(
+        self, fragments: Any, *, are_whole: bool = False, block: int | None = None, signature: str = ""
+    ) -> SetToolCalls | None:
         """Add one delta's fragments; returns the calls so far if they have changed enough to be passed on.
 
-        With `are_whole`, calls are identified by their position in the list: some have neither index nor id.
+        With `are_whole`, each is a call. `block` is the position of a call among all blocks, `signature` its vendor's
+        data to send back.
         """
-        for index, fragment in enumerate(fragments if isinstance(fragments, list) else ()):
+        for fragment in fragments if isinstance(fragments, list) else ():
             if isinstance(fragment, dict):
-                self._add(fragment, index if are_whole else None)
+                self._add(fragment, block, signature, is_whole=are_whole)
         return self._snapshot() if self._is_due() else None
-
-    def mark(self, index: int, block: int | None, signature: str = "") -> None:
-        """Set the position of a call among all blocks, and its vendor's data to send back; `feed` emits it."""
-        if 0 <= index < CALLS_MAX:
-            call = self._calls.setdefault(index, _Call())
-            call.block, call.signature = block, signature
 
     def end(self) -> SetToolCalls | None:
         """The final calls, if there are any; a call without arguments gets `{}`."""
-        for call in self._calls.values():
-            if not call.parts:
-                call.parts = ["{}"]
-        return self._snapshot() if any(call.name for call in self._calls.values()) else None
+        distinct: dict[tuple[str, str], list[_Call]] = {}
+        for call in self._in_order():
+            call.parts = call.parts or [_NO_ARGUMENTS]
+            same = distinct.setdefault((call.name, _canonical(call.arguments())), [])
+            if not any(_may_be(one, call.id) for one in same):
+                same.append(call)
+        self._calls = [*chain.from_iterable(distinct.values())]
+        return self._snapshot()
 
-    def _add(self, fragment: Mapping[str, Any], place: int | None) -> None:
+    def _add(self, fragment: Mapping[str, Any], block: int | None, signature: str, *, is_whole: bool) -> None:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
-        call_id, name = text_of(fragment.get("id")), text_of(function.get("name"))
-        index = parse_index(fragment.get("index"))
-        slot = self._slot(place if index is None else index, call_id, name)
-        if not 0 <= slot < CALLS_MAX:
+        call_id, name = id_of(fragment.get("id")), text_of(function.get("name"))
+        arguments, index = _arguments(function.get("arguments")), parse_index(fragment.get("index"))
+        if is_whole:
+            index = None
+        elif index is not None and not 0 <= index < CALLS_MAX:
             return
-        call = self._calls.setdefault(slot, _Call())
-        self._last = slot
-        # Passed on at once when a call gets its name; a server that changes it repeatedly is passed on with the rest.
-        is_new = bool(name) and not call.name
-        self._renamed |= is_new
-        call.id, call.name = call_id or call.id, name or call.name
+        call = None if is_whole else self._call_of(call_id, index, name)
+        self.chars += len(arguments)
+        if call is None or self._begins(call, call_id, name, arguments):
+            if call and call.is_repeated and not name:
+                call_id, name = call_id or call.id, call.name
+            call = self._begun(index, call_id, name, arguments)
+            if call is None:
+                return
+        elif not arguments and (call_id or name):
+            call.is_repeated = bool(call.name) and call.is_object()
+        self._note(call, index, call_id)
+        # Passed on at once when a call gets its name.
+        if name and not call.name:
+            self._renamed = True
+            self.chars += call in self._calls
+        call.id, call.name = call.id or call_id, call.name or name
+        call.block = block if call.block is None else call.block
+        call.signature = signature or call.signature
         if isinstance(signed := fragment.get("extra_content"), dict):
             call.signature = json.dumps(signed, separators=(",", ":"))
-        if call_id and len(self._slot_of_id) < _IDS_MAX:
-            self._slot_of_id.setdefault(call_id, slot)
-        arguments = _arguments(function.get("arguments"))
-        call.add(arguments)
+        self._add_arguments(call, arguments)
+
+    def _add_arguments(self, call: _Call, arguments: str) -> None:
+        if _is_own(arguments) and call.parts == [_NO_ARGUMENTS]:
+            call.parts = []
+        if arguments:
+            call.add(arguments)
         self._fresh_chars += len(arguments)
-        self.chars += len(arguments) + is_new
-        if sum(one.chars for one in self._calls.values()) > ARGUMENTS_CHARS_MAX:
+        self._total_chars += len(arguments)
+        if self._total_chars > ARGUMENTS_CHARS_MAX:
             raise failed(FailureClass.PROTOCOL, f"the arguments of calls are over {ARGUMENTS_CHARS_MAX} characters")
 
-    def _slot(self, index: int | None, call_id: str, name: str) -> int:
-        """The call that a fragment belongs to: by index; without one by id; without both, the last one."""
-        if index is None:
-            if not call_id:
-                return self._last
-            return self._slot_of_id.get(call_id, self._next())
-        if not 0 <= index < CALLS_MAX:
-            return index
-        slot = self._slot_of_index.setdefault(index, index)
-        call = self._calls.get(slot)
-        if call and name and call_id and call.id and call_id != call.id and call.looks_complete():
-            slot = self._slot_of_index[index] = self._slot_of_id.get(call_id, self._next())
-        return slot
+    def _call_of(self, call_id: str, index: int | None, name: str) -> _Call | None:
+        """The call that a fragment belongs to, unless it begins another."""
+        of_index = None if index is None else self._by_index.get(index)
+        if call_id in self._by_id:
+            return of_index if of_index and of_index.id == call_id else self._by_id[call_id]
+        if index is None or of_index:
+            return of_index or self._last
+        # An index that is new begins a call, unless it comes late: to a call without one, or to nothing that names one.
+        is_late = self._last is not None and not (self._last.is_indexed and (call_id or name))
+        return self._last if is_late else None
 
-    def _next(self) -> int:
-        return max(self._calls, default=-1) + 1
+    def _begins(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
+        """Whether a fragment for this call is another call's first."""
+        if (call_id and call.id and call_id not in self._by_id) or (name and call.name and name != call.name):
+            return True
+        if not _is_own(arguments) or not call.is_object():
+            return False
+        is_same = call_id == call.id if call_id else not (name or call.is_repeated)
+        return not (is_same and call.arguments() == _NO_ARGUMENTS)
+
+    def _begun(self, index: int | None, call_id: str, name: str, arguments: str) -> _Call | None:
+        """The call that a fragment begins. None if it is an earlier one, sent again."""
+        if arguments and name:
+            for call in self._calls:
+                if _may_be(call, call_id) and (call.name, call.arguments()) == (name, arguments):
+                    self._note(call, index, call_id)
+                    return None
+        taken = {call.slot for call in self._calls}
+        slot = index if index is not None and index not in taken else max(taken, default=-1) + 1
+        call = _Call(slot, call_id)
+        if len(self._calls) < CALLS_MAX:
+            self._calls.append(call)
+        return call
+
+    def _note(self, call: _Call, index: int | None, call_id: str) -> None:
+        """Remember under which names the fragments of a call come."""
+        self._last = call
+        if index is not None:
+            self._by_index[index] = call
+            call.is_indexed = True
+        if call_id and (len(self._by_id) < _IDS_MAX or call_id in self._by_id):
+            self._by_id[call_id] = call
 
     def _is_due(self) -> bool:
         return self._renamed or (self._fresh_chars > 0 and self._fresh_chars * _GROWTH >= self._sent_chars)
+
+    def _in_order(self) -> list[_Call]:
+        return sorted((call for call in self._calls if call.name), key=attrgetter("slot"))
 
     def _snapshot(self) -> SetToolCalls | None:
         self._sent_chars += self._fresh_chars
@@ -151,15 +221,36 @@ class ToolCallFold:
             ToolCall(
                 join_surrogates(call.name),
                 join_surrogates(call.arguments()),
-                slot,
+                call.slot,
                 join_surrogates(call.id),
                 signature=join_surrogates(call.signature),
                 block=call.block,
             )
-            for slot, call in sorted(self._calls.items())
-            if call.name
+            for call in self._in_order()
         )
         return SetToolCalls(calls) if calls else None
+
+
+def _may_be(call: _Call, call_id: str) -> bool:
+    """Whether an equal call with this id is the same: a server may leave an id out."""
+    return not (call.id and call_id) or call.id == call_id
+
+
+def _is_own(arguments: str) -> bool:
+    """Whether a fragment's arguments may be the beginning of a call's."""
+    return arguments.lstrip().startswith("{")
+
+
+def _canonical(arguments: str) -> str:
+    """The arguments in one spelling, unless they are long."""
+    found = json_object(arguments) if len(arguments) <= BRIEF_CHARS_MAX else None
+    return arguments if found is None else json.dumps(found, sort_keys=True)
+
+
+def id_of(value: Any) -> str:
+    """The id of a call; servers without one send an empty text, or the word null."""
+    call_id = text_of(value)
+    return "" if call_id == "null" else call_id
 
 
 def parse_index(value: Any) -> int | None:

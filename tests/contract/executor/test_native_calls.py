@@ -77,10 +77,11 @@ async def test_a_model_is_offered_tools_and_reads_nothing_of_tags(tmp_path, over
 
 async def test_our_ids_are_unique_and_the_vendors_stands_beside(tmp_path, over_http) -> None:
     # RD02, C41: arguments stand once, in the record
-    get = ("get", {"path": "a.txt"}, "same")
-    answers = [calling(get, get, ("sh", {"command": "true"}, "")), calling(get), calling(DONE)]
+    get, other = ("get", {"path": "a.txt"}, "same"), ("get", {"path": "b.txt"}, "same")
+    answers = [calling(get, other, get, ("sh", {"command": "true"}, "")), calling(get), calling(DONE)]
     async with over_http(*answers), running(tmp_path) as services:
-        (services.files / "a.txt").write_text("x")
+        for name in ("a.txt", "b.txt"):
+            (services.files / name).write_text("x")
         await services.until(await native(services))
         one, two = await records(services), await records(services, 2)
         note = await kept(services)

@@ -61,7 +61,7 @@ GET, RM = ("get", '{"path": "a"}'), ("rm", '{"path": "b"}')
         ("I read.", [GET, ("rm", "")], ["get"], ["cut_reply"]),
         ("I read.", [("rm", "{'path': 'b'}"), GET], ["rm", "get"], []),
         ("I read.", [("sh", '{"command": "echo </tool_call>')], [], ["cut_reply"]),
-        ("", [("get", '{"path": "a"}{"path": "b')], ["get"], ["cut_reply"]),
+        ("", [GET, ("get", '{"path": "a"}{"path": "b')], ["get"], ["cut_reply"]),
         ('<set path="a">half', [GET], [], ["cut_reply", "cut_reply"]),
     ],
 )
@@ -70,10 +70,19 @@ def test_of_native_calls_that_the_vendor_cut_those_run_that_are_complete(text, c
     assert read_cut(text, *calls) == (run, lost)
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("name", ["get", "rm", "sh"])
+def test_joined_objects_of_a_call_run_nothing_and_are_told(name, is_cut) -> None:
+    # C60
+    joined = ToolCall(name, '{"path": "a"}{"path": "b"}')
+    reading = read_draft(Draft(calls=(joined,), is_cut=is_cut), 9)
+    assert (reading.commands, [one.call for one in reading.lost_calls]) == ((), [joined])
+    assert [warning.kind for warning in reading.losses] == ["cut_reply" if is_cut else "arguments_joined"]
+
+
 @pytest.mark.parametrize(("commands_max", "taken"), [(99, 99), (1000, 128)])
 def test_what_is_sent_back_of_a_reply_has_no_more_calls_than_vendors_take(commands_max, taken) -> None:
-    # Two calls in the arguments of one, as some hosts merge them.
-    calls = tuple(ToolCall("get", '{"path": "a"}{"path": "b"}', place) for place in range(REPLY_CALLS_MAX + 1))
+    calls = tuple(ToolCall("get", '{"path": "a"}', place) for place in range(REPLY_CALLS_MAX + 1))
     reading = read_draft(Draft(calls=calls), commands_max)
     assert len(reading.commands) == taken
     assert len(reading.commands) + len(reading.lost_calls) == REPLY_CALLS_MAX

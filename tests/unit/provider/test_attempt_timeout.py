@@ -133,7 +133,7 @@ def test_more_of_a_reply_is_progress(before, chunk):
         ([], {"choices": []}),
         ([], {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 7}}),
         ([], {"choices": [{"index": 1, "delta": {"content": "another choice"}}]}),
-        (CALL, delta(tool_calls=[{"index": 0, "id": "2", "function": {"name": "sh", "arguments": ""}}])),
+        (CALL, delta(tool_calls=[{"index": 0, "id": "1", "function": {"name": "get", "arguments": ""}}])),
         (CALL, delta(tool_calls=[{"index": 500, "function": {"name": "sh", "arguments": "too many"}}])),
         ([delta(content="a")], {"choices": [{"delta": {}, "message": {"content": "a"}}]}),
         ([delta(finish="stop")], delta(finish="stop")),

@@ -94,6 +94,7 @@ def calls(*fragments: object) -> list[dict[str, object]]:
 
 
 TOOL_EXCEPTIONS = {
+    "name_replaced_not_appended": "C60: another name is another call",
     "stable_synthetic_id": "RD02: our own call ids are made by the caller; the vendor's stays empty when it gave none",
     "hidden_goal_role_ignored": "a role on a fragment is no vendor's; the fragment counts",
     "reject_index_128": "one call more than may be taken is passed on, so that the model can be told of it",

@@ -230,11 +230,13 @@ def said(done: str = "", **message: Any) -> dict[str, Any]:
 
 
 def test_calls_without_an_index_or_with_the_same_are_calls_of_their_own():
-    def call(**more: Any) -> dict[str, Any]:
-        return {"function": {"name": "look", "arguments": {"at": 1}, **more}}
+    def call(at: int, **more: Any) -> dict[str, Any]:
+        return {"function": {"name": "look", "arguments": {"at": at}, **more}}
 
-    message = stream(said(tool_calls=[call(index=0), call(index=0)]), said(tool_calls=[call(index=0)]), said("stop"))
-    assert message.tool_calls == [{"id": "", "name": "look", "arguments": '{"at":1}'}] * 3
+    message = stream(
+        said(tool_calls=[call(1, index=0), call(2, index=0)]), said(tool_calls=[call(3, index=0)]), said("stop")
+    )
+    assert [one["arguments"] for one in message.tool_calls] == ['{"at":1}', '{"at":2}', '{"at":3}']
 
 
 def test_thinking_is_reasoning_whether_it_is_distinguished_or_stands_in_tags():

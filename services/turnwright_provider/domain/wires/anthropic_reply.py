@@ -135,9 +135,12 @@ class AnthropicFold(JsonFold):
     def _open(self, index: int | None, content: Mapping[str, Any]) -> Iterator[Delta]:
         kind = text_of(content.get("type"))
         known = None if index is None else self._by_index.get(index)
-        if known and known.is_open and (known.kind, known.content.get("id")) == (kind, content.get("id")):
+        named = {name: content.get(name) for name in ("id", "name")}
+        if known and known.is_open and known.kind == kind and all(known.content.get(n) == named[n] for n in named):
+            if kind == "tool_use":
+                yield from self._called(known, {**named, "arguments": ""})
             return
-        block = self._new(index, kind, content if kind not in _STREAMED else {"id": content.get("id")})
+        block = self._new(index, kind, content if kind not in _STREAMED else named)
         if block is None:
             return
         match kind:
@@ -164,13 +167,15 @@ class AnthropicFold(JsonFold):
         self._blocks[place] = self._by_index[place if index is None else index] = self._last = block
         return block
 
-    def _block(self, index: int | None) -> _Block | None:
-        """The block with an index, or the latest one if the server leaves the index out."""
-        return self._last if index is None else self._by_index.get(index)
+    def _block(self, index: int | None, kind: str = "") -> _Block | None:
+        """The block with an index; the latest one if the server leaves the index out, or arguments have a wrong one."""
+        found = self._last if index is None else self._by_index.get(index)
+        is_late = found is None and kind == "input_json_delta" and self._last and self._last.kind == "tool_use"
+        return self._last if is_late else found
 
     def _grow(self, index: int | None, delta: Mapping[str, Any]) -> Iterator[Delta]:
         kind = text_of(delta.get("type"))
-        block = self._block(index)
+        block = self._block(index, kind)
         if block is None and kind in _IMPLIED:
             block = self._new(index, _IMPLIED[kind], {})
         if block is None:
@@ -228,19 +233,19 @@ class AnthropicFold(JsonFold):
         block.call, self._calls = self._calls, self._calls + 1
         caller, given = content.get("caller"), content.get("input")
         block.has_input = bool(given)
-        self._tools.mark(block.call, block.place, compact_json(caller) if caller and caller != _DIRECT else "")
-        function = {"name": content.get("name"), "arguments": given or ""}
-        yield from self._called({"index": block.call, "id": content.get("id"), "function": function})
+        block.signature = compact_json(caller) if caller and caller != _DIRECT else ""
+        yield from self._called(block, {**block.content, "arguments": given or ""})
 
     def _input(self, block: _Block, piece: str) -> Iterator[Delta]:
         if block.kind == "tool_use" and not block.has_input:
-            yield from self._called({"index": block.call, "function": {"arguments": piece}})
+            yield from self._called(block, {"arguments": piece})
         elif block.kind not in _STREAMED:
             self._count_buffered(len(piece))
             block.parts.append(piece)
 
-    def _called(self, fragment: Mapping[str, Any]) -> Iterator[Delta]:
-        if calls := self._tools.feed([fragment]):
+    def _called(self, block: _Block, function: Mapping[str, Any]) -> Iterator[Delta]:
+        fragment = {"index": block.call, "id": function.get("id"), "function": function}
+        if calls := self._tools.feed([fragment], block=block.place, signature=block.signature):
             yield calls
 
     def _count_buffered(self, chars: int) -> None:

@@ -23,7 +23,7 @@ from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import parse_index, text_of
+from turnwright_provider.domain.tool_calls import id_of, parse_index, text_of
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
 from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, error_in_stream, objects
@@ -46,8 +46,9 @@ _SOURCES: Final = (
 _UNSPECIFIED: Final = "FINISH_REASON_UNSPECIFIED"
 
 
-class _Call(Struct):
-    head: dict[str, Any]
+class _Call(Struct, eq=False):
+    index: int
+    id: str
     name: str
     place: int
     signature: str = ""
@@ -62,7 +63,7 @@ class GeminiFold(JsonFold):
         self._place = 0
         self._in_text = False
         self._calls = 0
-        self._open: _Call | None = None
+        self._open: list[_Call] = []
         self._kept_chars = 0
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
@@ -96,7 +97,8 @@ class GeminiFold(JsonFold):
         return super().take(chunk)
 
     def flush(self) -> list[Delta]:
-        return [*self._end_call(), *super().flush()]
+        ended = [delta for call in [*self._open] for delta in self._end_call(call)]
+        return [*ended, *super().flush()]
 
     def _candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
         content = candidate.get("content")
@@ -138,35 +140,36 @@ class GeminiFold(JsonFold):
             yield from self._sign(ThinkingBlock(THOUGHT, self._next(), text=join_surrogates(text), signature=signature))
 
     def _call(self, call: Mapping[str, Any], signature: str) -> Iterator[Delta]:
-        """A call, or a piece of the open one; an empty piece ends it."""
-        if text_of(call.get("name")):
-            yield from self._end_call()
-            self._open = _Call({"id": call.get("id"), "index": self._calls}, call["name"], self._next())
+        """A call, or a piece of an open one; an empty piece ends it."""
+        call_id, name = id_of(call.get("id")), text_of(call.get("name"))
+        found = next((one for one in self._open if call_id and one.id == call_id), None)
+        if found is None and self._open and not (call_id and self._open[-1].id):
+            found = self._open[-1]
+        if found is None or (name and name != found.name):
+            if not name:
+                return
+            found = _Call(self._calls, call_id, name, self._next())
+            self._open.append(found)
             self._calls += 1
             if call.get("willContinue"):
-                yield from self._called("")
-        if self._open is None:
-            return
-        self._open.signature = signature or self._open.signature
+                yield from self._called(found, "")
+        found.signature = signature or found.signature
         if isinstance(call.get("args"), dict):
-            self._open.arguments.set(call["args"])
+            found.arguments.set(call["args"])
         for piece in objects(call.get("partialArgs")):
-            self._open.arguments.add(piece)
+            found.arguments.add(piece)
             self._text_chars += 1
         if not call.get("willContinue"):
-            yield from self._end_call()
+            yield from self._end_call(found)
 
-    def _end_call(self) -> Iterator[Delta]:
-        if self._open is not None:
-            self._tools.mark(self._open.head["index"], self._open.place, self._open.signature)
-            yield from self._called(self._open.arguments.text())
-            self._open = None
+    def _end_call(self, call: _Call) -> Iterator[Delta]:
+        self._open.remove(call)
+        yield from self._called(call, call.arguments.text())
 
-    def _called(self, arguments: str) -> Iterator[Delta]:
-        if self._open is not None:
-            function = {"name": self._open.name, "arguments": arguments}
-            if calls := self._tools.feed([{**self._open.head, "function": function}]):
-                yield calls
+    def _called(self, call: _Call, arguments: str) -> Iterator[Delta]:
+        fragment = {"index": call.index, "id": call.id, "function": {"name": call.name, "arguments": arguments}}
+        if calls := self._tools.feed([fragment], block=call.place, signature=call.signature):
+            yield calls
 
     def _server_block(self, part: Mapping[str, Any]) -> Iterator[Delta]:
         text = compact_json(part)

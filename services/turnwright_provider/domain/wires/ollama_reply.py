@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from turnwright_core.chat.deltas import Delta
-from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import text_of
 from turnwright_provider.domain.wires.json_fold import JsonFold, objects, reply_in
 
@@ -19,10 +18,6 @@ _COUNTS: Final = ("prompt_eval_count", "eval_count")
 
 class OllamaFold(JsonFold):
     """Folds one reply."""
-
-    def __init__(self, think_tags: ThinkTags) -> None:
-        super().__init__(think_tags)
-        self._calls = 0
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
         self._set_vendor_model(chunk.get("model"))
@@ -43,8 +38,6 @@ class OllamaFold(JsonFold):
             *self._add_reasoning(text_of(message.get("thinking"))),
             *self._add_text(text_of(message.get("content"))),
         ]
-        for call in objects(message.get("tool_calls")):
-            if tools := self._tools.feed([{**call, "index": self._calls}]):
-                deltas.append(tools)
-            self._calls += 1
+        if tools := self._tools.feed([{**call, "index": None} for call in objects(message.get("tool_calls"))]):
+            deltas.append(tools)
         return deltas

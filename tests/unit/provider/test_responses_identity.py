@@ -1,0 +1,215 @@
+"""Which item an event of Responses belongs to: a reply stays the same whatever identifies its items or is left out."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from turnwright_core.chat.message import Message
+from turnwright_core.chat.reply import PartialReply
+from turnwright_provider.domain.wires.responses_reply import ResponsesFold
+from unit.provider.recorded import body_of, recorded
+from unit.provider.test_responses_replies import events_of
+
+Event = dict[str, Any]
+
+RECORDED = {
+    name: case
+    for name, case in recorded(api="openai.responses").items()
+    if case["response"]["status"] == 200 and "stream" in case["tags"]
+}
+
+
+def message(text: str, *parts: str) -> Event:
+    return {"type": "message", "id": f"ms_{text[:3]}", "role": "assistant", "content": [{"type": "output_text", "text": one} for one in (text, *parts)]}  # fmt: skip
+
+
+def thought(*texts: str) -> Event:
+    return {"type": "reasoning", "id": f"rs_{''.join(texts)[:3]}", "summary": [{"type": "summary_text", "text": one} for one in texts], "encrypted_content": "b3BhcXVl"}  # fmt: skip
+
+
+def call(number: int, name: str, arguments: str) -> Event:
+    return {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "name": name, "arguments": arguments}  # fmt: skip
+
+
+def event(kind: str, **fields: Any) -> Event:
+    return {"type": f"response.{kind}", **fields}
+
+
+def pieces(text: str) -> list[str]:
+    return [text[:7], text[7:]] if len(text) > 7 else [text] if text else []
+
+
+def said(index: int, item: Event) -> Iterator[Event]:
+    """The events of one item, as OpenAI sends them."""
+    at = {"output_index": index, "item_id": item["id"]}
+    empty = {"content": []} if item["type"] == "message" else {"summary": []}
+    begun = {**item, "arguments": ""} if item["type"] == "function_call" else {**item, **empty}
+    yield event("output_item.added", output_index=index, item=begun)
+    for place, part in enumerate(item.get("content", ())):
+        yield from (event("output_text.delta", content_index=place, delta=one, **at) for one in pieces(part["text"]))
+        yield event("output_text.done", content_index=place, text=part["text"], **at)
+    for place, part in enumerate(item.get("summary", ())):
+        for one in pieces(part["text"]):
+            yield event("reasoning_summary_text.delta", summary_index=place, delta=one, **at)
+        yield event("reasoning_summary_text.done", summary_index=place, text=part["text"], **at)
+    if arguments := item.get("arguments"):
+        for one in pieces(arguments):
+            yield event("function_call_arguments.delta", delta=one, **at)
+        yield event("function_call_arguments.done", arguments=arguments, **at)
+    yield event("output_item.done", output_index=index, item=item)
+
+
+def stream(*items: Event) -> list[Event]:
+    events = [one for index, item in enumerate(items) for one in said(index, item)]
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    return [
+        *events,
+        event("completed", response={"status": "completed", "model": "g", "output": [*items], "usage": usage}),
+    ]
+
+
+SH = '{"command":"echo once >> f"}'
+WRITTEN = {
+    "a text": stream(message("<sh>echo once >> f</sh>\n")),
+    "parts": stream(message("First part. ", "Second part.", "third")),
+    "texts": stream(message("One, and then "), message("two.")),
+    "thoughts": stream(thought("I look at it.", "And at that."), message("Done, all of it.")),
+    "an opaque thought": stream(thought(), call(0, "get", '{"path":"a"}')),
+    "a call": stream(message("I run it."), call(0, "sh", SH)),
+    "calls": stream(call(0, "get", '{"path":"keep.txt"}'), call(1, "rm", '{"path":"other.txt"}')),
+    "calls of one tool": stream(call(0, "sh", SH), call(1, "sh", '{"command":"ls"}'), call(2, "get_plan", "{}")),
+    "everything": stream(thought("Hm, let me see."), message("I look. "), call(0, "get", '{"path":"a"}'), thought("So."), message("Done."), call(1, "sh", SH)),
+}  # fmt: skip
+
+FIELDS = ("output_index", "content_index", "summary_index", "item_id", "item.id", "call_id", "item.call_id")
+
+
+def holder(one: Event, name: str) -> tuple[Event, str] | None:
+    """The object with a field, and the field's name in it."""
+    inner, _, last = name.rpartition(".")
+    found = one.get(inner) if inner else one
+    return (found, last) if isinstance(found, dict) and last in found else None
+
+
+def dropped(one: Event, name: str, number: int) -> None:
+    del number
+    if found := holder(one, name):
+        del found[0][found[1]]
+
+
+def nulled(one: Event, name: str, number: int) -> None:
+    del number
+    if found := holder(one, name):
+        found[0][found[1]] = None
+
+
+def shifted(one: Event, name: str, number: int) -> None:
+    """A number is one more, an id another in each event, as GitHub Copilot has them."""
+    if found := holder(one, name):
+        value = found[0][found[1]]
+        found[0][found[1]] = value + 1 if isinstance(value, int) else f"{value}_{number}"
+
+
+def shifted_in_deltas(one: Event, name: str, number: int) -> None:
+    if one["type"].endswith(".delta"):
+        shifted(one, name, number)
+
+
+def shifted_in_ends(one: Event, name: str, number: int) -> None:
+    if one["type"].endswith(".done"):
+        shifted(one, name, number)
+
+
+def the_same(one: Event, name: str, number: int) -> None:
+    del number
+    if found := holder(one, name):
+        found[0][found[1]] = 0 if isinstance(found[0][found[1]], int) else "same"
+
+
+FAULTS: dict[str, Callable[[Event, str, int], None]] = {
+    one.__name__: one for one in (dropped, nulled, shifted, shifted_in_deltas, shifted_in_ends, the_same)
+}
+
+
+def damaged(events: list[Event], fault: str, *names: str) -> list[Event]:
+    events = copy.deepcopy(events)
+    for number, one in enumerate(events):
+        for name in names:
+            FAULTS[fault](one, name, number)
+            if isinstance(response := one.get("response"), dict) and name.startswith("item."):
+                for place, item in enumerate(response.get("output") or ()):
+                    FAULTS[fault](item, name.removeprefix("item."), 1000 + place)
+    return events
+
+
+def folded(events: list[Event]) -> Message:
+    fold, reply = ResponsesFold(), PartialReply()
+    for delta in [*(delta for one in events for delta in fold.take(one)), *fold.flush()]:
+        reply.add(delta)
+    return reply.message("v/m")
+
+
+def meant(whole: Message) -> tuple[Any, ...]:
+    """What a message says and does, and the order of its blocks; ids are what is damaged here."""
+    placed = [(call.block, call.name) for call in whole.calls]
+    placed += [(block.index, block.type) for block in whole.thinking]
+    placed += [(block.index, json.loads(block.json)["type"]) for block in whole.server_blocks]
+    calls = [(call.name, call.arguments) for call in whole.calls]
+    return whole.text, whole.reasoning, calls, sorted(placed, key=str), whole.citations
+
+
+PAIRS = [*((one,) for one in FIELDS), *combinations(FIELDS, 2)]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_written_stream_stays_the_same_message_with_any_two_fields_damaged(name, fault):
+    events = WRITTEN[name]
+    wanted = meant(folded(events))
+    differ = [names for names in PAIRS if meant(folded(damaged(events, fault, *names))) != wanted]
+    assert differ == []
+
+
+@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_recorded_stream_stays_the_same_message_with_any_two_fields_damaged(name, fault):
+    events = events_of(body_of(RECORDED[name]))
+    wanted = meant(folded(events))
+    differ = [names for names in PAIRS if meant(folded(damaged(events, fault, *names))) != wanted]
+    assert differ == []
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_only_the_last_event_lists_is_taken(name):
+    events = WRITTEN[name]
+    wanted = meant(folded(events))
+    last = events[-1]
+    for index in range(len(last["response"]["output"])):
+        got = folded([one for one in events if one.get("output_index", -1) != index])
+        assert sorted(got.text) == sorted(wanted[0])
+        assert sorted((call.name, call.arguments) for call in got.calls) == sorted(wanted[2])
+    assert meant(folded([last])) == wanted
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("output_item.added",),
+        ("output_item.done",),
+        (".delta",),
+        ("text.done", "arguments.done"),
+        (".delta", "text.done", "arguments.done"),
+        ("output_item.added", "output_item.done", "text.done", "arguments.done"),
+    ],
+    ids=" ".join,
+)
+def test_each_text_is_taken_once_whichever_events_are_missing(name, kinds):
+    events = [one for one in WRITTEN[name] if not one["type"].endswith(kinds)]
+    got, wanted = folded(events), folded(WRITTEN[name])
+    assert (got.text, got.reasoning) == (wanted.text, wanted.reasoning)
+    assert [(one.name, one.arguments) for one in got.calls] == [(one.name, one.arguments) for one in wanted.calls]
