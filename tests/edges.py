@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import socket
 import subprocess
@@ -25,6 +26,7 @@ CONFIG = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
 ENVOY = Path(sys.executable).with_name("envoy")
 ORIGIN = "https://agents.example.com"
 WAIT_S = 60
+IDLE_S = 3
 
 
 @dataclass
@@ -63,6 +65,8 @@ def configured(folder: Path, authority: Authority, clients: Authority, executors
         ("address: 0.0.0.0, port_value: 8443", f"address: 127.0.0.1, port_value: {ports[0]}"),
         ("address: 0.0.0.0, port_value: 8444", f"address: 127.0.0.1, port_value: {ports[1]}"),
         ("port_value: 9901", "port_value: 0"),
+        # A call that lasts longer than the edge lets others be silent does so in a test's time.
+        ("stream_idle_timeout: 60s", f"stream_idle_timeout: {IDLE_S}s"),
     ):
         assert given in text, given
         text = text.replace(given, here)
@@ -83,33 +87,76 @@ async def edge(
 ) -> AsyncIterator[Edge]:
     """Two executors with TLS behind the edge, in place of the one of the stack; keywords are settings of theirs."""
     folder = services.root
-    authority, clients = Authority(folder / "ca.pem"), Authority(folder / "clients.pem")
-    own = authority.issue(folder / "own")
-    files = {"tls_cert": f"{own}/cert.pem", "tls_key": f"{own}/key.pem", "tls_ca": str(authority.file)}
-    peers = {name: services.addresses[name] for name in ("store", "provider", "assembler")}
     async with contextlib.AsyncExitStack() as stopping:
-        await services.stop("executor")
-        stopping.push_async_callback(services.start, "executor")
+        authority, settings = await without_executor(services, stopping)
         servers = []
         for _ in range(2):
-            settings = ExecutorSettings(
-                home=folder / "home", token=SECRET, log_level="error", sh_sandbox="limits", **peers, **files, **executor
-            )
-            server = RunningServer(build_executor(settings, SECRET), "127.0.0.1:0", SECRET, 1.0, observers)
+            read = ExecutorSettings(**settings, **executor)
+            server = RunningServer(build_executor(read, SECRET), "127.0.0.1:0", SECRET, 1.0, observers)
             await server.start()
             stopping.push_async_callback(server.stop)
             servers.append(server)
+        clients = Authority(folder / "clients.pem")
+        addresses = await envoy(folder, authority, clients, [server.address for server in servers], stopping)
+        yield Edge(*addresses, authority, clients, servers)
+
+
+@contextlib.asynccontextmanager
+async def edge_of_processes(services: Services) -> AsyncIterator[tuple[Edge, list[subprocess.Popen[bytes]]]]:
+    """The same with executors that can be killed."""
+    folder = services.root
+    async with contextlib.AsyncExitStack() as stopping:
+        authority, settings = await without_executor(services, stopping)
         ports = free_ports(2)
-        config = configured(folder, authority, clients, [server.address for server in servers], ports)
-        with (folder / "envoy.log").open("w") as log:
-            process = subprocess.Popen(  # noqa: ASYNC220 - its start is what takes no time
-                [ENVOY, "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1"], stderr=log, stdout=log
-            )
-        stopping.callback(process.wait)
-        stopping.callback(process.kill)
+        processes = []
         for port in ports:
+            given = {**settings, "listen": f"127.0.0.1:{port}", "home": str(settings["home"]), "lame_duck_s": "0"}
+            env = {**os.environ, **{f"TURNWRIGHT_{name.upper()}": value for name, value in given.items()}}
+            with (folder / f"executor-{port}.log").open("w") as log:
+                process = subprocess.Popen([sys.executable, "-m", "turnwright_executor"], env=env, stderr=log)  # noqa: ASYNC220 - its start is what takes no time
+            stopping.callback(process.wait)
+            stopping.callback(process.kill)
+            processes.append(process)
+        for port, process in zip(ports, processes, strict=True):
             await listening(port, process)
-        yield Edge(*(f"127.0.0.1:{port}" for port in ports), authority, clients, servers)
+        clients = Authority(folder / "clients.pem")
+        addresses = await envoy(folder, authority, clients, [f"127.0.0.1:{port}" for port in ports], stopping)
+        yield Edge(*addresses, authority, clients, []), processes
+
+
+async def without_executor(services: Services, stopping: contextlib.AsyncExitStack) -> tuple[Authority, dict[str, Any]]:
+    """Stop the executor of the stack for a while; the authority of those in its place, and their settings."""
+    folder = services.root
+    authority = Authority(folder / "ca.pem")
+    own = authority.issue(folder / "own")
+    await services.stop("executor")
+    stopping.push_async_callback(services.start, "executor")
+    return authority, {
+        "home": folder / "home", "token": SECRET, "log_level": "error", "sh_sandbox": "limits",
+        **{name: services.addresses[name] for name in ("store", "provider", "assembler")},
+        "tls_cert": f"{own}/cert.pem", "tls_key": f"{own}/key.pem", "tls_ca": str(authority.file),
+    }  # fmt: skip
+
+
+async def envoy(
+    folder: Path,
+    authority: Authority,
+    clients: Authority,
+    executors: list[str],
+    stopping: contextlib.AsyncExitStack,
+) -> list[str]:
+    """Start it; its two addresses."""
+    ports = free_ports(2)
+    config = configured(folder, authority, clients, executors, ports)
+    with (folder / "envoy.log").open("w") as log:
+        process = subprocess.Popen(  # noqa: ASYNC220 - its start is what takes no time
+            [ENVOY, "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1"], stderr=log, stdout=log
+        )
+    stopping.callback(process.wait)
+    stopping.callback(process.kill)
+    for port in ports:
+        await listening(port, process)
+    return [f"127.0.0.1:{port}" for port in ports]
 
 
 async def listening(port: int, process: subprocess.Popen[bytes]) -> None:
