@@ -17,6 +17,7 @@ from quick import (  # noqa: F401 - hooks
     pytest_configure,
     pytest_sessionfinish,
     pytest_terminal_summary,
+    pytest_testnodedown,
 )
 
 # Where this is set, as it is in many images, each of the hundreds of processes that tests start compiles every module

@@ -24,8 +24,6 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.stash[SLOW] = 0
-    if config.pluginmanager.hasplugin("dsession"):
-        config.pluginmanager.register(_Workers(config))
 
 
 @pytest.hookimpl(trylast=True)
@@ -51,27 +49,21 @@ def pytest_sessionfinish(session):
         session.config.workeroutput["slow"] = session.config.stash[SLOW]
 
 
-class _Workers:
-    """Takes from the workers, each of which selects the same, how many tests they did not."""
-
-    def __init__(self, config):
-        self._config = config
-
-    def pytest_testnodedown(self, node):
-        self._config.stash[SLOW] = getattr(node, "workeroutput", {}).get("slow", 0)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Each worker of pytest-xdist selects the same."""
+    node.config.stash[SLOW] = getattr(node, "workeroutput", {}).get("slow", 0)
 
 
 def pytest_terminal_summary(terminalreporter, config):
     skipped = {report.nodeid: report for report in terminalreporter.stats.get("skipped", ())}.values()
     needs = Counter(
-        (need, isinstance(report, pytest.CollectReport))
+        (need, "files" if isinstance(report, pytest.CollectReport) else "tests")
         for report in skipped
         if isinstance(report.longrepr, tuple) and (need := need_of(report.longrepr[2]))
     )
     parts = [f"{config.stash[SLOW]:,} tests that take longer"] if config.stash[SLOW] else []
-    for (need, are_files), number in sorted(needs.items()):
-        kind = ("file" if are_files else "test") + ("s" if number > 1 else "")
-        parts.append(f"{number:,} {kind} that need{'' if number > 1 else 's'} {need}")
+    parts += [f"{number:,} {kind} for want of {need}" for (need, kind), number in sorted(needs.items())]
     if parts:
         *first, last = parts
         rest = " `make test-all` runs all of them, beside what they need (CONTRIBUTING.md)."
