@@ -4,8 +4,8 @@ The project's own are in `tests/own_cases` and always there. The shared corpora 
 copied into this repository: `$TURNWRIGHT_CASES`, else `../shared/cases` beside the repository.
 
 `load_cases("rummy/xml_parser.jsonl")` returns the cases of one file, own ones first; `params` gives them to
-`parametrize` with their ids; `expect` compares a verdict with the lists of known exceptions. A module none of whose cases are
-there is left out (see needs.py).
+`parametrize` with their ids; `expect` compares a verdict with the lists of known exceptions. The own cases alone prove every
+row; a test about the shared ones is marked with `NEEDS_SHARED`.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from needs import left_out
+from needs import IS_COMPLETE, left_out, needs
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = ROOT / "tests" / "own_cases"
@@ -24,14 +24,18 @@ FOLDER = Path(os.environ.get("TURNWRIGHT_CASES") or ROOT.parent / "shared" / "ca
 
 Case = dict[str, Any]
 
+SHARED_CASES = ("the cases in ../shared", f"there is no {FOLDER}; TURNWRIGHT_CASES names their folder")
+NEEDS_SHARED = needs(*SHARED_CASES, there=FOLDER.exists())
+
 
 def load_cases(name: str) -> list[Case]:
-    """Return the cases of one JSON-lines file; leave out the module when there are none."""
-    own = OWN / name
-    found = _read(own) if own.exists() else []
-    if not own.exists() or (FOLDER / name).exists():
-        found += _read(shared_file(name))
-    return found
+    """Return the cases of one JSON-lines file, the project's own first."""
+    return _read(OWN / name) + load_shared(name)
+
+
+def load_shared(name: str) -> list[Case]:
+    """Return the shared cases of one file; none where the corpora are absent."""
+    return _read(shared_file(name)) if IS_COMPLETE or (FOLDER / name).exists() else []
 
 
 def _read(path: Path) -> list[Case]:
@@ -43,7 +47,7 @@ def shared_file(name: str) -> Path:
     """A file of the shared corpora; leaves out the test, or the module that is being imported, where it is absent."""
     path = FOLDER / name
     if not path.exists():
-        left_out("the cases in ../shared", f"there is no {path}; TURNWRIGHT_CASES names their folder", is_module=True)
+        left_out(*SHARED_CASES, is_module=True)
     return path
 
 

@@ -10,7 +10,7 @@ import json
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
 
-from cases import load_cases
+from cases import NEEDS_SHARED, load_cases
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from turnwright_core.errors import Reason, TurnwrightError
 
@@ -169,6 +169,7 @@ async def test_a_plan_is_kept_when_everything_is_opened_again(own_services) -> N
     assert [one.text for one in plan.deltas] == case["expected"]["deltas"]
 
 
+@NEEDS_SHARED
 async def test_every_case_is_run_or_named() -> None:
     assert ALL.keys() == CALLS.keys() | CUT | OPS | NOT_OURS.keys()
     assert CALLS.keys() > ROW_WINS.keys()

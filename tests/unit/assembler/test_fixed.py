@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import load_cases
+from cases import NEEDS_SHARED, load_cases
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript_rows import TranscriptRows
@@ -260,6 +260,7 @@ def test_the_known_wire_form_says_the_same_in_our_shape(case):
 MESSAGES = [case for case in CASES if "messages" in case["input"]]
 
 
+@NEEDS_SHARED
 def test_every_case_of_the_wire_is_run_or_named():
     run = {case["id"] for case in MESSAGES} | OURS.keys()
     assert (run | NOT_OURS.keys(), run & NOT_OURS.keys()) == ({case["id"] for case in ALL}, set())

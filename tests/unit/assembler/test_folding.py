@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import load_cases
+from cases import NEEDS_SHARED, load_cases
 from turnwright_assembler.domain.blocks import make_block
 from turnwright_assembler.domain.folding import (
     EVENTS_KEPT,
@@ -270,6 +270,7 @@ NOT_OURS = (
 """Cases of a history of messages, of its summaries and estimates: packets are made of entries, which the ladder demotes."""
 
 
+@NEEDS_SHARED
 def test_every_case_of_compression_is_run_or_named():
     run = {case["id"] for case in (*EXEMPTIONS, *TIERS)}
     assert [case["id"] for case in CASES if case["id"] not in run and not case["id"].startswith(NOT_OURS)] == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cases import Case, expect, load_cases, params
+from cases import NEEDS_SHARED, Case, expect, load_cases, params
 from transcripts import transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.eviction import Room, WeighedMessage, evict
@@ -182,6 +182,7 @@ NOT_RUN = {
 """Kinds of cases that are no question of a transcript here, and why."""
 
 
+@NEEDS_SHARED
 def test_every_kind_of_case_is_run_or_named() -> None:
     run = {"content_duplicate", "tier0", "legacy_strength", "history_fix", "exemption"}
     assert {case["input"]["kind"] for case in CASES} == run | NOT_RUN.keys()

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2, task_pb2
 from turnwright.types.v1 import entry_pb2, message_pb2, session_pb2, settings_pb2
 
-from cases import params
+from cases import load_shared, params
 from turnwright_client import RunView
 from turnwright_client.watch import WatchPolicy, is_behind_a_gap, resume_point, watch_events
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetThinkingBlocks, SetToolCalls
@@ -274,8 +274,7 @@ WHERE = {
 
 @pytest.mark.parametrize("file", WHERE)
 def test_every_other_case_is_proven_or_named(file) -> None:
-    for parameter in params(f"refact/{file}.jsonl"):
-        case = parameter.values[0]["id"]
+    for case in (one["id"] for one in load_shared(f"refact/{file}.jsonl")):
         places = [
             where for name, where in WHERE[file].items() if case == name or case.startswith((f"{name}/", f"{name}_"))
         ]

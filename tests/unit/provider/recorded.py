@@ -1,4 +1,4 @@
-"""Recorded vendor traffic (cases/wire), and the fold of deltas that a client would do."""
+"""Vendor traffic, our own exchanges and the recorded ones of the shared cases (`wire`), and the fold of deltas that a client would do."""
 
 import base64
 import json
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from cases import FOLDER, shared_file
+from cases import FOLDER, OWN, load_shared
 from turnwright_core.chat import message as chat
 from turnwright_core.chat.deltas import SetToolCalls, SetUsage
 from turnwright_core.chat.reply import PartialReply
@@ -80,8 +80,9 @@ def folded_whole(body: bytes, fold: JsonFold) -> Message:
 @cache
 def recorded(folder: str = "*", api: str = "openai.chat") -> dict[str, dict[str, Any]]:
     """Every recorded exchange of an interface, by id."""
-    shared_file("wire/context_errors.jsonl")
-    cases = (json.loads(path.read_text()) for path in sorted((FOLDER / "wire").glob(f"{folder}/*.json")))
+    load_shared("wire/context_errors.jsonl")  # fails where the shared cases must be there and are not
+    paths = (path for each in (OWN, FOLDER) for path in sorted((each / "wire").glob(f"{folder}/*.json")))
+    cases = (json.loads(path.read_text()) for path in paths)
     return {case["id"]: case for case in cases if case["api"] == api}
 
 

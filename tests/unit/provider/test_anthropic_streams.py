@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cases import expect
+from cases import NEEDS_SHARED, expect
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.runs import Usage
@@ -159,6 +159,7 @@ def test_a_message_that_begins_inside_another_is_no_valid_response(case_id):
     assert broken.value.failure.kind is FailureClass.PROTOCOL
 
 
+@NEEDS_SHARED
 def test_the_corpus_has_every_kind_of_block():
     kinds = {block["type"] for case in WHOLE.values() for block in content_of(case)}
     assert kinds >= {"text", "thinking", "redacted_thinking", "tool_use", "server_tool_use", "compaction", "fallback"}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Message, Role, ThinkingBlock
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
@@ -32,6 +33,7 @@ def test_a_recorded_body_folds_to_its_message(case_id):
     assert folded_whole(body_of(case), chat_fold(tags_of(case))) == message
 
 
+@NEEDS_SHARED
 def test_bodies_of_every_kind_are_in_the_corpus():
     assert len(BODIES) >= 45
     assert any(case["expected_tool_calls"] for case in BODIES.values())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cases import expect
+from cases import NEEDS_SHARED, expect
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.model_calls import ToolChoice
 from turnwright_core.runs import Reasoning
@@ -36,6 +36,7 @@ def test_a_recorded_request_comes_out_of_its_call_again(case_id):
     assert request.dropped == ()
 
 
+@NEEDS_SHARED
 def test_the_recorded_requests_hold_what_requests_can_hold():
     told = json.dumps(list(REQUESTS.values()))
     assert len(REQUESTS) >= 150

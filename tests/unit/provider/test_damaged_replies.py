@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.wire.deltas import delta_from_pb, delta_to_pb
@@ -65,6 +66,7 @@ def goes_back(message: Message, wire: Wire) -> None:
     assert isinstance(json.loads(wire.request(call, frozenset()).body), dict)
 
 
+@NEEDS_SHARED
 @pytest.mark.parametrize("api", WIRES)
 def test_damage_leaves_some_replies_whole_and_breaks_others(api):
     outcomes = {heard(damaged(case, WIRES[api], 0), WIRES[api])[1] is None for case in replies(api).values()}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Message as Sent
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_core.runs import Usage
@@ -128,6 +129,7 @@ def test_a_path_that_leads_nowhere_is_ignored(path):
     assert json.loads(message.tool_calls[0]["arguments"])["x"] == "1"
 
 
+@NEEDS_SHARED
 def test_recorded_arguments_in_pieces_are_whole():
     calls = [call for case in GEMINI.values() if b"partialArgs" in body_of(case) for call in reply_of(case).tool_calls]
     assert {"id": "", "name": "read_screen", "arguments": '{"id":"A"}'} in calls

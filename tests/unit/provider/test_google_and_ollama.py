@@ -2,6 +2,7 @@
 
 import pytest
 
+from cases import NEEDS_SHARED
 from unit.provider.google_and_ollama import (
     BODIES,
     CASES,
@@ -16,6 +17,7 @@ IN_PIECES = {i for i, case in OK.items() if any(not call["name"] for call in cas
 """Streams of arguments in pieces: their cases count each piece as a call, and only the first of each has a name."""
 
 
+@NEEDS_SHARED
 def test_there_are_replies_of_every_kind():
     assert len(STREAMS) >= 15
     assert len(BODIES) >= 15

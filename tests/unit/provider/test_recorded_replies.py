@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cases import NEEDS_SHARED
 from sse_server import Answer, SseServer
 from turnwright_core.chat.message import Message as Sent
 from turnwright_core.chat.message import Role, text_message
@@ -103,6 +104,7 @@ def kind_of(case: dict[str, Any]) -> dict[str, str]:
     return {"content-type": kind} if kind else {}
 
 
+@NEEDS_SHARED
 def test_the_corpus_has_streams_and_errors_of_every_vendor():
     apis = [case["api"] for case in STREAMS.values()]
     assert {api: min(apis.count(api), 4) for api in WIRES} == dict.fromkeys(WIRES, 4)

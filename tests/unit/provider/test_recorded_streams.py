@@ -30,7 +30,7 @@ def test_a_recorded_stream_folds_to_its_message(case_id):
     assert folded(chunks_of(case), chat_fold(tags_of(case))) == expected(case)
 
 
-@pytest.mark.parametrize("case_id", BROKEN)
+@pytest.mark.parametrize("case_id", [each for each in BROKEN if each in STREAMS])
 def test_a_broken_stream_fails_as_its_class(case_id):
     with pytest.raises(VendorError) as broken:
         folded(chunks_of(STREAMS[case_id]))

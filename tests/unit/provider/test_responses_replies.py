@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import params
+from cases import NEEDS_SHARED, params
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.keyed_texts import KEYS_MAX, KeyedTexts
 from turnwright_provider.domain.model_call import ModelCall
@@ -128,6 +128,7 @@ def test_texts_between_reasoning_and_calls_go_back_where_they_stood():
     assert [item.get("id") for item in sent if item["type"] == "reasoning"] == ["rs_1", "rs_2"]
 
 
+@NEEDS_SHARED
 def test_every_kind_is_in_the_corpus():
     assert len(STREAMS) >= 35
     assert len(BODIES) >= 20

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Image, Message, Role, Text, ToolCall, text_message
 from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
@@ -100,6 +101,7 @@ def is_excepted(name: str) -> bool:
     return any(part in name for part in chain.from_iterable(EXCEPTIONS.values()))
 
 
+@NEEDS_SHARED
 def test_an_estimate_is_within_fifteen_percent_of_what_was_reported():
     known = known_requests()
     off = {name: count_call_tokens(call, estimate_tokens) / tokens for name, (call, tokens) in known.items()}
@@ -111,6 +113,7 @@ def test_an_estimate_is_within_fifteen_percent_of_what_was_reported():
     assert unneeded == []
 
 
+@NEEDS_SHARED
 @pytest.mark.asyncio
 async def test_a_tokenizer_is_exact_for_the_text_of_its_models():
     pytest.importorskip("bpe_openai")

@@ -9,7 +9,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from turnwright.types.v1 import message_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
 
-from cases import load_cases, params
+from cases import load_shared, params
 from turnwright_core.errors import InvalidError
 from turnwright_core.runs import RunSettings, SessionState
 from turnwright_store.app.session_commands import kind_of, preview_of
@@ -245,7 +245,7 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("file", ELSEWHERE)
 def test_each_case_is_proven_somewhere_or_we_say_why_not(file):
-    for case in load_cases(f"refact/{file}.jsonl"):
+    for case in load_shared(f"refact/{file}.jsonl"):
         where = next((where for begin, where in ELSEWHERE[file].items() if case["id"].startswith(begin)), "")
         assert where, case["id"]
         path, mark, test = where.partition("::")
