@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, run_pb2
 from turnwright.types.v1.command_record_pb2 import WrittenFile
 
 from turnwright_cli.effects import diff_view
@@ -133,6 +133,12 @@ class RecordedChange(Struct, frozen=True):
         before = f"a/{file.path}" if file.HasField("base_hash") else "/dev/null"
         after = f"b/{file.path}" if file.HasField("hash") else "/dev/null"
         return f"--- {before}\n+++ {after}\n{body}"
+
+
+async def changes_of(client: Client, run: run_pb2.Run, loop: int) -> FileChanges:
+    """The files that the loop changed, including before this command followed it."""
+    found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]
+    return changes_in([entry for entries in found async for entry in entries], loop)
 
 
 async def recorded_changes(client: Client, project: str, run: str) -> list[RecordedChange]:

@@ -1,22 +1,26 @@
-"""`turnwright` alone and `turnwright chat`: a session at the terminal. Each message is a task of one run.
+"""`turnwright` alone: a session at the terminal. Each message is a task of one run.
 
-The session ends with Ctrl-D or /quit; what ends a turn (Esc, Ctrl-C, an error) leaves it open.
+What is entered while a turn is followed waits for its end: a message in the queue of the run, a command here. The
+session ends with Ctrl-D or /quit; what ends a turn (Esc, Ctrl-C, an error) leaves it open.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rich.text import Text
 from turnwright.types.v1 import run_pb2, session_command_pb2, settings_pb2
 
+from turnwright_cli.changes import changes_of
 from turnwright_cli.chat_commands import ChatCommands, ChatState
 from turnwright_cli.chat_input import ChatCompleter, ChatInput
 from turnwright_cli.exit_codes import FailureError, advice_after, failure_of, usage
-from turnwright_cli.following import Follower
+from turnwright_cli.following import Follower, ShownRun
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.keyboard import Keyboard
@@ -26,8 +30,9 @@ from turnwright_cli.prompting import Prompter
 from turnwright_cli.render import TextScreen
 from turnwright_cli.run_list import full_alias, names_of_models, names_of_runs
 from turnwright_cli.session import announce, open_session
-from turnwright_cli.tasks import LoopToFollow, changes_of, has_terminal, waiting_loop
+from turnwright_cli.tasks import LoopToFollow, has_terminal, waiting_loop
 from turnwright_client import Client, QueuedLoop
+from turnwright_client.client import EventCursor
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 
@@ -36,6 +41,10 @@ HISTORY_FILE: Final = "chat_history"
 
 _WELCOME: Final = "Type a task. /help lists commands, @ completes files, Esc stops a turn, Ctrl-D leaves."
 _STILL_WAITS: Final = "The proposal still waits: /decide asks again. Your next message comes behind it."
+_QUEUED: Final = "Queued: {}  (/queue lists what waits)"
+_QUEUED_CHARS: Final = 60
+AT_ONCE: Final = ("/now", "/queue")
+"""Commands that are carried out while a turn is followed; the others wait for its end."""
 
 
 async def chat(call: Invocation, *, run: str | None, last: bool, model: str | None, yolo: bool) -> int:
@@ -74,9 +83,13 @@ class _Chat:
         self._screen = TextScreen(self._out, session=True)
         names = {"/model": lambda: names_of_models(client), "/run": lambda: names_of_runs(client, state.project)}
         self._input = ChatInput(history, state.status, ChatCompleter(state.root, names))
-        self._commands = ChatCommands(client, state, self._out)
-        self._keys = Keyboard(self._screen.pause)
+        self._commands = ChatCommands(client, state, self._out, self._screen.aside)
+        self._keys = Keyboard(self._screen.pause, self._entered, self._screen.typing)
         self._person = Prompter(self._keys, self._screen.note)
+        self._place = ShownRun()
+        self._follower: Follower | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._later: list[str] = []
 
     async def converse(self) -> int:
         put(self._out, Text(_WELCOME, style="dim"))
@@ -84,12 +97,9 @@ class _Chat:
             await self._recall()
         async for line in self._typed():
             try:
-                if follows := {"/decide": self._decide, "/retry": self._retry}.get(line.split()[0]):
-                    await follows()
-                elif not line.startswith("/"):
-                    await self._turn(line)
-                elif not await self._obeyed(line):
+                if line.split()[0] == "/quit":
                     break
+                await self._carry_out(line)
             except TurnwrightError as error:
                 self._say(str(failure_of(error)))
             except FailureError as error:
@@ -98,8 +108,27 @@ class _Chat:
             put(self._out, Text(f"Continue with: turnwright -c, or turnwright --run {self._state.run}", style="dim"))
         return 0
 
+    async def _carry_out(self, line: str) -> None:
+        follows: dict[str, Callable[[], Awaitable[None]]] = {
+            "/decide": self._decide,
+            "/retry": self._retry,
+            "/now": partial(self._now, line),
+        }
+        if followed := follows.get(line.split(maxsplit=1)[0]):
+            await followed()
+        elif line.startswith("!"):
+            await self._commands.run_here(line)
+        elif line.startswith("/"):
+            await self._obey(line)
+        else:
+            await self._turn(line)
+
     async def _typed(self) -> AsyncIterator[str]:
-        while (line := await self._input.read(self._keys.taken())) is not None:
+        while True:
+            while self._later:
+                yield self._later.pop(0)
+            if (line := await self._input.read(self._keys.taken())) is None:
+                return
             if text := line.strip():
                 yield text
 
@@ -107,34 +136,67 @@ class _Chat:
         self._screen.pause()
         put(self._out, Text(text, style=style), wrap=True)
 
-    async def _obeyed(self, line: str) -> bool:
-        """Carry out a command, unless Ctrl-C ends the waiting for it; False to leave."""
+    async def _obey(self, line: str) -> None:
+        """Carry out a command, unless Ctrl-C ends the waiting for it."""
         with Interrupts().entered() as stop:
-            done = await unless_stopped(self._commands.obey(line), stop)
-        if done is None:
-            self._say("Stopped waiting for it.", "yellow")
-        return done is not False
+            if not await unless_stopped(self._commands.obey(line), stop):
+                self._say("Stopped waiting for it.", "yellow")
 
     async def _turn(self, prompt: str) -> None:
         """Give a task and follow it. Esc or Ctrl-C stops it, and asks nothing more of it."""
-        state = self._state
-        give = self._client.ask if state.asks else self._client.act
         # A message that is refused can be edited and sent again.
         self._keys.typed = prompt
         with self._keys.watched() as stop:
-            queued = await give(
-                state.project,
-                prompt,
-                run=state.run,
-                settings=state.loop_settings(prompt),
-                run_settings=settings_pb2.RunSettings(model=state.model),
-                request_id=secrets.token_hex(16),
-            )
-            state.run, self._keys.typed = queued.run, ""
+            queued = await self._give(prompt)
+            self._state.run, self._keys.typed = queued.run, ""
             if earlier := earlier_loops(queued):
-                self._say(f"Behind {earlier} earlier message{'s' * (earlier > 1)} of this run.", "yellow")
+                first = "one earlier message" if earlier == 1 else f"{earlier} earlier messages"
+                self._say(f"Queued: {first} must finish first.", "yellow")
             await self._follow(LoopToFollow(queued), stop)
-        await state.refresh(self._client)
+        await self._state.refresh(self._client)
+
+    async def _give(self, prompt: str) -> QueuedLoop:
+        state = self._state
+        give = self._client.ask if state.asks else self._client.act
+        return await give(
+            state.project,
+            state.with_outputs(prompt),
+            run=state.run,
+            settings=state.loop_settings(prompt),
+            run_settings=settings_pb2.RunSettings(model=state.model),
+            request_id=secrets.token_hex(16),
+        )
+
+    def _entered(self, line: str) -> None:
+        """A line that was entered while a turn is followed: one is carried out after the other."""
+        self._sending = asyncio.create_task(self._send(line, self._sending))
+
+    async def _send(self, line: str, before: asyncio.Task[None] | None) -> None:
+        if before:
+            await before
+        try:
+            if line.split(maxsplit=1)[0] in AT_ONCE:
+                if queued := await self._commands.at_once(line):
+                    self._add(queued)
+            elif line.startswith(("/", "!")):
+                self._later.append(line)
+                self._screen.aside(f"After this turn: {safe_line(line, _QUEUED_CHARS)}")
+            else:
+                self._add(await self._give(line))
+                self._screen.aside(_QUEUED.format(safe_line(line, _QUEUED_CHARS)))
+        except (TurnwrightError, FailureError) as error:
+            self._keys.typed = self._keys.typed or line
+            self._screen.aside(str(failure_of(error)) if isinstance(error, TurnwrightError) else error.message, "red")
+
+    def _add(self, queued: QueuedLoop) -> None:
+        if self._follower:
+            self._follower.add(queued)
+
+    async def _now(self, line: str) -> None:
+        """Say something to the task that waits; without one it is a message like others."""
+        with self._keys.watched() as stop:
+            if queued := await self._commands.at_once(line):
+                await self._follow(LoopToFollow(queued), stop)
 
     async def _decide(self) -> None:
         with self._keys.watched() as stop:
@@ -151,17 +213,26 @@ class _Chat:
         await self._state.refresh(self._client)
 
     async def _follow(self, begun: LoopToFollow, stop: Interrupts) -> None:
-        follower = Follower(self._client, self._screen, self._person, stop, yolo=self._state.yolo)
+        follower = Follower(self._client, self._screen, self._person, stop, self._place, yolo=self._state.yolo)
+        self._follower = follower
         followed = await follower.follow(begun.queued, asked=begun.asked)
         if followed.loop.status in LOOP_ENDED:
-            self._screen.changed(await changes_of(self._client, followed))
+            self._screen.changed(await changes_of(self._client, followed.run, followed.loop.sequence))
         if advice := advice_after(followed.loop.reason):
             self._say(advice)
+        if self._sending:
+            await self._sending
         if followed.undecided:
             self._say(_STILL_WAITS, "yellow")
+        elif follower.latest.sequence > followed.loop.sequence:
+            # It was given when the last one had just ended.
+            stop.asked.clear()
+            await self._follow(LoopToFollow(follower.latest), stop)
 
     async def _recall(self) -> None:
         answer = await self._state.refresh(self._client)
+        next_loop = answer.run.loop.sequence + 1
+        self._place.enter(QueuedLoop(answer.run.project, answer.run.run, next_loop, EventCursor(), answer.run))
         put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(answer.run.loop.prompt, 200)}"))
         if answer.run.loop.summary:
             put(self._out, Text(safe_line(answer.run.loop.summary, 200), style="dim"))

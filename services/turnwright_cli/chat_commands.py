@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
@@ -18,12 +18,14 @@ from turnwright_cli.changes import recorded_changes, show_changes, show_undone, 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import TaskDefaults, budget_of
 from turnwright_cli.lists import spend_words
+from turnwright_cli.local_shell import run_locally
 from turnwright_cli.output import put
-from turnwright_cli.plain import safe_line
+from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_lines, progress_words
 from turnwright_cli.run_list import full_alias, show_runs
 from turnwright_cli.tasks import reasoning_of
-from turnwright_client import Client
+from turnwright_client import Client, QueuedLoop
+from turnwright_client.sessions import user_message
 from turnwright_core.suggestions import did_you_mean
 
 COMMANDS: Final = {
@@ -33,8 +35,10 @@ COMMANDS: Final = {
     "act": "work on the project from now on",
     "yolo": "accept every proposal from now on, or ask again",
     "decide": "decide on a proposal that was left for later",
+    "now": "tell the model something in the midst of its task: /now TEXT; it reads that in its next turn",
+    "queue": "show the messages that wait, or take one back: /queue NUMBER",
     "retry": "send the latest message again, and forget how it was answered; files stay",
-    "rewind": "show the run as it was at the end of a turn: /rewind TURN; files stay",
+    "rewind": "list the turns, or show the run as it was at the end of one: /rewind TURN; files stay",
     "plan": "show the plan",
     "diff": "show what the run has changed in files",
     "undo": "take back what the latest turn changed in files, or another one: /undo TURN",
@@ -45,6 +49,12 @@ COMMANDS: Final = {
     "quit": "leave; the run can be continued later",
 }
 """Every command and its meaning."""
+
+PREVIEW_CHARS: Final = 60
+"""Length of a message in a line about it."""
+
+TURNS_LISTED: Final = 30
+"""Latest turns that `/rewind` lists."""
 
 TURNS_READ: Final = 5
 """Latest turns among which one is looked for whose prompt was counted: those that were stopped have no count."""
@@ -69,6 +79,8 @@ class ChatState(Struct):
     defaults: TaskDefaults = TaskDefaults()
     _answer: query_pb2.GetRunResponse | None = None
     _plan: str = ""
+    _outputs: list[str] = field(default_factory=list)
+    """Outputs of local commands, for the next message."""
 
     async def refresh(self, client: Client) -> query_pb2.GetRunResponse:
         self._answer = await client.get_run(self.project, self.its_run(), turns_max=TURNS_READ)
@@ -81,6 +93,14 @@ class ChatState(Struct):
         if not self.run:
             raise usage("There is no run yet: send a message first.")
         return self.run
+
+    def with_outputs(self, prompt: str) -> str:
+        """The message, with what commands wrote whose output is for it."""
+        outputs, self._outputs = self._outputs, []
+        return "\n\n".join([prompt, *outputs])
+
+    def add_output(self, command: str, code: int, written: str) -> None:
+        self._outputs.append(f"Output of `{command}` (exit code {code}):\n{written}")
 
     def loop_settings(self, prompt: str) -> settings_pb2.LoopSettings:
         return settings_pb2.LoopSettings(
@@ -126,16 +146,15 @@ def _context(answer: query_pb2.GetRunResponse) -> list[str]:
 class ChatCommands:
     """Carries the commands out."""
 
-    def __init__(self, client: Client, state: ChatState, out: Console) -> None:
+    def __init__(self, client: Client, state: ChatState, out: Console, say: Callable[[str, str], None]) -> None:
         self._client = client
         self._state = state
         self._out = out
+        self._aside = say
 
     async def obey(self, line: str) -> bool:
-        """Carry out `/command [argument]`; False to leave."""
+        """Carry out `/command [argument]`; True once that is done."""
         name, _, argument = line[1:].partition(" ")
-        if name == "quit":
-            return False
         work: Callable[[str], Any] | None = getattr(self, f"_{name}", None) if name in COMMANDS else None
         if work is None:
             near = did_you_mean(f"/{name}", (f"/{known}" for known in COMMANDS))
@@ -147,13 +166,60 @@ class ChatCommands:
         return True
 
     def _say(self, text: str, style: str = "") -> None:
-        put(self._out, Text(text, style=style), wrap=True)
+        self._aside(text, style)
+
+    async def run_here(self, line: str) -> None:
+        """`!command`, or `!!command` for one whose output the model reads with the next message."""
+        command = line.lstrip("!").strip()
+        for_model = line.startswith("!!")
+        show = (lambda text: put(self._out, Text(safe_text(text)), end="")) if for_model else None
+        code, written = await run_locally(command, self._state.root, show) if command else (0, "")
+        if for_model and command:
+            self._state.add_output(command, code, safe_text(written))
+            self._say("The model reads it with your next message.", "dim")
+        if code:
+            self._say(f"exit code {code}", "yellow")
+
+    async def at_once(self, line: str) -> QueuedLoop | None:
+        """`/now` or `/queue`; a loop if the message has begun one."""
+        name, _, argument = line.partition(" ")
+        if name == "/queue":
+            await self._queue(argument.strip())
+            return None
+        project, run = self._state.project, self._state.its_run()
+        if not (text := argument.strip()):
+            self._say("Say what the model is to read: /now TEXT", "yellow")
+            return None
+        settings = self._state.loop_settings(text)
+        settings.mode = settings_pb2.MODE_ASK if self._state.asks else settings_pb2.MODE_ACT
+        message = user_message(text, settings=settings, priority=True)
+        answer = await self._client.submit(project, run, user_message=message)
+        if answer.HasField("loop"):
+            return QueuedLoop(project, run, answer.loop.sequence, answer.cursor, answer.run)
+        self._say(f"The model reads it in its next turn: {safe_line(text, PREVIEW_CHARS)}", "dim")
+        return None
+
+    async def _queue(self, argument: str) -> None:
+        project, run = self._state.project, self._state.its_run()
+        waiting = await self._client.list_commands(project, run)
+        if argument and not (_TURN.fullmatch(argument) and 0 < int(argument) <= len(waiting)):
+            return self._say("Name a message by its number: /queue 1", "yellow")
+        if argument:
+            one = waiting.pop(int(argument) - 1)
+            own = {"loop": one.loop} if one.loop else {"command_id": one.command_id}
+            await self._client.cancel_command(project, run, **own)
+            self._say(f"Taken back: {safe_line(one.preview, PREVIEW_CHARS)}")
+        for number, one in enumerate(waiting, 1):
+            self._say(f"{number}. {safe_line(one.preview, PREVIEW_CHARS)}")
+        return None if waiting or argument else self._say("Nothing waits.")
 
     def _help(self, _argument: str) -> None:
         for name, meaning in COMMANDS.items():
             self._say(f"  /{name:<8}{meaning}")
+        self._say("  !COMMAND  run a command in your shell, here; !!COMMAND also shows the model its output.")
         self._say("  @file   name a file of the project; Tab completes. Images are shown to the model.")
-        self._say("  Esc or Ctrl-C stops a turn; Alt-Enter begins another line; Ctrl-D leaves.")
+        self._say("  Esc or Ctrl-C stops a turn; Enter during a turn queues a message.")
+        self._say("  Alt-Enter begins another line; Ctrl-D leaves.")
 
     async def _model(self, argument: str) -> None:
         models = await self._client.list_models()
@@ -204,12 +270,21 @@ class ChatCommands:
         return show_undone(self._out, await undone(self._client, self._state.project, self._state.its_run(), turn))
 
     async def _rewind(self, argument: str) -> None:
+        project, run = self._state.project, self._state.its_run()
+        answer = await self._client.get_run(project, run, turns_max=TURNS_LISTED)
+        prompts = {loop.sequence: safe_line(loop.prompt, PREVIEW_CHARS) for loop in answer.loops}
+        if not argument:
+            for turn in reversed(answer.turns):
+                self._say(f"{turn.number:>4}  {prompts.get(turn.loop, '')}")
+            return self._say("Name one by its number: /rewind 3" if answer.turns else "There is no turn yet.")
         if not _TURN.fullmatch(argument):
             return self._say("Name a turn by its number: /rewind 3", "yellow")
-        turn = session_command_pb2.RestoreFromTrajectory(turn=int(argument))
-        await self._client.submit(self._state.project, self._state.its_run(), restore_from_trajectory=turn)
+        back = session_command_pb2.RestoreFromTrajectory(turn=int(argument))
+        await self._client.submit(project, run, restore_from_trajectory=back)
         await self._state.refresh(self._client)
-        return self._say(f"The run is as it was at the end of turn {argument}. Files stay as they are.")
+        about = next((prompts.get(turn.loop, "") for turn in answer.turns if turn.number == back.turn), "")
+        self._say(f"The run is as it was at the end of turn {argument}. Files stay as they are.")
+        return self._say(f"Its message: {about}", "dim") if about else None
 
     async def _cost(self, _argument: str) -> None:
         answer = await self._state.refresh(self._client)

@@ -92,11 +92,11 @@ def _read(file: str) -> str:
     return decoded(data, file)
 
 
-QUESTION: Final = "this hunk: [y]es, [n]o, [a]ll from here on, [d]one, none from here on?"
+QUESTION: Final = "Apply this hunk? [y]es, [n]o, [a]ll remaining, [d]one (skip the rest)"
 ANSWERS: Final = "Answer with y, n, a or d; Ctrl-D leaves the decision for later."
-REASON: Final = "why not the others? (for the model; Enter: no reason):"
+REASON: Final = "Why leave out the others? The model reads this (optional):"
 
-Ask = Callable[[str], Awaitable[str | None]]
+Ask = Callable[..., Awaitable[str | None]]
 
 
 class PickedHunks(Struct, frozen=True):
@@ -158,7 +158,7 @@ async def _left_out(
     for index, (path, hunk) in enumerate(hunks):
         show(f"{safe_line(path)}, hunk {index + 1} of {len(hunks)}", hunk.text)
         while True:
-            word = await ask(QUESTION)
+            word = await ask(QUESTION, one_key=True)
             if word is None:
                 return None
             match word.strip().lower():

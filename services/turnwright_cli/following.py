@@ -1,4 +1,7 @@
-"""Follows one loop to its end: events go to the screen, proposals to the decider, Ctrl-C to the executor."""
+"""Follows a run until a loop ends: events go to the screen, proposals to the decider, Ctrl-C to the executor.
+
+What loops before that one do is shown as well: theirs are results that nobody else shows.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
 
+from turnwright_cli.changes import changes_of
 from turnwright_cli.editing import edited_proposal, picked
 from turnwright_cli.exit_codes import FailureError
 from turnwright_cli.interrupts import Interrupts
@@ -35,28 +39,53 @@ class FollowResult(Struct, frozen=True):
     undecided: tuple[proposal_pb2.Proposal, ...] = ()
 
 
+class ShownRun(Struct):
+    """How far a run was shown: what is known of it, and the first loop whose end was not shown."""
+
+    run: str = ""
+    view: RunView = field(default_factory=RunView)
+    loop: int = 0
+
+    def enter(self, queued: QueuedLoop) -> None:
+        """Begin with the loop that is worked on, unless the run is known already."""
+        if self.run == queued.run:
+            return
+        active = queued.state.loop
+        is_open = active.sequence and active.status not in runs.LOOP_ENDED
+        self.run, self.view = queued.run, RunView()
+        self.loop = min(active.sequence, queued.sequence) if is_open else queued.sequence
+
+
 class Follower:
-    """Follows the loop that a command has queued or continued.
+    """Follows a run from a place to the end of the loop that a command has queued or continued.
 
     Without a decider, a proposal ends following, with the run at 202. With `yolo`, the executor accepts the loop's own
     proposals.
     """
 
     def __init__(
-        self, client: Client, screen: Screen, person: Prompter | None, interrupts: Interrupts, *, yolo: bool
+        self,
+        client: Client,
+        screen: Screen,
+        person: Prompter | None,
+        interrupts: Interrupts,
+        place: ShownRun,
+        *,
+        yolo: bool,
     ) -> None:
         self._client = client
         self._screen = screen
         self._person = person
         self._interrupts = interrupts
         self._yolo = yolo
-        self._view = RunView()
+        self._place = place
         self._deciding: asyncio.Task[bool] | None = None
         self._asked = ""
         self._came_for = ""
         self._decided: set[str] = set()
         self._aborted = False
-        self._status = runs.QUEUED
+        self._given: list[int] = []
+        self._at_work = 0
 
     async def follow(self, queued: QueuedLoop, decided: str = "", asked: str = "") -> FollowResult:
         """Show and steer the loop until it ends, or until it needs a decision that cannot be taken here.
@@ -65,32 +94,53 @@ class Follower:
         the user wants to decide: it comes first, and Ctrl-C before a decision changes nothing.
         """
         self._came_for = asked
-        self._queued = queued
-        self._screen.begin(queued.state, queued.sequence)
+        self._place.enter(queued)
+        self._begun_at = queued.cursor
+        self.add(queued)
         if decided:
             self._decided.add(decided)
-        # A waiting run reported its proposal before we came, so only a snapshot has it.
+        # What a run reported before we came, only a snapshot has: its proposal, and results of loops that were open.
         is_blocked = queued.state.status == runs.PROPOSED and not decided
-        after = None if is_blocked else queued.cursor
+        is_late = self._place.loop < queued.sequence
+        after = self._view.cursor or (None if is_blocked or is_late else queued.cursor)
         events = self._client.watch(queued.project, queued.run, after, plans="operations", lost=self._screen.lost)
         async with contextlib.aclosing(while_read(events)) as readable:
             followed = await self._pump(readable)
         self._screen.end(followed.run, followed.loop)
         return followed
 
+    def add(self, queued: QueuedLoop) -> None:
+        """Follow to the end of this loop, which comes behind those before it."""
+        self._queued = queued
+        self._given.append(queued.sequence)
+        self._screen.begin(queued.state, queued.sequence, self._place.loop)
+
+    @property
+    def latest(self) -> QueuedLoop:
+        """The loop whose end is waited for."""
+        return self._queued
+
+    @property
+    def _view(self) -> RunView:
+        return self._place.view
+
     async def _pump(self, events: Any) -> FollowResult:
         """Wait for the first of: an event, Ctrl-C, a finished decision."""
         upcoming: asyncio.Task[Event] = asyncio.ensure_future(anext(events))
         asked: asyncio.Task[bool] = asyncio.ensure_future(self._interrupts.asked.wait())
         try:
+            if self._queued.state.status == runs.PROPOSED and self._view.cursor:
+                await self._on_proposals(Event(cursor=self._view.cursor))
             while True:
                 waiting = [task for task in (upcoming, self._deciding, None if self._aborted else asked) if task]
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                if asked.done() and not self._aborted:
+                if self._interrupts.asked.is_set() and not self._aborted:
                     if self._came_for and not self._decided:
                         return await self._leave()
                     if cancelled := await self._abort():
                         return cancelled
+                if asked.done() and not self._interrupts.asked.is_set():
+                    asked = asyncio.ensure_future(self._interrupts.asked.wait())
                 if self._deciding is not None and self._deciding.done() and not self._finish_deciding():
                     return await self._leave()
                 if upcoming.done():
@@ -105,15 +155,42 @@ class Follower:
         self._view.apply(event)
         await self._complete(event)
         self._screen.show(event)
-        loop = loop_in(event)
-        mine = self._queued.sequence
-        if loop is not None and loop.sequence == mine and loop.status in runs.LOOP_ENDED:
-            return FollowResult(self._view.run or self._queued.state, loop)
-        if loop is not None and loop.sequence > mine:
-            return await self._ended_unseen()
-        if loop is not None and loop.sequence == mine:
-            self._status = loop.status
+        if (loop := loop_in(event)) is not None and (followed := await self._ended(loop)):
+            return followed
         return await self._on_proposals(event)
+
+    def _is_behind(self, event: Event) -> bool:
+        """Whether it happened before the command did: what waits then may have been decided since."""
+        now, begun = event.cursor, self._begun_at
+        return now.epoch == begun.epoch and now.seq < begun.seq
+
+    async def _ended(self, now: loop_pb2.Loop) -> FollowResult | None:
+        """Show the ends of loops up to the one that is followed, also those that a snapshot skipped."""
+        run = self._view.run or self._queued.state
+        if now.status in (runs.RUNNING, runs.PROPOSED) or now.turns:
+            if 0 < self._at_work < now.sequence:
+                self._screen.began(now)
+            self._at_work = now.sequence
+        is_last = now.status in runs.LOOP_ENDED and not run.loops_queued
+        while (sequence := self._place.loop) <= self._queued.sequence:
+            is_now = sequence == now.sequence
+            if not (is_now or is_last or sequence <= self._at_work):
+                return None
+            loop = now if is_now else await self._client.get_loop(run.project, run.run, sequence)
+            # Of what was taken out of the queue this may be the last word; of any other loop events tell more.
+            if loop.status not in runs.LOOP_ENDED or (sequence > max(now.sequence, self._at_work) and loop.turns):
+                return None
+            self._place.loop += 1
+            if sequence == self._queued.sequence:
+                return FollowResult(run, loop)
+            if loop.turns:
+                self._screen.passed(run, loop)
+                self._screen.changed(await changes_of(self._client, run, sequence))
+            if self._aborted and sequence in self._given:
+                # What was given after it goes on.
+                self._aborted = False
+                self._interrupts.asked.clear()
+        return None
 
     async def _complete(self, event: Event) -> None:
         """Fetch what the screen needs besides an event: bodies missed in a gap, the previous version of a plan."""
@@ -128,13 +205,6 @@ class Follower:
                 )
                 self._screen.knew_plan(before)
 
-    async def _ended_unseen(self) -> FollowResult | None:
-        """A later loop is active, so ours may have ended in a moment that a snapshot skipped."""
-        loop = await self._client.get_loop(self._queued.project, self._queued.run, self._queued.sequence)
-        if loop.status not in runs.LOOP_ENDED:
-            return None
-        return FollowResult(self._view.run or self._queued.state, loop)
-
     async def _on_proposals(self, event: Event) -> FollowResult | None:
         if self._deciding is not None and self._asked and self._asked not in self._view.proposals:
             self._asked = ""
@@ -143,6 +213,8 @@ class Follower:
                 kind = event.proposal_resolved.decision.kind
                 is_expired = kind == proposal_pb2.DECISION_KIND_EXPIRED
                 self._screen.note(_EXPIRED if is_expired else "It was decided elsewhere.")
+        if self._is_behind(event):
+            return None
         waiting = sorted(self._view.proposals.values(), key=lambda found: found.path != self._came_for)
         proposal = next((found for found in waiting if self._concerns(found)), None)
         if proposal is None or self._deciding is not None or self._aborted:
@@ -227,9 +299,10 @@ class Follower:
         self._aborted = True
         self._screen.stopping()
         project, run, sequence = self._queued.project, self._queued.run, self._queued.sequence
-        if self._status == runs.QUEUED:
+        if self._at_work < max(self._place.loop, self._given[0]):
             with contextlib.suppress(MissingError):
-                state = await self._client.cancel_command(project, run, loop=sequence)
+                for given in (given for given in self._given if given > self._at_work):
+                    state = await self._client.cancel_command(project, run, loop=given)
                 return FollowResult(state, await self._client.get_loop(project, run, sequence))
         await self._client.abort(project, run)
         return None

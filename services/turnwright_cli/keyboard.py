@@ -1,4 +1,4 @@
-"""The keyboard while a loop is followed: single keys during a turn, answers to questions.
+"""The keyboard while a loop is followed: messages and single keys during a turn, answers to questions.
 
 prompt_toolkit reads both. uvloop makes what it watches non-blocking, and a terminal is one file for input and output:
 it is made blocking again after each use, or long output would fail.
@@ -34,14 +34,26 @@ os.environ.setdefault("PROMPT_TOOLKIT_NO_CPR", "1")
 class Keyboard:
     """During a turn Esc or Ctrl-C stops it, a second Ctrl-C leaves at once; at a question they leave it for later."""
 
-    def __init__(self, pause: Callable[[], None]) -> None:
-        """`pause` has the screen print nothing while a question is asked."""
+    def __init__(
+        self,
+        pause: Callable[[], None],
+        entered: Callable[[str], None] | None = None,
+        typing: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`pause` has the screen print nothing while a question is asked.
+
+        During a turn `entered` is told each line that Enter has ended, `typing` what stands in the line until then;
+        without `entered` nothing is typed.
+        """
         self._pause = pause
+        self._typing = typing
+        self._entered = entered
         self._stop = Interrupts()
         self.typed = ""
-        """What was typed during the turn: the beginning of the next message."""
+        """What was typed during the turn and not sent: the beginning of the next message."""
         self._attached = contextlib.ExitStack()
-        self._session: PromptSession[str] = PromptSession(key_bindings=question_keys(), enable_suspend=True)
+        self._line: PromptSession[str] = PromptSession(key_bindings=question_keys(), enable_suspend=True)
+        self._key: PromptSession[str] = PromptSession(key_bindings=deciding_keys(), enable_suspend=True)
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Interrupts]:
@@ -58,18 +70,22 @@ class Keyboard:
         typed, self.typed = self.typed, ""
         return typed
 
-    async def ask(self, question: str, *, typed_ahead: bool = False) -> str | None:
-        """The answer; None to leave it for later. What was typed before the question was seen is no answer."""
+    async def ask(self, question: str, *, typed_ahead: bool = False, one_key: bool = False) -> str | None:
+        """The answer; None to leave it for later. What was typed before the question was seen is no answer.
+
+        With `one_key` a single one is the answer, unless somebody is writing a message: then Enter ends it.
+        """
+        session = self._key if one_key and not self.typed else self._line
         self._pause()
         with self.released():
             if not typed_ahead:
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-                clear_typeahead(self._session.input)
-            columns = self._session.output.get_size().columns
+                clear_typeahead(session.input)
+            columns = session.output.get_size().columns
             # The line editor breaks within words.
             wrapped = textwrap.fill(question, max(10, columns - 1), break_on_hyphens=False)
             try:
-                return typed_text(await self._session.prompt_async(f"{wrapped} ", handle_sigint=False))
+                return typed_text(await session.prompt_async(f"{wrapped} ", handle_sigint=False))
             except (KeyboardInterrupt, EOFError):
                 return None
             finally:
@@ -115,11 +131,19 @@ class Keyboard:
                     with self.released():
                         os.kill(0, signal.SIGTSTP)
                 case Keys.ControlH:
-                    self.typed = self.typed[:-1]
-                case Keys.ControlM:
-                    self.typed += "\n"
-                case _ if press.data.isprintable():
-                    self.typed += press.data
+                    self._type(self.typed[:-1])
+                case Keys.ControlM if self._entered:
+                    line = self.typed.strip()
+                    self._type("")
+                    if line:
+                        self._entered(line)
+                case _ if press.key == Keys.BracketedPaste or press.data.isprintable():
+                    self._type(self.typed + " ".join(press.data.split("\n")))
+
+    def _type(self, text: str) -> None:
+        if self._entered:
+            self.typed = text
+            self._typing(text)
 
 
 def basic_keys() -> KeyBindings:
@@ -144,6 +168,25 @@ def question_keys() -> KeyBindings:
     @bindings.add(Keys.Escape, eager=True)
     def _(event: KeyPressEvent) -> None:
         event.app.exit(exception=EOFError())
+
+    return bindings
+
+
+def deciding_keys() -> KeyBindings:
+    """A letter is the answer. Enter, a pasted text and keys without a letter are none."""
+    bindings = question_keys()
+
+    @bindings.add(Keys.Any)
+    def _(event: KeyPressEvent) -> None:
+        if len(event.data) == 1 and event.data.isprintable() and event.data != " ":
+            event.current_buffer.insert_text(event.data)
+            event.app.exit(result=event.data)
+
+    @bindings.add(Keys.ControlM)
+    @bindings.add(Keys.ControlJ)
+    @bindings.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        del event
 
     return bindings
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2
@@ -16,6 +16,9 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_cli.plain import safe_text
 from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
+
+if TYPE_CHECKING:
+    from turnwright_grammar.reader.streaming import ReplyReader
 
 HEAD_LINES: Final = 12
 """Lines of a command that are shown as they arrive."""
@@ -65,13 +68,16 @@ class LiveOutput:
         self._channels: dict[str, _Channel] = {}
         self._commands: dict[str, _Command] = {}
 
-    def entered(self, entry: entry_pb2.Entry) -> None:
-        """A channel as of now; the part of its body that was already shown is skipped."""
+    def entered(self, entry: entry_pb2.Entry, *, is_over: bool = False) -> None:
+        """A channel as of now; the part of its body that was already shown is skipped.
+
+        `is_over`: its command has ended and was not shown yet.
+        """
         place = record_of_channel(entry.path)
         if place is None:
             return
         if entry.path not in self._channels:
-            if entry.state != entry_pb2.STATE_STREAMING:
+            if entry.state != entry_pb2.STATE_STREAMING and not is_over:
                 return
             self._channels[entry.path] = _Channel(place[0], place[1] == ERRORS)
             self._commands.setdefault(place[0], _Command())
@@ -202,3 +208,10 @@ class ShownReplies:
         if text is None or len(entry.body.encode()) >= entry.body_size_bytes:
             return False
         return sum(len(piece.encode()) for piece in self._shown.get(text, ())) < entry.body_size_bytes
+
+
+def reply_reader() -> ReplyReader:
+    """What takes commands out of a reply as it comes."""
+    from turnwright_grammar.reader.streaming import ReplyReader  # noqa: PLC0415 - only a session needs the grammar
+
+    return ReplyReader()

@@ -32,8 +32,10 @@ CODE_LINES_MAX: Final = 40
 class MarkdownStream:
     """Renders text in Markdown that arrives in pieces. The text must have no control characters."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, below: Callable[[], list[str]] = list) -> None:
+        """`below`: lines that are shown below the block that is being written, within the width of the console."""
         self._console = console
+        self._below = below
         self._text = ""
         self._live: Live | None = None
         self._redraw: asyncio.TimerHandle | None = None
@@ -70,13 +72,20 @@ class MarkdownStream:
             del lines[-1]
         return lines
 
+    def redraw(self) -> None:
+        """Draw it now, because what stands below it has changed."""
+        if self._redraw is not None:
+            self._redraw.cancel()
+        self._draw()
+
     def _draw(self) -> None:
         from rich.live import Live  # noqa: PLC0415 - see `_parser`
 
         self._redraw = None
-        lines = self._lines(self._text)
+        below = [Text(line) for line in self._below()]
+        lines = self._lines(self._text) if self._text.strip() else []
         # What does not fit comes once the block is whole.
-        tail = lines[-max(1, self._console.height - 2) :]
+        tail = [*lines[-max(1, self._console.height - 2 - len(below)) :], *below]
         if self._live is None:
             self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False,
                               redirect_stderr=False, vertical_overflow="visible")  # fmt: skip

@@ -68,7 +68,7 @@ class Prompter:
             return await self._answered(proposal.question.options)
         question = SHOW * is_cut(proposal) + ACCEPT + HUNKS * can_pick(proposal) + QUESTION
         while not (self._accepts_all or proposal.tool in self._accepted_tools):
-            word = await self.ask(question)
+            word = await self.ask(question, one_key=True)
             if word is None:
                 return None
             word = word.strip().lower()
@@ -85,7 +85,10 @@ class Prompter:
         return PromptDecision(accept=True)
 
     async def _commented(self) -> PromptDecision | None:
-        comment = await self.ask(COMMENT, typed_ahead=True)
+        comment: str | None = ""
+        while comment is not None and not comment.strip():
+            # Who presses Enter after the letter has not said anything yet.
+            comment = await self.ask(COMMENT, typed_ahead=True)
         return None if comment is None else PromptDecision(accept=False, comment=cut_comment(comment.strip()))
 
     async def _answered(self, options: Sequence[str]) -> PromptDecision | None:

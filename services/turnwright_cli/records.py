@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rich.text import Text
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2
 
 from turnwright_cli.plain import safe_line
+from turnwright_cli.status_words import (
+    reason_sentence,
+    reason_word,
+    seconds_words,
+    turns_words,
+    usage_words,
+    went_well,
+)
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason
 from turnwright_core.json_text import json_object
-from turnwright_core.runs import TERMINAL_UPDATES
+from turnwright_core.runs import COMPLETED, TERMINAL_UPDATES
 
 BODY_CHARS: Final = 100
 TARGET_CHARS: Final = 80
@@ -113,3 +121,31 @@ def attributes_of(entry: entry_pb2.Entry) -> Mapping[str, Any]:
 
 def _tool(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> str:
     return safe_line(str(attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]))
+
+
+_ENDS: Final[Mapping[int, tuple[str, str]]] = {
+    200: ("Done", "bold green"),
+    202: ("Waiting for a decision", "bold yellow"),
+    204: ("Done, with nothing to report", "bold green"),
+    413: ("Failed: the context does not fit the model's window", "bold red"),
+    422: ("Cannot be done", "bold yellow"),
+    499: ("Stopped", "bold yellow"),
+    500: ("Failed", "bold red"),
+}
+"""What the status of a loop says to a person, and its style."""
+
+
+def end_line(loop: loop_pb2.Loop) -> Text:
+    """How a loop ended, for people."""
+    words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
+    if loop.status == COMPLETED and not went_well(loop):
+        style = "bold yellow"
+    sentence = reason_sentence(loop.reason)
+    reason = f" ({loop.status} {reason_word(loop.reason)})" if loop.reason else f" ({loop.status})"
+    return Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim"))
+
+
+def figures_line(loop: loop_pb2.Loop, *names: str, icons: bool) -> Text:
+    """What a loop has used."""
+    parts = [*names, turns_words(loop.turns), *usage_words(loop.usage), *seconds_words(loop)]
+    return Text((" · " if icons else ", ").join(parts), style="dim")

@@ -7,7 +7,7 @@ the same lines come without styles and without anything that moves a cursor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
@@ -16,54 +16,31 @@ from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run
 
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
-from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLine, ShownReplies
+from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLine, ShownReplies, reply_reader
 from turnwright_cli.markdown_stream import MarkdownStream
 from turnwright_cli.output import put
+from turnwright_cli.panel import Panel
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.plans import PlanChanges, panel_lines
-from turnwright_cli.records import BODY_CHARS, SETTLED, ends_loop, record_line, session_line
+from turnwright_cli.plans import PlanChanges
+from turnwright_cli.records import BODY_CHARS, SETTLED, end_line, ends_loop, figures_line, record_line, session_line
 from turnwright_cli.screen import Screen
 from turnwright_cli.status_line import StatusLine
-from turnwright_cli.status_words import (
-    reason_sentence,
-    reason_word,
-    seconds_words,
-    turn_words,
-    turns_words,
-    usage_words,
-)
+from turnwright_cli.status_words import turn_words, went_well
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.runs import COMPLETED, PROPOSED
+from turnwright_core.runs import PROPOSED
+from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.run_view import Event
-
-if TYPE_CHECKING:
-    from turnwright_grammar.reader.streaming import ReplyReader
 
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""
 OUTPUT_CHARS_MIN: Final = 20
 RULE_CHARS_MAX: Final = 72
+PROMPT_CHARS: Final = 200
+"""Length of a message in a line that says that it is worked on now."""
 
 
 STOPPING: Final = "Stopping the run; Ctrl-C again leaves at once."
-_ENDS: Final[Mapping[int, tuple[str, str]]] = {
-    200: ("Done", "bold green"),
-    202: ("Waiting for a decision", "bold yellow"),
-    204: ("Done, with nothing to report", "bold green"),
-    413: ("Failed: the context does not fit the model's window", "bold red"),
-    422: ("Cannot be done", "bold yellow"),
-    499: ("Stopped", "bold yellow"),
-    500: ("Failed", "bold red"),
-}
-"""What the status of a loop says to a person, and its style."""
-
-
-def reply_reader() -> ReplyReader:
-    """What takes commands out of a reply as it comes."""
-    from turnwright_grammar.reader.streaming import ReplyReader  # noqa: PLC0415 - only a session needs the grammar
-
-    return ReplyReader()
 
 
 class TextScreen(Screen):
@@ -74,8 +51,13 @@ class TextScreen(Screen):
         self._console = console
         self._session = session
         self._reader = reply_reader() if session else None
-        self._status = StatusLine(console, above=self._panel)
+        self._plans = PlanChanges(whole=not console.is_terminal)
+        self._panel = Panel(console, self._plans, session=session)
+        self._status = StatusLine(console, self._panel.above, self._panel.below)
+        self._channels: dict[str, list[entry_pb2.Entry]] = {}
+        """Output in a snapshot, by the record of its command."""
         self._sequence = 0
+        self._first = 0
         self._turn = 0
         self._replies = ShownReplies()
         self._snapshot: list[event_pb2.Snapshot] = []
@@ -87,16 +69,16 @@ class TextScreen(Screen):
         self._is_lost = False
         self._icons = "utf" in (console.encoding or "").lower()
         self._output = LiveOutput(self._output_line)
-        self._plans = PlanChanges(whole=not console.is_terminal)
         draws = session and console.is_terminal and not console.is_dumb_terminal
-        self._markdown = MarkdownStream(console) if draws else None
+        self._markdown = MarkdownStream(console, self._panel.below) if draws else None
 
-    def begin(self, run: run_pb2.Run, sequence: int) -> None:
+    def begin(self, run: run_pb2.Run, sequence: int, first: int = 0) -> None:
+        """Show the loops from the first one to this one; 0: only this one."""
         if not self._sequence:
             waits = ", queued behind another task" if 0 < run.loop.sequence < sequence and run.loops_queued else ""
             self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}{waits}", style="dim"))
             self._replies.begin(run.turn)
-        self._sequence = sequence
+        self._sequence, self._first = sequence, first or sequence
         self._is_stopping = False
 
     def show(self, event: Event) -> None:
@@ -139,6 +121,28 @@ class TextScreen(Screen):
             )
             self._status.waiting("trying again")
 
+    def aside(self, text: str, style: str = "dim") -> None:
+        """Say something that is not of the run, above a text that is being written."""
+        self._status.hide()
+        if not (self._markdown and self._streaming == CONTENT):
+            self._break()
+        put(self._console, Text(text, style=style), wrap=True)
+
+    def typing(self, text: str) -> None:
+        """What the person has typed so far, to be shown at the bottom."""
+        self._panel.typed = text
+        if self._markdown and self._mid_line and self._streaming == CONTENT:
+            self._markdown.redraw()
+        elif not self._mid_line:
+            self._status.redraw()
+
+    def queue_updated(self, event: Event) -> None:
+        self._panel.wait(event.queue_updated.commands)
+
+    def began(self, loop: loop_pb2.Loop) -> None:
+        """A message that was waiting is worked on now."""
+        self._line(Text(f"> {safe_line(loop.prompt, PROMPT_CHARS)}", style="dim"))
+
     def notice(self, event: Event) -> None:
         notice = event.notice
         source = f"{safe_line(notice.source)}: " if notice.source else ""
@@ -148,20 +152,16 @@ class TextScreen(Screen):
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         if self._session and loop.status == PROPOSED:
             return self.pause()
-        words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
-        if loop.status == COMPLETED and reason_word(loop.reason) not in ("update", "text"):
-            style = "bold yellow"
-        sentence = reason_sentence(loop.reason)
-        reason = f" ({loop.status} {reason_word(loop.reason)})" if loop.reason else f" ({loop.status})"
         # In a session the answer says that all went well.
-        if not (self._session and loop.summary and loop.status == COMPLETED and style == _ENDS[COMPLETED][1]):
-            self._line(Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim")))
+        if not (self._session and loop.summary and went_well(loop)):
+            self._line(end_line(loop))
         if loop.summary and not self._replies.ended_with(loop.summary):
             self.pause()
             self._answer(safe_text(loop.summary))
-        name = [] if self._session else [f"run {safe_line(run.run)}"]
-        parts = [*name, turns_words(loop.turns), *usage_words(loop.usage), *seconds_words(loop)]
-        return self._line(Text(" · ".join(parts) if self._icons else ", ".join(parts), style="dim"))
+        names = [] if self._session else [f"run {safe_line(run.run)}"]
+        return self._line(figures_line(loop, *names, icons=self._icons))
+
+    passed = end
 
     def _answer(self, text: str) -> None:
         if self._markdown:
@@ -274,16 +274,21 @@ class TextScreen(Screen):
         if not part.last:
             return
         parts, self._snapshot = self._snapshot, []
+        self._panel.wait(part.queue)
         entries = [entry for one in parts for entry in one.entries]
         partials = [one.partial for one in parts if one.HasField("partial")]
         self._replies.jumped()
         self._plan_lines(self._plans.snapshot(plan for one in parts for plan in one.plans))
+        for entry in entries:
+            if place := record_of_channel(entry.path):
+                self._channels.setdefault(place[0], []).append(entry)
         thoughts = {entry.turn: entry for entry in entries if scheme_of(entry.path) == "reasoning"}
         for entry in entries:
             # The order of a snapshot has what the model thought behind what it said.
             if scheme_of(entry.path) == "assistant" and entry.turn in thoughts:
                 self._entry(thoughts[entry.turn])
             self._entry(entry)
+        self._channels.clear()
         if partials:
             self._catch_up(part.partial.turn, REASONING, "".join(piece.reasoning for piece in partials))
             self._catch_up(part.partial.turn, CONTENT, "".join(piece.content for piece in partials))
@@ -325,13 +330,7 @@ class TextScreen(Screen):
 
     def _wait(self, text: str) -> None:
         """Say what is waited for, and how far the plan is, unless the panel shows it."""
-        self._status.waiting(", ".join(filter(None, (text, "" if self._panel() else self._plans.progress()))))
-
-    def _panel(self) -> list[str]:
-        """The plan above the status, in a session on a terminal with room for it."""
-        if not self._session:
-            return []
-        return panel_lines(self._plans.latest(), self._console.width - 1, self._console.height // 3)
+        self._status.waiting(", ".join(filter(None, (text, self._panel.progress()))))
 
     def turn_finished(self, event: Event) -> None:
         if self._session:
@@ -359,12 +358,14 @@ class TextScreen(Screen):
             self._reader = reply_reader()
 
     def _is_of_loop(self, entry: entry_pb2.Entry) -> bool:
-        return entry.loop in (0, self._sequence) and entry.turn > 0
+        return (not entry.loop or self._first <= entry.loop <= self._sequence) and entry.turn > 0
 
     def _command(self, entry: entry_pb2.Entry) -> None:
         if entry.state not in SETTLED or entry.path in self._reported:
             return
         self._reported.add(entry.path)
+        for channel in self._channels.get(entry.path, ()):
+            self._output.entered(channel, is_over=True)
         self._output.ended(entry.path)
         if self._session:
             line = session_line(entry, icons=self._icons)
@@ -387,5 +388,6 @@ _SHOWN: Final[Mapping[str, Callable[[TextScreen, Event], None]]] = {
     "notice": TextScreen.notice,
     "run_progress": TextScreen.progress,
     "output_appended": TextScreen.output,
+    "queue_updated": TextScreen.queue_updated,
 }
 """What each kind of event prints; the others are for programs."""

@@ -102,3 +102,8 @@ def seconds_words(loop: loop_pb2.Loop) -> list[str]:
 
 def _between(begin: Timestamp, end: Timestamp) -> float:
     return max(0.0, (end.ToNanoseconds() - begin.ToNanoseconds()) / 1e9)
+
+
+def went_well(loop: loop_pb2.Loop) -> bool:
+    """Whether it ended with an answer of the model, and nothing else is to be said."""
+    return loop.status == runs.COMPLETED and reason_word(loop.reason) in ("", "update", "text")

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from turnwright.executor.v1 import task_pb2
 from turnwright.types.v1 import proposal_pb2, settings_pb2
 
-from turnwright_cli.changes import RECORDS, FileChanges, changes_in
+from turnwright_cli.changes import changes_of
 from turnwright_cli.editing import contents_from, edited_proposal
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, how_to_accept
 from turnwright_cli.exit_codes import EXIT_OF_LOOP, FAILED, advice_after, usage
-from turnwright_cli.following import Follower, FollowResult
+from turnwright_cli.following import Follower, FollowResult, ShownRun
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import CliSettings, Invocation, budget_of, call_style
 from turnwright_cli.output import complain, console, write_line
@@ -261,6 +261,7 @@ async def _follow(settings: CliSettings, begin: Begin, *, yolo: bool, as_json: b
     screen, keyboard = _screen(as_json=as_json)
     person = Prompter(keyboard, screen.note) if keyboard else None
     begun: LoopToFollow | None = None
+    place = ShownRun()
     with keyboard.watched() if keyboard else Interrupts().entered() as interrupts:
         for attempt in range(REJOINS_MAX + 1):
             async with open_session(settings) as session:
@@ -271,23 +272,16 @@ async def _follow(settings: CliSettings, begin: Begin, *, yolo: bool, as_json: b
                     with keyboard.released() if keyboard else contextlib.nullcontext():
                         again = await begin(session.client)
                     begun = begun or again
-                    follower = Follower(session.client, screen, person, interrupts, yolo=yolo)
+                    follower = Follower(session.client, screen, person, interrupts, place, yolo=yolo)
                     followed = await follower.follow(begun.queued, begun.decided, begun.asked)
                     if not as_json and followed.loop.status in LOOP_ENDED:
-                        screen.changed(await changes_of(session.client, followed))
+                        screen.changed(await changes_of(session.client, followed.run, followed.loop.sequence))
                     return _exit(followed)
                 except TurnwrightError as error:
                     if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:
                         raise
             complain("the command that ran the services has ended; continuing with other services")
     raise AssertionError("the last attempt returns or raises")
-
-
-async def changes_of(client: Client, followed: FollowResult) -> FileChanges:
-    """The files that the loop changed, including before this command followed it."""
-    run = followed.run
-    found = [client.list_entries(run.project, run.run, pattern, bodies=False) for pattern in RECORDS]
-    return changes_in([entry for entries in found async for entry in entries], followed.loop.sequence)
 
 
 def _screen(*, as_json: bool) -> tuple[Screen, Keyboard | None]:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from e2e.cli_process import WAIT_S, Bench
 
 LINES = 40
+LINES_FOLDED = 1000
 
 
 class Terminal:
@@ -31,13 +32,17 @@ class Terminal:
         self._columns = columns
         self._all = b""
 
-    def screen(self) -> str:
+    def screen(self, lines: int = LINES) -> str:
         """What stands on the terminal now, as text."""
         import pyte
 
-        screen = pyte.Screen(self._columns, LINES)
+        screen = pyte.Screen(self._columns, lines)
         pyte.ByteStream(screen).feed(self._all)
         return "\n".join(line.rstrip() for line in screen.display).strip("\n")
+
+    def fold(self) -> str:
+        """All that was printed and left there, however far it has scrolled by now."""
+        return self.screen(LINES_FOLDED)
 
     def expect_text(self, pattern: str) -> None:
         """Read until the text matches."""

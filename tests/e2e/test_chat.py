@@ -133,9 +133,9 @@ def test_some_hunks_are_accepted_and_the_model_reads_why_not_the_others(bench) -
         assert "by [h]unk" in plain(person.seen)
         for typed, shown in (("h", "hunk 1 of 3"), ("x", "Answer with y"), ("y", "hunk 2 of 3"), ("n", "hunk 3 of 3")):
             person.type(f"{typed}\r")
-            person.expect_text(rf"(?s){shown}.*here on\?")
+            person.expect_text(rf"(?s){shown}.*skip the rest")
         person.type("a\r")
-        person.expect_text("why not the others")
+        person.expect_text("Why leave out the others")
         person.type("Fifteen is a name.\r")
         person.expect_text("All is done")
         leave(person)
@@ -169,7 +169,7 @@ def test_a_question_can_be_left_for_later(bench) -> None:
             ready(person)
             person.type(f"{typed}\r")
             person.expect_text(QUESTION)
-            assert ("Behind 1 earlier message" in person.seen) == (typed == "and more")
+            assert ("one earlier message must finish first" in person.seen) == (typed == "and more")
             person.type(key)
             person.expect_text("/decide asks again")
         assert (bench.project / "a.txt").read_text() == "old\n"
