@@ -59,7 +59,7 @@ from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
-from turnwright_executor.tools.registry import build_tools, texts_of, with_plugin_tools
+from turnwright_executor.tools.registry import build_tools, with_plugin_tools
 from turnwright_executor.tools.undo import Undo
 from turnwright_executor.turn.generation import Generation
 from turnwright_executor.turn.loop_scope import Placement, Services
@@ -205,7 +205,7 @@ class _Wired:
             explained.preview,
             status.read,
             Vendors(self._provider).check,
-            catalogue(texts_of({k: v for k, v in tools.items() if k not in settings.unconfigured_tools})),
+            catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
             heartbeat_s=settings.event_heartbeat_s,
             opens_models=settings.client_models,
         )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from turnwright.executor.v1 import executor_service_pb2, watch_pb2
 
 from turnwright_core import __version__
+from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.native import schema
+from turnwright_executor.tools.registry import texts_of
 
 _SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
 _EVENTS = {
@@ -15,7 +19,7 @@ _EVENTS = {
 }
 
 
-def catalogue(tool_docs: Mapping[str, str]) -> watch_pb2.DiscoverResponse:
+def catalogue(tools: Mapping[str, Tool]) -> watch_pb2.DiscoverResponse:
     return watch_pb2.DiscoverResponse(
         version=__version__,
         methods=[
@@ -29,5 +33,8 @@ def catalogue(tool_docs: Mapping[str, str]) -> watch_pb2.DiscoverResponse:
             for method in _SERVICE.methods
         ],
         notifications=[f"{rpc}.{field.name}" for rpc, event in _EVENTS.items() for field in event.fields],
-        tools=[watch_pb2.ToolDescription(name=name, documentation=text) for name, text in tool_docs.items()],
+        tools=[
+            watch_pb2.ToolDescription(name=name, documentation=text, parameters=json.dumps(schema(tools[name])))
+            for name, text in texts_of(tools).items()
+        ],
     )

@@ -20,6 +20,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copy_fields
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_grammar.reply import Command
+from turnwright_grammar.tools import resolve
 
 
 class ExecutorControlRpcs(Forwarding):
@@ -45,10 +46,13 @@ class ExecutorControlRpcs(Forwarding):
         return pb.InjectMessageResponse(run=answer.run, path=answer.path, cursor=before.cursor(answer.cursor))
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
-        """Carry out a client's command with a tool. File constraints that it implies are set first."""
+        """Carry out a client's command with a tool. File constraints that it implies are set first.
+
+        It may have the shape of a tag, whose body is an argument.
+        """
         check_floor(Tier.CLIENT, "CallTool")
         caller = current_caller()
-        command, kept = kept_file(Command(request.tool, dict(request.attributes), request.body))
+        command, kept = kept_file(resolve(Command(request.tool, dict(request.attributes), request.body)))
         if kept:
             constraint = registry_pb2.FileConstraint(pattern=kept.pattern, kind=kept.kind)
             wanted = registry_pb2.SetFileConstraintsRequest(project=request.project, constraints=[constraint])

@@ -681,11 +681,13 @@ type CallToolRequest struct {
 	// the record, with the reason, and in its attribute `left`; if no file was restored, the record has the outcome
 	// `conflict:409`.
 	Tool string `protobuf:"bytes,3,opt,name=tool,proto3" json:"tool,omitempty"`
-	// Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ... For files, `get`
+	// Attributes of the command, as `ToolDescription.parameters` names them: `path`, `to`, `visibility`, ... If a
+	// required one is missing, the record has the outcome `invalid:400` and lists what the tool takes. For files, `get`
 	// also takes `persist`: the project remembers the path as SetFileConstraints does with kind `add`, or with kind
 	// `readonly` if that flag is given too. A flag is set if it is present, unless its value is `false`.
 	Attributes map[string]string `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key,proto3" protobuf_val:"bytes,2,opt,name=value,proto3"`
-	// Body of the command; at most 524288 bytes together with the attributes.
+	// Body of the command; at most 524288 bytes together with the attributes. It may hold an argument as a tag of the model
+	// does: the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp` and `mv`.
 	Body string `protobuf:"bytes,5,opt,name=body,proto3" json:"body,omitempty"`
 	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
 	// While the first call is still running, on this or another executor, a repeat waits for it; if that executor has

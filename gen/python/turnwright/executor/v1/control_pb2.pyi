@@ -381,7 +381,9 @@ class CallToolRequest(_message.Message):
     `conflict:409`.
     """
     body: _builtins.str
-    """Body of the command; at most 524288 bytes together with the attributes."""
+    """Body of the command; at most 524288 bytes together with the attributes. It may hold an argument as a tag of the model
+    does: the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp` and `mv`.
+    """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
     While the first call is still running, on this or another executor, a repeat waits for it; if that executor has
@@ -389,7 +391,8 @@ class CallToolRequest(_message.Message):
     """
     @_builtins.property
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ... For files, `get`
+        """Attributes of the command, as `ToolDescription.parameters` names them: `path`, `to`, `visibility`, ... If a
+        required one is missing, the record has the outcome `invalid:400` and lists what the tool takes. For files, `get`
         also takes `persist`: the project remembers the path as SetFileConstraints does with kind `add`, or with kind
         `readonly` if that flag is given too. A flag is set if it is present, unless its value is `false`.
         """

@@ -346,19 +346,25 @@ class ToolDescription(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     DOCUMENTATION_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     documentation: _builtins.str
     """The documentation that the model reads."""
+    parameters: _builtins.str
+    """JSON Schema of its arguments, an object's. CallTool takes each as an attribute of that name, written as text (`true`,
+    `3`), and `body` as the body.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         documentation: _builtins.str = ...,
+        parameters: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

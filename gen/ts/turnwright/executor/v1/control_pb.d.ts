@@ -371,7 +371,8 @@ export declare type CallToolRequest = Message<"turnwright.executor.v1.CallToolRe
   tool: string;
 
   /**
-   * Attributes of the command, as the tool's documentation names them: `path`, `to`, `visibility`, ... For files, `get`
+   * Attributes of the command, as `ToolDescription.parameters` names them: `path`, `to`, `visibility`, ... If a
+   * required one is missing, the record has the outcome `invalid:400` and lists what the tool takes. For files, `get`
    * also takes `persist`: the project remembers the path as SetFileConstraints does with kind `add`, or with kind
    * `readonly` if that flag is given too. A flag is set if it is present, unless its value is `false`.
    *
@@ -380,7 +381,8 @@ export declare type CallToolRequest = Message<"turnwright.executor.v1.CallToolRe
   attributes: { [key: string]: string };
 
   /**
-   * Body of the command; at most 524288 bytes together with the attributes.
+   * Body of the command; at most 524288 bytes together with the attributes. It may hold an argument as a tag of the model
+   * does: the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp` and `mv`.
    *
    * @generated from field: string body = 5;
    */

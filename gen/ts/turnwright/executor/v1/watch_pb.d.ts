@@ -363,6 +363,14 @@ export declare type ToolDescription = Message<"turnwright.executor.v1.ToolDescri
    * @generated from field: string documentation = 2;
    */
   documentation: string;
+
+  /**
+   * JSON Schema of its arguments, an object's. CallTool takes each as an attribute of that name, written as text (`true`,
+   * `3`), and `body` as the body.
+   *
+   * @generated from field: string parameters = 3;
+   */
+  parameters: string;
 };
 
 /**
