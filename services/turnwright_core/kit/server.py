@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health
-from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 from turnwright.settings.v1 import settings_service_pb2
 
 from turnwright_core.errors import TurnwrightError
@@ -28,6 +27,7 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
 from turnwright_core.kit.pages import report_readiness
 from turnwright_core.kit.readiness import EVERY_S, LOOK_S_MAX, Readiness
+from turnwright_core.kit.reflection import reflection_handlers
 from turnwright_core.kit.service import Service
 from turnwright_core.kit.telemetry import count, observe
 from turnwright_core.kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
@@ -61,18 +61,6 @@ of a second after a message.
 """
 
 _log = get_logger("server")
-
-
-def _reflection_v1(servicer: reflection.aio.ReflectionServicer) -> grpc.GenericRpcHandler:
-    """Reflection under its later name, with the same messages. The library has v1alpha only."""
-    handler = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    return grpc.method_handlers_generic_handler(
-        "grpc.reflection.v1.ServerReflection", {"ServerReflectionInfo": handler}
-    )
 
 
 class RunningServer:
@@ -119,13 +107,10 @@ class RunningServer:
         limits = settings.caller_limits if settings else None
         guarded: Any = GuardedServer(server, self.local, gate, self._calls, self.service.codecs, limits)
         self.service.register_all(guarded, self._health)
-        names = [self.service.grpc_name, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        names = [self.service.grpc_name, health.SERVICE_NAME]
         if settings:
             names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
-        # The same as `enable_server_reflection`, which accepts only grpc's own server.
-        reflecting = reflection.aio.ReflectionServicer(names)
-        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflecting, guarded)
-        guarded.add_generic_rpc_handlers((_reflection_v1(reflecting),))
+        guarded.add_generic_rpc_handlers(reflection_handlers(names))
         if self._multiplexed and not self._observers:
             # Not among the calls that are ended with a reason: it is what carries the reasons.
             GuardedServer(server, LocalServer(), gate, CallsInProgress()).add_generic_rpc_handlers((self._multiplexed,))
