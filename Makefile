@@ -12,7 +12,7 @@ RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test test-all check lint types imports collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -104,6 +104,10 @@ fuzz: $(VENV)/.installed-dev
 
 soak: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m soak -s tests/architecture tests/unit tests/contract tests/crash tests/e2e
+
+# Breaks one behaviour of a row at a time, and says which of the tests that the row names stay green: all, or ROWS="RD02 RC02".
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python tests/mutants.py $(ROWS)
 
 # Beside the official SDKs, which have an environment of their own.
 oracle: $(VENV)/.installed-dev $(ORACLE)/.installed
