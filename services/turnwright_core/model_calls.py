@@ -54,12 +54,13 @@ class GenerateCall(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True, tag=True):
-    """A failed attempt (1-based) that will be repeated after `wait_s` seconds."""
+    """A failed attempt (1-based) that will be repeated after `wait_s` seconds; `usage`: what it consumed, if known."""
 
     attempt: int
     wait_s: float
     error_class: str
     detail: str
+    usage: Usage | None = None
 
 
 class Dropped(Struct, frozen=True):

@@ -64,7 +64,7 @@ generate_to_pb, generate_from_pb = codec(
     reasoning=REASONING,
     metadata=(dict, dict),
 )
-_retry_to_pb, _retry_from_pb = codec(Retry, pb.Retry)
+_retry_to_pb, _retry_from_pb = codec(Retry, pb.Retry, usage=(usage_to_pb, usage_from_pb))
 _finished_to_pb, _finished_from_pb = codec(
     Finished, pb.Finish, usage=(usage_to_pb, usage_from_pb), dropped=each(*codec(Dropped, pb.Dropped))
 )

@@ -17,7 +17,7 @@ from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.model_calls import Finished, GeneratePart, Retry
 from turnwright_core.models import Model
-from turnwright_core.runs import Turn
+from turnwright_core.runs import Turn, Usage
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import PacketMessage
@@ -58,6 +58,8 @@ class Draft(PartialReply):
     first_delta_ms: int = 0
     model_ms: int = 0
     bytes_: int = 0
+    retried: tuple[Usage, ...] = ()
+    """What failed attempts of the call have consumed, as far as the vendor reported it."""
     unmade_calls: int = 0
     """Calls of the turn that were counted but consumed nothing: the vendor refused them, or was not reached."""
     work_ms: int = 0
@@ -197,7 +199,7 @@ def _elapsed_ms(begin_s: float, end_s: float) -> int:
 
 def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
     """Whether the vendor may want to be paid for a call that ended so."""
-    if draft.text or draft.thoughts or draft.calls or error.reason in UNTOLD:
+    if draft.text or draft.thoughts or draft.calls or draft.usage.total_tokens or error.reason in UNTOLD:
         return True
     return error.reason in AWAY and ANSWERED in error.metadata
 
@@ -210,6 +212,8 @@ def _fold(draft: Draft, event: GeneratePart) -> None:
         draft.usage = event.usage or draft.usage
     elif not isinstance(event, Retry):
         draft.add(event)
+    elif event.usage:
+        draft.retried = (*draft.retried, event.usage)
 
 
 def _publish(publisher: Publisher, turn: int, event: GeneratePart) -> None:

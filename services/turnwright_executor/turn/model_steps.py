@@ -210,7 +210,7 @@ class ModelSteps:
     async def _again(self) -> None:
         """Account for a lost call that is about to be repeated. Raises BudgetError, TurnwrightError."""
         scope = self._scope
-        scope.spend_meter.lose_call()
+        scope.spend_meter.lose_call(scope.unsaved.draft)
         await scope.services.ledger.call_again(scope.address, scope.claim.epoch, scope.open.turn.number)
 
     async def record(self, state: TurnState) -> None:

@@ -63,7 +63,11 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
         called = replace(note.result, work_ms=note.result.model_ms)
     else:
         lost_tokens = await _lost_tokens(ledger, address, claim, draft)
-        called = TurnResult(usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens)
+        lost_tokens += sum(one.total_tokens for one in draft.retried)
+        lost_cost_usd = sum(one.cost_usd or 0.0 for one in draft.retried)
+        called = TurnResult(
+            usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens, lost_cost_usd=lost_cost_usd
+        )
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))

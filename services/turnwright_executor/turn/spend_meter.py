@@ -108,22 +108,32 @@ class SpendMeter:
     def reserve(self, packet_tokens: int, lost_calls: int = 0) -> None:
         """Reserve budget for a call with this packet, after this many lost ones. Raises BudgetError."""
         self._call_tokens = packet_tokens + REPLY_RESERVE_TOKENS
+        self._lost_tokens, self._lost_cost_usd = 0, 0.0
         self._lose(lost_calls * self._call_tokens)
         self._afford_call()
 
-    def lose_call(self) -> None:
+    def lose_call(self, draft: Draft) -> None:
         """The call is lost, and will be made again. Raises BudgetError."""
-        self._lose(self._lost_tokens + self._call_tokens)
+        self._charge_retried(draft)
+        usage = draft.usage
+        self._lose(usage.total_tokens or self._call_tokens, usage.cost_usd if usage.total_tokens else None)
         self._afford_call()
 
     def charge_reply(self, draft: Draft) -> None:
         """The call is answered. If its vendor reports no usage, the estimate is charged."""
+        self._charge_retried(draft)
         if not draft.usage.total_tokens and draft.usage.cost_usd is None:
             tokens = count_tokens(draft.text) + count_tokens(draft.thoughts)
-            self._lose(self._lost_tokens + self._call_tokens - REPLY_RESERVE_TOKENS + tokens)
+            self._lose(self._call_tokens - REPLY_RESERVE_TOKENS + tokens)
 
-    def _lose(self, tokens: int) -> None:
-        self._lost_tokens, self._lost_cost_usd = tokens, price_of(tokens, self._run.spent)
+    def _charge_retried(self, draft: Draft) -> None:
+        for usage in draft.retried:
+            self._lose(usage.total_tokens, usage.cost_usd)
+
+    def _lose(self, tokens: int, cost_usd: float | None = None) -> None:
+        """More tokens are lost; their cost is estimated if it is not known."""
+        self._lost_tokens += tokens
+        self._lost_cost_usd += price_of(tokens, self._run.spent) if cost_usd is None else cost_usd
 
     def _afford_call(self) -> None:
         for one in self._limited:

@@ -16,6 +16,7 @@ from contextlib import aclosing, contextmanager, suppress
 from itertools import count as numbers
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -150,8 +151,14 @@ class ReplyStream:
                     raise failed(FailureClass.SERVER, "the stream ended without an end")
                 except VendorError as error:
                     failure = error.failure
-                retry = self._retry(call, attempt, failure)
-                yield retry
+                used = early if early is not None and not self._started else None
+                try:
+                    retry = self._retry(call, attempt, failure)
+                except TurnwrightError:
+                    if used is not None:
+                        yield used
+                    raise
+                yield replace(retry, usage=used and used.usage)
                 await self._chance.sleep(retry.wait_s)
 
     def _retry(self, call: ModelCall, attempt: int, failure: Failure) -> Retry:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.model_calls import Finished, GeneratePart
+from turnwright_core.model_calls import Finished, GeneratePart, Retry
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.model_call import Finish, ReplyPart
 from turnwright_provider.domain.presets import is_own_address
@@ -37,6 +37,8 @@ def priced(part: ReplyPart, cost: Cost | None) -> GeneratePart:
     if isinstance(part, Finish):
         usage = part.usage and _priced(part.usage, cost)
         return Finished(part.reason, usage, part.vendor_model, part.is_cut, part.dropped)
+    if isinstance(part, Retry):
+        return replace(part, usage=part.usage and _priced(part.usage, cost))
     return SetUsage(_priced(part.usage, cost)) if isinstance(part, SetUsage) else part
 
 

@@ -15,6 +15,9 @@ from turnwright_provider.domain.failures import Failure, FailureClass, VendorErr
 SILENCES_BEFORE_TOKEN: Final = 2
 """Multiple of the silence timeout that the first token may take."""
 
+END_S: Final = 30.0
+"""Seconds to wait for more, such as the usage, after a stop reason. Some servers give one with every piece."""
+
 T = TypeVar("T")
 
 
@@ -28,11 +31,11 @@ class AttemptTimeout:
         self._left_s = self._limit_s
         self._progress = 0
 
-    def note_progress(self, progress: int) -> None:
-        """Note how far the reply has come; any change is progress."""
+    def note_progress(self, progress: int, *, is_ended: bool = False) -> None:
+        """Note how far the reply has come; any change is progress. `is_ended`: it has a stop reason."""
         if progress != self._progress:
             self._progress = progress
-            self._limit_s = self._left_s = self._silence_s
+            self._limit_s = self._left_s = min(self._silence_s, END_S) if is_ended else self._silence_s
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
         """Await the vendor. Raises VendorError on timeout."""

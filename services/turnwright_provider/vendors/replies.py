@@ -69,7 +69,7 @@ class HttpReplyReader:
             # A long reply may have to be searched for calls.
             last = fold.close() if fold.progress < ASIDE_CHARS else await asyncio.to_thread(fold.close)
         except VendorError:
-            for delta in fold.flush():
+            for delta in fold.break_off():
                 yield delta
             raise
         for event in last:
@@ -97,7 +97,7 @@ class HttpReplyReader:
                         yield delta
                 noise_bytes = len(chunk) + (noise_bytes if fold.progress == progress else 0)
                 progress = fold.progress
-                attempt.note_progress(progress)
+                attempt.note_progress(progress, is_ended=fold.is_ended)
                 if noise_bytes > NOISE_EVENTS * self._event_bytes_max:
                     raise failed(FailureClass.PROTOCOL, f"{noise_bytes} bytes in a row brought nothing of a reply")
                 if fold.is_done:
@@ -143,6 +143,8 @@ def _last_events(reader: EventReader, fold: JsonFold) -> list[Delta]:
     except VendorError as error:
         if error.failure.kind is not FailureClass.PROTOCOL:
             raise
+        if fold.is_ended:
+            return []
         raise failed(FailureClass.SERVER, "the stream ended in the middle of an event") from None
     if not (fold.has_begun or fold.is_done):
         raise failed(FailureClass.SERVER, "the stream ended before its first event")

@@ -136,6 +136,18 @@ async def test_a_call_is_charged_that_somebody_aborts_before_a_word_of_it_has_co
     assert spent.tokens == spent.lost_tokens
 
 
+@pytest.mark.parametrize("said", ["", "I "], ids=["before a word", "in the middle"])
+async def test_each_attempt_whose_usage_is_known_is_charged_with_it(tmp_path, monkeypatch, said) -> None:
+    used = delta(content=said) | {"usage": {"prompt_tokens": 700, "completion_tokens": 1, "cost": 0.25}}
+    broken = Answer(chunks=events(used, done=False), end="cut")
+    async with asked(tmp_path, monkeypatch, broken, broken, chat(DONE)) as (services, server):
+        await services.act()
+        loop, spent, result = await ended(services)
+    assert (loop.status, len(server.requests)) == (200, 3)
+    assert (result.lost_tokens, result.lost_cost_usd) == (1402, 0.5)
+    assert spent.tokens == result.usage.total_tokens + 1402
+
+
 @pytest.mark.parametrize(
     "ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)], ids=lambda one: one.name
 )

@@ -7,7 +7,7 @@ import socket
 import grpc
 import pytest
 
-from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain
+from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain, usage_chunk
 from turnwright_core.kit.errors import code_of
 
 KEY = "unremarkable"  # of no shape: only its owner knows that it is one
@@ -294,3 +294,22 @@ async def test_details_hold_no_secret_and_are_short(provider):
     assert "abcdef" not in detail
     assert "not [redacted] x" in detail
     assert len(detail) <= 500
+
+
+@pytest.mark.asyncio
+async def test_each_attempt_that_reports_usage_is_told_with_it(provider):
+    # A vendor charges an attempt that fails after its prompt was read.
+    used = usage_chunk(31, 1)
+    broken = Answer(chunks=events(used, done=False), end="cut")
+    async with SseServer([broken, broken, chat("hello")]) as server:
+        heard = await (await provider(openai_base_url=server.url)).generate()
+    assert heard.text == "hello"
+    assert [retry.usage.prompt_tokens for retry in heard.retries] == [31, 31]
+
+
+@pytest.mark.asyncio
+async def test_the_usage_of_the_last_attempt_is_told_before_its_error(provider):
+    used = usage_chunk(31, 1)
+    answers = [Answer(chunks=[*events(used, done=False), b'data: {"error": {"message": "bad request"}}\n\n'])]
+    heard, _ = await failed(provider, *answers)
+    assert [part.delta.set_usage.prompt_tokens for part in heard.parts] == [31]

@@ -4,8 +4,8 @@
 
 A delta belongs to the block of its index: servers keep several blocks open at once, and sign one after they have closed
 it. Text, reasoning and arguments are emitted as they come, other blocks when they are complete. If an index begins
-again after its block was closed, it is the next block: some servers do not count. A stream without message_stop is
-truncated. Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
+again after its block was closed, it is the next block: some servers do not count. A stop reason is the end, even
+without message_stop. Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
 """
 
 from __future__ import annotations
@@ -70,10 +70,6 @@ class AnthropicFold(JsonFold):
         self._counted: dict[str, Any] = {}
         self._kept_chars = 0
 
-    @property
-    def is_ended(self) -> bool:
-        return self.is_done
-
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
         return list(self._deltas(chunk, parse_index(chunk.get("index"))))
 
@@ -98,6 +94,9 @@ class AnthropicFold(JsonFold):
         message = reply_in(body, "content", list, "a message")
         self._chunks += 1
         return [*self._begin(message), *self._end(message), *self._stop()]
+
+    def flush(self) -> list[Delta]:
+        return [*(self._stop() if self._reason else ()), *super().flush()]
 
     # The message
 

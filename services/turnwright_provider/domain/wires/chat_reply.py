@@ -35,17 +35,15 @@ class ChatFold(JsonFold):
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
         self._set_vendor_model(chunk.get("model"))
-        deltas: list[Delta] = []
+        deltas = [*self._add_usage(chunk.get("usage"))]
+        if isinstance(groq := chunk.get("x_groq"), dict):
+            deltas += self._add_usage(groq.get("usage"))
         for choice in objects(chunk.get("choices")):
             # Only the first alternative; requests never ask for more than one.
             if parse_index(choice.get("index")) in (0, None):
                 deltas += self._choice(choice)
         if "citations" in chunk or "search_results" in chunk:
             deltas += self._sources(chunk)
-        if usage := chunk.get("usage"):
-            deltas += self._add_usage(usage)
-        if isinstance(groq := chunk.get("x_groq"), dict):
-            deltas += self._add_usage(groq.get("usage"))
         return deltas
 
     def whole(self, body: Any) -> list[Delta]:

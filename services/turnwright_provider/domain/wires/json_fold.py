@@ -111,13 +111,22 @@ class JsonFold(ABC):
             return []
         if event.name == "error":
             raise error_in_stream(_parsed(data))
-        return self.take(self._parse(data))
+        try:
+            chunk = self._parse(data)
+        except VendorError:
+            # After a stop reason nothing is missing.
+            if not self.is_ended:
+                raise
+            self.is_done = True
+            return []
+        return self.take(chunk)
 
     def take(self, chunk: Any) -> list[Delta]:
         """The deltas of one parsed chunk. Raises VendorError for an error object, and for what is not an object."""
         if not isinstance(chunk, dict):
             raise failed(FailureClass.PROTOCOL, f"a chunk is not an object: {str(chunk)[:100]}")
         if is_error_body(chunk):
+            list(self._add_usage(chunk.get("usage")))
             raise error_in_stream(chunk)
         self._chunks += 1
         return self.chunk(chunk)
@@ -131,6 +140,10 @@ class JsonFold(ABC):
         tools = self._tools.end()
         deltas += [] if tools is None else [tools]
         return [*deltas, *self._places_of_text()]
+
+    def break_off(self) -> list[Delta]:
+        """The last deltas of a reply that fails: what was buffered, and what it has consumed."""
+        return [*self.flush(), *([SetUsage(self._usage)] if self._usage else [])]
 
     def close(self) -> list[VendorEvent]:
         """The last deltas and the end. Raises VendorError if the stream was empty or was cut off."""

@@ -24,9 +24,10 @@ class OllamaFold(JsonFold):
         message = chunk.get("message")
         deltas = self._message(message) if isinstance(message, dict) else []
         deltas += self._add_usage({name: chunk[name] for name in _COUNTS if name in chunk})
+        self._set_finish_reason(chunk.get("done_reason"))
         if chunk.get("done") is True:
             # Old releases give no reason.
-            self._set_finish_reason(text_of(chunk.get("done_reason")) or "stop")
+            self._set_finish_reason(self._reason or "stop")
             self.is_done = True
         return deltas
 

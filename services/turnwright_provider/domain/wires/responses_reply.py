@@ -124,15 +124,17 @@ class ResponsesFold(JsonFold):
 
     def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
         self._set_vendor_model(response.get("model"))
-        if kind == "response.failed":
+        status = text_of(response.get("status"))
+        if "response.failed" in (kind, f"response.{status}"):
+            list(self._add_usage(response.get("usage")))
             raise error_in_stream(response if response.get("error") else {"error": truncated_json(response)})
-        if kind not in _ENDS:
+        if _ENDS.isdisjoint((kind, f"response.{status}")):
             return
         yield from self._listed(objects(response.get("output"))[:ITEMS_MAX])
         yield from self._add_usage(response.get("usage"))
         details = response.get("incomplete_details")
         self._set_finish_reason(details.get("reason") if isinstance(details, dict) else None)
-        self._set_finish_reason(self._reason or text_of(response.get("status")) or kind.removeprefix("response."))
+        self._set_finish_reason(self._reason or status or kind.removeprefix("response."))
         self.is_done = True
 
     def _event_of(

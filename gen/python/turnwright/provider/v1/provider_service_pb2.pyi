@@ -305,6 +305,7 @@ class Retry(_message.Message):
     WAIT_S_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """1-based number of the attempt that failed."""
     wait_s: _builtins.float
@@ -313,6 +314,10 @@ class Retry(_message.Message):
     """`rate_limit`, `warmup`, `gateway` or `server`."""
     detail: _builtins.str
     """What the vendor said, without secrets; at most 500 characters."""
+    @_builtins.property
+    def usage(self) -> _usage_pb2.Usage:
+        """Usage of the failed attempt, which is charged like that of a call that is lost. Absent if the vendor reported none."""
+
     def __init__(
         self,
         *,
@@ -320,12 +325,15 @@ class Retry(_message.Message):
         wait_s: _builtins.float = ...,
         error_class: _builtins.str = ...,
         detail: _builtins.str = ...,
+        usage: _usage_pb2.Usage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "detail", b"detail", "error_class", b"error_class", "wait_s", b"wait_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "attempt", b"attempt", "detail", b"detail", "error_class", b"error_class", "usage", b"usage", "wait_s", b"wait_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
+    _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__usage) -> _WhichOneofReturnType__usage | None: ...
 
 Global___Retry: _TypeAlias = Retry  # noqa: Y015
 

@@ -292,6 +292,13 @@ export declare type Retry = Message<"turnwright.provider.v1.Retry"> & {
    * @generated from field: string detail = 4;
    */
   detail: string;
+
+  /**
+   * Usage of the failed attempt, which is charged like that of a call that is lost. Absent if the vendor reported none.
+   *
+   * @generated from field: optional turnwright.types.v1.Usage usage = 5;
+   */
+  usage?: Usage | undefined;
 };
 
 /**
