@@ -112,9 +112,7 @@ class ResponsesFold(JsonFold):
             return list(self._response(kind, response))
         index, ids = parse_index(chunk.get("output_index")), _ids_of(chunk)
         if index is not None and not 0 <= index < ITEMS_MAX:
-            if not ids:
-                return []
-            index = None
+            index, kind = None, kind if ids else ""
         what, _, step = kind.removeprefix("response.").rpartition(".")
         return list(self._event_of(what, step, chunk, index, ids)) if kind.startswith("response.") else []
 
