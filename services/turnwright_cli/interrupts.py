@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from turnwright_cli.exit_codes import HUNG_UP, INTERRUPTED
+from turnwright_cli.plugin_output import own_stdout
 
 T = TypeVar("T")
 _SHOW_CURSOR = "\x1b[?25h\x1b[0m"
@@ -43,7 +44,7 @@ class Interrupts:
             self._restore()
             with contextlib.suppress(OSError, ValueError):
                 if sys.stdout.isatty():
-                    sys.stdout.write(_SHOW_CURSOR)
+                    own_stdout().write(_SHOW_CURSOR)
                 sys.stdout.flush()
             os._exit(INTERRUPTED)
         self.is_terminated = number == signal.SIGTERM

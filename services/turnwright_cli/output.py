@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from turnwright_cli.plain import safe_line, shown_line
+from turnwright_cli.plugin_output import own_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -72,7 +73,7 @@ def guarded_stdout() -> IO[str]:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
-    return cast("IO[str]", _BrokenPipeGuard(sys.stdout))
+    return cast("IO[str]", _BrokenPipeGuard(own_stdout()))
 
 
 async def while_read(messages: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:

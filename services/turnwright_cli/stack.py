@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 
+from turnwright_cli.plugin_output import logged_prints
 from turnwright_client.discovery import StackRecord
 from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.in_process import LocalServer
@@ -101,6 +102,8 @@ class Stack:
         hide_memory()
         with gc_paused():
             async with contextlib.AsyncExitStack() as starting:
+                if self._plan.embedded:
+                    starting.enter_context(logged_prints())
                 for name, settings in self._settings.items():
                     await (self._start_reading if self._plan.reads else self._start)(name, settings, starting)
                 if self._plan.reads:

@@ -206,3 +206,49 @@ def test_a_wrong_call_is_reported(done, arguments, word) -> None:
     assert ended.returncode == 2
     assert word in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+TALKER = '''
+import sys
+import threading
+
+print("loaded")
+
+
+def register(registry):
+    registry.on("turn.completed", tell)
+    registry.on("turn.completed", tell_later)
+    registry.filter("turn.verdict", vote)
+
+
+def tell(event):
+    print("plain", event.at.run)
+    thread = threading.Thread(target=print, args=("in a thread",))
+    thread.start()
+    thread.join()
+
+
+async def tell_later(event):
+    sys.stdout.write("async, ")
+    sys.stdout.writelines(["in two\\n"])
+
+
+def vote(vote, facts):
+    print("a line without an end " * 1000, end="")
+    return vote
+'''
+
+
+def test_what_a_plugin_prints_is_in_the_log_and_not_between_the_lines_of_the_answer(bench) -> None:
+    (bench.root / "talker.py").write_text(TALKER)
+    bench.script("m", DONE)
+    done = bench.run("act", "Do it.", "--model", "m", PYTHONPATH=str(bench.root), TURNWRIGHT_HOOKS="talker:register")
+    assert done.returncode == 0, done.stderr
+    silent = bench.run("act", "Do it.", "--model", "m", TURNWRIGHT_HOOKS="none")
+    assert "plain" not in done.stdout + done.stderr
+    assert len(done.stdout) == len(silent.stdout)
+    logs = "".join(file.read_text() for file in bench.home.rglob("*.log"))
+    printed = [line["text"] for line in map(json.loads, logs.splitlines()) if line["event"] == "line_printed"]
+    assert {"loaded", "in a thread", "async, in two"} <= set(printed)
+    assert any(line.startswith("plain ") for line in printed)
+    assert max(map(len, printed)) > 8192

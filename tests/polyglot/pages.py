@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shutil
 import subprocess
-import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -22,13 +23,24 @@ class Program:
 
     name: str
     page: str
-    needs: str
+    needs: str = ""
     """A program on the path; empty: nothing but what the tests themselves have."""
-    builds: tuple[str, ...]
-    command: tuple[str, ...]
-    """How it is run there; its arguments follow."""
-    scheme: tuple[str, str] = ("", "")
-    """What stands before an address in plaintext and with TLS."""
+    builds: tuple[str, ...] = ()
+    instead_of: tuple[str, ...] = ()
+    """How the page's commands begin in whose place `builds` are run: those that download what the repository has."""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What else its commands need here."""
+
+    @property
+    def run(self) -> str:
+        """The page's commands that run it, as they stand there."""
+        text = (REPO / "docs" / "clients" / self.page).read_text()
+        lines = [
+            line
+            for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+            for line in block.splitlines()
+        ]
+        return "\n".join(line for line in lines if not line.startswith(self.instead_of))
 
     @property
     def folder(self) -> Path:
@@ -59,35 +71,40 @@ def build(program: Program) -> None:
             file.write_text(text)
     for command in program.builds:
         made = subprocess.run(
-            command, shell=True, cwd=program.folder, capture_output=True, text=True, check=False, timeout=BUILD_S
+            command,
+            shell=True,
+            cwd=program.folder,
+            env=os.environ | program.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=BUILD_S,
         )
         assert made.returncode == 0, f"{command}\n{made.stdout}{made.stderr}"
 
 
-# Maven's protoc comes without the messages of google.protobuf; the generator of gen/python has them.
-PROTOC = (
-    "PROTOC=../../tools/protoc PROTOC_INCLUDE=$(echo ../../../.gen-venv/lib/python3*/site-packages/grpc_tools/_proto)"
-)
 BUNDLE = "../../../node_modules/.bin/esbuild --log-level=warning --bundle"
-PYTHON = Program("python", "python.md", "", (), (sys.executable, "client.py"))
-GO = Program("go", "go.md", "go", ("go build -o client .",), ("./client",))
-NODE = Program(
-    "node", "typescript.md", "node", (f"{BUNDLE} node.ts --platform=node --outfile=node.cjs",), ("node", "node.cjs"),
-    ("http://", "https://"),
-)  # fmt: skip
-WEB = Program(
-    "web", "typescript.md", "node", (f"{BUNDLE} web.ts --outfile=web.js", "../../../node_modules/.bin/tsc"), ()
-)
+NPM = ("npm install", "npx esbuild")
+PYTHON = Program("python", "python.md")
+GO = Program("go", "go.md", "go", ("go build -o client .",), ("go mod init",))
+NODE = Program("node", "typescript.md", "node", (f"{BUNDLE} node.ts --platform=node --outfile=node.cjs",), NPM)
+WEB = Program("web", "typescript.md", "node", (f"{BUNDLE} web.ts --outfile=web.js", "../../../node_modules/.bin/tsc"))
 JAVA = Program(
-    "java", "java.md", "mvn",
+    "java",
+    "java.md",
+    "mvn",
     ("mvn --quiet --batch-mode package dependency:copy-dependencies -Dprotos=../../../protos",),
-    ("java", "-cp", "target/classes:target/dependency/*", "Client"),
-)  # fmt: skip
+    ("mvn package",),
+)
 RUST = Program(
     "rust",
     "rust.md",
     "cargo",
-    (f"{PROTOC} PROTOS=../../../protos cargo build --quiet --locked",),
-    ("target/debug/client",),
-    ("http://", "https://"),
+    ("cargo build --quiet --locked",),
+    environment={
+        "PROTOS": str(REPO / "protos"),
+        "PROTOC": str(REPO / "build/tools/protoc"),
+        # Maven's protoc comes without the messages of google.protobuf; the generator of gen/python has them.
+        "PROTOC_INCLUDE": str(next(REPO.glob(".gen-venv/lib/python3*/site-packages/grpc_tools/_proto"), "")),
+    },
 )

@@ -7,9 +7,12 @@ branches on the reason of an error, and forks the run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,7 +106,9 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
     await asyncio.to_thread(build, program)
     root = way.root / program.name
     root.mkdir()
-    environment = os.environ | {"TOKEN": derive_token(SECRET, Tier.CLIENT, program.name)}
+    # The page's commands ask for a token as an operator does; what they name stands in this stack.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | program.environment | {"TURNWRIGHT_TOKEN": SECRET, "PATH": path}
     if way.edge:
         own = way.edge.clients.issue(way.root / f"{program.name}.tls")
         environment |= {
@@ -112,9 +117,18 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
             "TURNWRIGHT_TLS_KEY": f"{own}/key.pem",
         }
     async with proxied(way.address, is_opaque=bool(way.edge)) as proxy:
+        values = {
+            "http://": "https://" if way.edge else "http://",
+            "127.0.0.1:7440": proxy.address,
+            "/srv/projects/thing": str(root),
+            "MODEL": "m",
+            "Fix the tests.": "Say hello.",
+        }
+        commands = re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], program.run)
+        assert all(value in commands for value in (proxy.address, str(root), " m "))
         process = await asyncio.create_subprocess_exec(
-            *program.command, program.scheme[bool(way.edge)] + proxy.address, root, "m", "Say hello.",
-            cwd=program.folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            "bash", "-euc", commands, cwd=program.folder, env=environment, start_new_session=True,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert process.stdout
         assert process.stderr
@@ -129,9 +143,9 @@ async def test_a_program_of_the_documentation_works_and_survives_a_cut(way, prog
                         proxy.reset()
                 assert (await process.wait(), (await process.stderr.read()).decode()) == (0, "")
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
     await finished(way, root, printed.decode(), is_typescript=program is NODE)
 
 

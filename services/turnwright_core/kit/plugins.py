@@ -118,7 +118,9 @@ def select_plugins(kind: PluginKind, enabled: str) -> list[Plugin]:
             found.append(_plugin(installed[name]))
         else:
             known = ", ".join(installed) or "none is installed"
-            raise SettingsError(f"{kind.setting}: there is no plugin {name!r} ({known}).")
+            raise SettingsError(
+                f"{kind.setting}: there is no plugin {name!r} ({known}). Without an entry point, write module:function."
+            )
     return found
 
 
@@ -132,8 +134,17 @@ def register(plugin: Plugin, registry: PluginRegistry[Any], setting: str, more: 
     except PluginError as error:
         raise SettingsError(
             f"{setting}: the plugin {plugin.name} cannot be loaded: {error}. "
-            f"Repair it, or leave it out: {more or setting} names the plugins that are loaded ({NONE}: none)."
+            f"Set {more or setting}={NONE} to load no plugins.{_where_to_look(plugin, error.fault)}"
         ) from error
+
+
+def _where_to_look(plugin: Plugin, fault: BaseException) -> str:
+    """A hint if the plugin's own module is not found, which may stand in the current directory."""
+    module = plugin.target.partition(":")[0]
+    if not isinstance(fault, ModuleNotFoundError) or fault.name not in (module, module.partition(".")[0]):
+        return ""
+    wanted = module.replace(".", "/") + ".py" if fault.name == module else fault.name
+    return f" Is {wanted} on PYTHONPATH?"
 
 
 def _require_sync(function: Any) -> Any:

@@ -396,7 +396,11 @@ async def test_every_hook_can_be_named_by_its_name():
     ("enabled", "word"),
     [
         ("nobody", "there is no plugin 'nobody'"),
+        ("nobody", "Without an entry point, write module:function."),
         ("no_such_module:register", "No module named 'no_such_module'"),
+        ("hr:register", "Set TURNWRIGHT_HOOKS=none to load no plugins. Is hr.py on PYTHONPATH?"),
+        ("hr.rules:register", "to load no plugins. Is hr on PYTHONPATH?"),
+        ("json.nothing:register", "to load no plugins. Is json/nothing.py on PYTHONPATH?"),
         ("json:register", "no attribute 'register'"),
         ("json:loads", "the plugin json:loads cannot be loaded"),
         ("asyncio:sleep", "a plain one is needed"),
