@@ -19,6 +19,7 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+from turnwright.executor.v1 import executor_service_pb2
 
 from edges import ORIGIN, WAIT_S, Edge, edge
 from polyglot.pages import GO, JAVA, NODE, PYTHON, RUST, WEB, Program, build
@@ -50,13 +51,37 @@ class Cursors(grpc.aio.ServerInterceptor):
         if not details.method.endswith("/WatchRun"):
             return handler
 
-        async def watch(request, context):
-            self.seen.append((request.run, request.after.epoch, request.after.seq))
+        async def watch(requests, context):
+            await handler.stream_stream(requests, ReadBySomebody(context, self.saw))
+
+        async def watch_of_operator(request, context):
+            self.saw(request.SerializeToString())
             await handler.unary_stream(request, context)
 
+        if handler.stream_stream:
+            return grpc.stream_stream_rpc_method_handler(watch, response_serializer=handler.response_serializer)
         return grpc.unary_stream_rpc_method_handler(
-            watch, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
+            watch_of_operator, handler.request_deserializer, handler.response_serializer
         )
+
+    def saw(self, message):
+        request = executor_service_pb2.WatchRunRequest.FromString(message)
+        self.seen.append((request.run, request.after.epoch, request.after.seq))
+
+
+class ReadBySomebody:
+    """The context of a client's call: the guard itself reads its message, once the client may have another call under way."""
+
+    def __init__(self, context, saw) -> None:
+        self._context, self._saw = context, saw
+
+    async def read(self):
+        message = await self._context.read()
+        self._saw(message)
+        return message
+
+    def __getattr__(self, name):
+        return getattr(self._context, name)
 
 
 @dataclass
