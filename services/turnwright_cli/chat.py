@@ -30,6 +30,7 @@ from turnwright_cli.prompting import Prompter
 from turnwright_cli.render import TextScreen
 from turnwright_cli.run_list import full_alias, names_of_models, names_of_runs
 from turnwright_cli.session import announce, open_session
+from turnwright_cli.status_words import title_of
 from turnwright_cli.tasks import LoopToFollow, has_terminal, waiting_loop
 from turnwright_client import Client, QueuedLoop
 from turnwright_client.client import EventCursor
@@ -233,7 +234,9 @@ class _Chat:
         answer = await self._state.refresh(self._client)
         next_loop = answer.run.loop.sequence + 1
         self._place.enter(QueuedLoop(answer.run.project, answer.run.run, next_loop, EventCursor(), answer.run))
-        put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(answer.run.loop.prompt, 200)}"))
+        put(self._out, Text(f"Continuing {safe_line(answer.run.run)}: {safe_line(title_of(answer.run), 200)}"))
+        if answer.run.loop.prompt != answer.run.title:
+            put(self._out, Text(f"> {safe_line(answer.run.loop.prompt, 200)}", style="dim"))
         if answer.run.loop.summary:
             put(self._out, Text(safe_line(answer.run.loop.summary, 200), style="dim"))
 

@@ -301,6 +301,12 @@ class PlanChanges:
                     yield f"{name}: {'no longer ' if one.is_gone else ''}{line}"
                 return
         yield f"{name}, version {plan.version}: {self._size(before, plan)}"
+        is_text = plan.kind == plan_pb2.PLAN_KIND_MARKDOWN
+        lines = safe_text(plan.body).rstrip("\n").split("\n") if is_text else list(map(item_line, plan.items))
+        shown = len(lines) if self._whole else MOVED_MAX
+        yield from (f"  {line if self._whole else safe_line(line, CHARS_MAX)}" for line in lines[:shown])
+        if lines[shown:]:
+            yield f"  and {len(lines) - shown} more"
 
     def _size(self, before: plan_pb2.Plan | None, plan: plan_pb2.Plan) -> str:
         if plan.kind == plan_pb2.PLAN_KIND_ITEMS:

@@ -98,7 +98,7 @@ def show_runs(found: Iterable[run_pb2.Run]) -> None:
         (
             Column("run", whole=True),
             *map(Column, ("status", "turns", "model", "changed")),
-            Column("summary", SUMMARY_CHARS),
+            Column("title", SUMMARY_CHARS),
         ),
         (
             (

@@ -61,8 +61,8 @@ def loop_words(loop: loop_pb2.Loop) -> str:
 
 
 def title_of(run: run_pb2.Run) -> str:
-    """The text for a run in a list: the summary of its latest loop, else its task."""
-    return run.loop.summary or run.loop.prompt or run.summary
+    """The text for a run in a list: its first prompt; where nobody says it, that of its latest loop."""
+    return run.title or run.loop.prompt or run.summary
 
 
 def reason_word(reason: str) -> str:

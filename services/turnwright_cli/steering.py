@@ -159,7 +159,7 @@ def run_list_table(run_list: RunList) -> Table:
     from rich.table import Table  # noqa: PLC0415 - as above
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("run", "status", "turns", "to decide", "summary"):
+    for column in ("run", "status", "turns", "to decide", "title"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
     ones = sorted(run_list.runs.values(), key=lambda one: one.run.update_time.ToNanoseconds(), reverse=True)
     for one in ones[:ROWS_MAX]:

@@ -294,6 +294,8 @@ class Run(Struct, frozen=True):
     """Whether somebody holds its lease, if it is running; set for readers only."""
     state: SessionState = SessionState.UNSPECIFIED
     """Set for readers only."""
+    title: str = ""
+    """The beginning of its first prompt; set for readers only."""
 
 
 class CompressionStrength(IntEnum):

@@ -71,11 +71,12 @@ class RunView(Struct):
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Take the state from the run, where it stands in answers and not in events."""
+        """Take the state from the run: it and the title stand in answers and not in events."""
         if self.run is not None and self.run.state:
             run = run_pb2.Run()
             run.CopyFrom(self.run)
             run.ClearField("state")
+            run.ClearField("title")
             self.state, self.run = self.run.state, run
 
     def __eq__(self, other: object) -> bool:

@@ -32,6 +32,9 @@ from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.scopes import add_bumped_scope, add_scope
 from turnwright_store.sql.sessions import waiting_commands
 
+TITLE_CHARS_MAX = 200
+"""Length of the title of a run."""
+
 _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
 
@@ -163,7 +166,7 @@ def list_runs(connection: Connection, project: str, size: int, token: str) -> tu
     owner = registry.get_project(connection, project)
     found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
     page, next_token = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
-    return [with_origin(connection, row) for row in page], next_token
+    return with_origins(connection, page), next_token
 
 
 def get_run(connection: Connection, project: str, alias: str) -> Run:
@@ -171,8 +174,25 @@ def get_run(connection: Connection, project: str, alias: str) -> Run:
 
 
 def with_origin(connection: Connection, row: runs.RunRow) -> Run:
-    """A run as readers see it; the clock is read only if somebody seems to hold it."""
-    run = replace(row.run, state=session_state_of(connection, row))
+    """A run as readers see it."""
+    return with_origins(connection, [row])[0]
+
+
+def with_origins(connection: Connection, rows: Sequence[runs.RunRow]) -> list[Run]:
+    """Runs as readers see them."""
+    # Most runs have one loop, which came with them.
+    prompts = {row.id: row.run.loop.prompt for row in rows if row.run.loop and row.run.loop.sequence == 1}
+    prompts |= loops.first_prompts(connection, [row.id for row in rows if row.run.loop and row.id not in prompts])
+    return [_with_origin(connection, row, title_of(prompts.get(row.id, ""))) for row in rows]
+
+
+def title_of(prompt: str) -> str:
+    return " ".join(prompt[: TITLE_CHARS_MAX * 2].split())[:TITLE_CHARS_MAX]
+
+
+def _with_origin(connection: Connection, row: runs.RunRow, title: str) -> Run:
+    """The clock is read only if somebody seems to hold the run."""
+    run = replace(row.run, state=session_state_of(connection, row), title=title)
     if run.status != RUNNING or not row.lease_owner:
         return run
     return replace(run, held=row.lease_expires_ms > read_now(connection))

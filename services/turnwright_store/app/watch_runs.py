@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.runs import RUNNING, Run, SessionState
-from turnwright_store.app.registry import with_origin
+from turnwright_store.app.registry import with_origins
 from turnwright_store.ports import ANY_SCOPE, Connection, Database, Subscription
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import RunMark
@@ -155,7 +155,8 @@ def _page(connection: Connection, project_id: int, before: int) -> list[tuple[Ru
 
 def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, Overview]]:
     waiting = rows.count_proposals(connection, [row.id for row in found])
-    return [(row, Overview(_cut(with_origin(connection, row)), waiting.get(row.id, 0))) for row in found]
+    runs = with_origins(connection, found)
+    return [(row, Overview(_cut(run), waiting.get(row.id, 0))) for row, run in zip(found, runs, strict=True)]
 
 
 def _cut(run: Run) -> Run:

@@ -53,6 +53,9 @@ _BEGUN_BEFORE: Final = (
     .order_by(loops.c.sequence.desc())
     .limit(1)
 )
+_FIRST_PROMPTS: Final = select(loops.c.run_id, loops.c.prompt).where(
+    loops.c.run_id.in_(bindparam("ids", expanding=True)), loops.c.sequence == number_in(1)
+)
 _ADD: Final = insert(loops).values(
     parameters("run_id", "settings", "sequence", "prompt", "status", "create_ms", "revision", "command_id")
 )
@@ -132,6 +135,13 @@ def mode_before(connection: Connection, run_id: int, sequence: int) -> Mode | No
     """The mode of the latest loop before this one that has had a turn; None if there is none."""
     settings = connection.execute(_BEGUN_BEFORE, {"run_id": run_id, "before": sequence}).scalar_one_or_none()
     return _settings(settings).mode if settings else None
+
+
+def first_prompts(connection: Connection, run_ids: Sequence[int]) -> dict[int, str]:
+    """The prompt of the first loop of each run; runs without one are left out."""
+    if not run_ids:
+        return {}
+    return {int(row[0]): row[1] for row in connection.execute(_FIRST_PROMPTS, {"ids": list(run_ids)})}
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:

@@ -159,6 +159,21 @@ async def test_loops_of_a_run_are_worked_on_in_order_one_at_a_time(client, proje
     assert [(loop.sequence, loop.status) for loop in loops] == [(3, 200), (2, 200), (1, 200)]
 
 
+async def test_a_run_has_the_beginning_of_its_first_prompt_as_its_title(client, project):
+    run, other = await new_run(client, project, "r"), await new_run(client, project, "other")
+    await new_run(client, project, "none")
+    prompts = ("Fix\n the\ttests. " + "And more. " * 40, "Something else.")
+    for prompt in prompts:
+        await run.enqueue(prompt)
+    await other.enqueue("One.")
+    await run.claim()
+    await run.end(0, loop=(200, "update", "Done."))
+    title = " ".join(prompts[0].split())[:200]
+    assert (await run.get()).title == title
+    runs = (await client.call("ListRuns", project=project)).runs
+    assert {one.run: one.title for one in runs} == {"r": title, "other": "One.", "none": ""}
+
+
 async def test_an_abort_ends_the_active_loop_only(client, run):
     """RU111, C36: the flag is durable, and queued loops then start."""
     await run.enqueue("next")

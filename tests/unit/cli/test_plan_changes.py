@@ -36,6 +36,8 @@ def test_each_item_that_moved_is_a_line() -> None:
     first, second = items(1, "a", "b"), items(2, "a", "c", done="a")
     assert told(first, second) == [
         "plan main, version 1: 2 items",
+        "  [ ] a (high)",
+        "  [ ] b (high)",
         "plan main: [x] a (high)",
         "plan main: [ ] c (high)",
         "plan main: no longer [ ] b (high)",
@@ -45,8 +47,13 @@ def test_each_item_that_moved_is_a_line() -> None:
 def test_another_plan_and_one_of_which_nothing_moved_are_described_by_their_size() -> None:
     assert told(items(1, "a"), items(2, "b", "c", done="c"), items(3, "c", "b", done="c")) == [
         "plan main, version 1: 1 item",
+        "  [ ] a (high)",
         "plan main, version 2: 2 items, 1 done",
+        "  [ ] b (high)",
+        "  [x] c (high)",
         "plan main, version 3: 2 items, 1 done",
+        "  [x] c (high)",
+        "  [ ] b (high)",
     ]
 
 
@@ -57,7 +64,7 @@ def test_a_plan_that_is_sent_again_says_nothing() -> None:
 
 def test_each_delta_is_a_line_and_once() -> None:
     plans = (items(1, "a"), items(1, "a", deltas=["one\ntwo"]), items(1, "a", deltas=["one\ntwo", "three"]))
-    lines = ["plan main, version 1: 1 item", "plan main, added: one two", "plan main, added: three"]
+    lines = ["plan main, version 1: 1 item", "  [ ] a (high)", "plan main, added: one two", "plan main, added: three"]
     assert told(*plans) == lines
     assert told(plans[0], plans[2]) == lines
 
@@ -66,7 +73,9 @@ def test_a_text_is_described_by_its_lines_and_a_file_by_its_path() -> None:
     file = text(3, "docs/plan.md", plan_pb2.PLAN_KIND_FILE)
     assert told(text(1, "a\nb\n"), text(2, "a\nc\nd\n"), file) == [
         "plan main, version 1: 2 lines",
+        *("  a", "  b"),
         "plan main, version 2: 3 lines, 2 new, 1 gone",
+        *("  a", "  c", "  d"),
         "plan main, version 3: file docs/plan.md",
     ]
 
@@ -76,8 +85,10 @@ def test_a_terminal_gets_short_lines_and_few_of_them() -> None:
     plans = (items(1, *names), items(2, *names, done="step 0, step 1", deltas=["long " * 100]))
     ones = (items(1, *names), items(2, *names, done=" ".join(names)))
     assert told(*plans, whole=False)[-1] == f"plan main, added: {('long ' * 100)[:97]}..."
-    assert told(*ones, whole=False)[1:] == ["plan main, version 2: 11 items, 11 done"]
-    assert len(told(*ones)) == 12
+    first = [f"  [ ] {name} (high)" for name in names[:10]]
+    assert told(ones[0], whole=False) == ["plan main, version 1: 11 items", *first, "  and 1 more"]
+    assert told(*ones, whole=False)[12] == "plan main, version 2: 11 items, 11 done"
+    assert len(told(*ones)) == 12 + 11
 
 
 def test_a_snapshot_is_where_it_begins_and_later_ones_tell_what_changed() -> None:
@@ -88,6 +99,7 @@ def test_a_snapshot_is_where_it_begins_and_later_ones_tell_what_changed() -> Non
         "plan old: removed",
         "plan main: [x] b (high)",
         "plan new, version 1: 1 item",
+        "  [ ] n (high)",
     ]
 
 
@@ -101,7 +113,7 @@ def test_the_version_before_is_needed_where_nothing_was_told_of_it() -> None:
     assert list(changes.updated(items(2, "a", "b", done="a"))) == ["plan main: [x] a (high)"]
     assert list(changes.removed("main")) == ["plan main: removed"]
     assert not changes.lacks(items(3, "a"))
-    assert list(changes.updated(items(3, "a"))) == ["plan main, version 3: 1 item"]
+    assert list(changes.updated(items(3, "a"))) == ["plan main, version 3: 1 item", "  [ ] a (high)"]
 
 
 def test_the_screen_of_a_task_shows_the_lines_among_the_others() -> None:
@@ -113,6 +125,7 @@ def test_the_screen_of_a_task_shows_the_lines_among_the_others() -> None:
     screen.show(Event(plan_removed=event_pb2.PlanRemoved(plan_id="main")))
     assert out.getvalue().splitlines()[1:] == [
         "  plan main, version 1: 2 items",
+        *("    [ ] a (high)", "    [ ] b (high)"),
         "  plan main: [x] a (high)",
         "  plan main: removed",
     ]

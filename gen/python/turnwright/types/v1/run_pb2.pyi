@@ -40,6 +40,7 @@ class Run(_message.Message):
     FORKED_FROM_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -62,6 +63,10 @@ class Run(_message.Message):
     """
     state: _session_pb2.SessionState.ValueType
     """What the run is doing, for people. Set by GetRun, ListRuns, WatchRuns and SubmitCommand; elsewhere unspecified."""
+    title: _builtins.str
+    """What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set by GetRun,
+    ListRuns, WatchRuns and SubmitCommand; empty elsewhere, and before the first task.
+    """
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:
         """The settings that its loops share."""
@@ -99,10 +104,11 @@ class Run(_message.Message):
         forked_from: Global___ForkOrigin | None = ...,
         held: _builtins.bool = ...,
         state: _session_pb2.SessionState.ValueType = ...,
+        title: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "loop", b"loop", "settings", b"settings", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "state", b"state", "status", b"status", "summary", b"summary", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from", "_loop", b"_loop", "create_time", b"create_time", "forked_from", b"forked_from", "held", b"held", "loop", b"loop", "loops_queued", b"loops_queued", "project", b"project", "revision", b"revision", "run", b"run", "settings", b"settings", "state", b"state", "status", b"status", "summary", b"summary", "title", b"title", "turn", b"turn", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forked_from: _TypeAlias = _typing.Literal["forked_from"]  # noqa: Y015
     _WhichOneofArgType__forked_from: _TypeAlias = _typing.Literal["_forked_from", b"_forked_from"]  # noqa: Y015

@@ -119,6 +119,14 @@ export declare type Run = Message<"turnwright.types.v1.Run"> & {
    * @generated from field: turnwright.types.v1.SessionState state = 14;
    */
   state: SessionState;
+
+  /**
+   * What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set by GetRun,
+   * ListRuns, WatchRuns and SubmitCommand; empty elsewhere, and before the first task.
+   *
+   * @generated from field: string title = 15;
+   */
+  title: string;
 };
 
 /**
