@@ -24,6 +24,7 @@ from concurrent import futures
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
@@ -37,6 +38,7 @@ from certificates import Authority
 from monitoring import FOLDER, dashboard_queries, metrics
 from turnwright_client import Client
 from turnwright_client.client import loop_in
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit import telemetry
 from turnwright_core.kit.home import read_or_make_token
 from turnwright_core.kit.scope import current_scope, enter_scope
@@ -217,6 +219,8 @@ async def test_each_turn_is_one_trace_through_all_four_services(deployment, coll
     assert len({span.trace_id for span in turns()}) == 2
     lines = [json.loads(line) for line in (deployment.folder / "executor.log").read_text().splitlines()]
     ended = [line for line in lines if line["event"] == "turn_ended" and line["run"] == run]
+    traced = {(span.trace_id.hex(), span.span_id.hex()) for span in collector.spans}
+    assert {(line["trace_id"], line["span_id"]) for line in ended} <= traced
     assert [(line["trace_id"], line["turn"]) for line in ended] == [
         (span.trace_id.hex(), attribute(span, "turnwright.turn")) for span in turns()
     ]
@@ -244,6 +248,55 @@ async def test_a_service_says_to_probes_that_it_is_ready(deployment, name):
         while (seen := deployment.readiness(name)) != "ready\n":
             assert seen.startswith("not ready: ")
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.asyncio
+async def test_a_client_adds_no_label_to_a_metric(deployment):
+    await deployment.act("Do it.", DONE)
+
+    def labels() -> set[str]:
+        found = set()
+        for name in SERVICES:
+            for line in deployment.page(name).splitlines():
+                found |= set(re.findall(r'(\w+="[^"]*")', line)) if not line.startswith("#") else set()
+        return found
+
+    token = read_or_make_token(deployment.folder / "home")
+    async with Client.connect(f"unix:{deployment.folder}/executor", token) as client:
+        project = (await client.init_project(str(deployment.folder / "project"))).name
+        for number in range(5):
+            # A model that only the client knows, a project, a run, a tool and a reason that are new each time.
+            wanted = settings_pb2.LoopSettings(model=f"scripted/none{number}", yolo=True)
+            queued = await client.act(project, f"Do {number}.", run=f"none{number}", settings=wanted)
+            async with contextlib.aclosing(client.watch(project, queued.run, queued.cursor)) as events:
+                async for event in events:
+                    if (loop := loop_in(event)) and loop.status in LOOP_ENDED:
+                        break
+            for call in (
+                client.call_tool(project, queued.run, f"tool{number}"),
+                client.get_run(project, f"no{number}"),
+            ):
+                with contextlib.suppress(TurnwrightError):
+                    await call
+            if number == 1:
+                known = labels()
+    assert labels() - known == set()
+    assert 'gen_ai_request_model="_other"' in labels()
+    assert 'gen_ai_request_model="m"' in labels()
+
+
+@pytest.mark.asyncio
+async def test_probes_and_reflection_leave_no_spans(deployment, collector):
+    def traced(kind: str) -> bool:
+        return any(kind in span.name for span in collector.spans)
+
+    with grpc.insecure_channel(f"unix:{deployment.folder}/executor") as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for _ in range(5):
+            health.Check(health_pb2.HealthCheckRequest(), timeout=WAIT_S)
+    await deployment.act("Do it.", DONE)
+    await until(lambda: traced("ExecutorService/Act"))
+    assert not traced("grpc.health")
 
 
 @pytest.mark.asyncio

@@ -52,7 +52,7 @@ class Log:
         if not is_logged(level):
             return
         # Not structlog's own context: binding there would import the library with the first call.
-        values = {**current_scope().bound, **values}
+        values = {**current_scope().fields, **values}
         # A log that cannot be written must not fail what it reports.
         with contextlib.suppress(OSError, ValueError):
             _target.structlog().get_logger().bind(logger=self._name).log(level, event, **values)

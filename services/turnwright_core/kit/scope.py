@@ -28,6 +28,9 @@ TextMetadata = tuple[tuple[str, str], ...]
 class TracedSpan(Protocol):
     """A span that has begun."""
 
+    span_id: str
+    """In hexadecimal, as in `traceparent`."""
+
     def metadata(self) -> TextMetadata:
         """What calls below it carry."""
 
@@ -53,6 +56,11 @@ class CallScope:
     def trace(self) -> TextMetadata:
         """What outgoing calls carry."""
         return self.asked if self.span is None else self.span.metadata()
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """Fields of the lines that are logged now."""
+        return self.bound if self.span is None else {**self.bound, "span_id": self.span.span_id}
 
     def timeout_s(self, wanted_s: float) -> float:
         """Timeout for calling another service. Clean-up calls made after the deadline get their own time."""

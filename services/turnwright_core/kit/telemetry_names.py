@@ -9,6 +9,9 @@ from typing import Final
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.41.0"
 
+OTHER: Final = "_other"
+"""The label of values that are not among those known beforehand: whoever calls must not be able to grow a metric."""
+
 # GenAI, semantic conventions 1.41, status "Development".
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"

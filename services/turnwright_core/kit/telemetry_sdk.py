@@ -43,6 +43,9 @@ from turnwright_core.kit.telemetry_spans import CLIENT, INTERNAL, SERVER, Record
 EXPORT_TIMEOUT_S: Final = 5
 """Timeout of one export, in seconds."""
 
+UNTRACED: Final = ("/grpc.health.", "/grpc.reflection.")
+"""Calls without spans: probes ask every few seconds, and nobody looks for what they did."""
+
 METRICS_PATH: Final = "/metrics"
 
 STOP_S_MAX: Final = 3.0
@@ -155,6 +158,8 @@ class Sdk:
     # Calls ------------------------------------------------------------------------------------------------------
 
     def call_begun(self, method: str, scope: CallScope) -> object:
+        if method.startswith(UNTRACED):
+            return None
         name = method[1:]
         parent = caller_in(scope.asked)
         made = self._begin(name, SERVER, parent, {RPC_SYSTEM: "grpc", RPC_METHOD: name})

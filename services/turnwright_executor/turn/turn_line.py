@@ -8,6 +8,9 @@ and a reason. Other lines in between carry the same run and turn.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from turnwright_core.kit.logs import INFO, get_logger, is_logged
 from turnwright_core.kit.scope import bind
 from turnwright_core.kit.telemetry import count, is_on, measure, turn_begun
@@ -15,6 +18,7 @@ from turnwright_core.kit.telemetry import turn_ended as end_turn_span
 from turnwright_core.kit.telemetry_names import (
     COMMANDS,
     COST,
+    OTHER,
     PROJECT,
     REASON,
     RUN,
@@ -24,6 +28,8 @@ from turnwright_core.kit.telemetry_names import (
 )
 from turnwright_core.runs import TurnResult
 from turnwright_executor.domain.addresses import RunAddress
+
+_WORD: Final = re.compile(r"[a-z][a-z_]{0,39}")
 
 _log = get_logger("turn")
 
@@ -38,10 +44,14 @@ def bind_turn(address: RunAddress, turn: int) -> None:
 
 
 def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int) -> None:
+    # The line first: it names the span that ends.
+    if is_logged(INFO):
+        _log_turn(address, turn, result, commands)
     if is_on():
         _measure(result, commands)
-    if not is_logged(INFO):
-        return
+
+
+def _log_turn(address: RunAddress, turn: int, result: TurnResult, commands: int) -> None:
     usage = result.usage
     # Lost calls have been paid for, too.
     cost = {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd + result.lost_cost_usd}
@@ -59,9 +69,14 @@ def turn_ended(address: RunAddress, turn: int, result: TurnResult, commands: int
 
 
 def _measure(result: TurnResult, commands: int) -> None:
-    attributes: dict[str, str | int] = {VERDICT: result.status, REASON: result.reason}
-    measure(TURN_DURATION, result.work_ms / 1000, attributes)
+    measure(TURN_DURATION, result.work_ms / 1000, {VERDICT: result.status, REASON: _word_of(result.reason)})
     count(COMMANDS, commands)
     if result.usage.cost_usd is not None:
         count(COST, result.usage.cost_usd + result.lost_cost_usd)
-    end_turn_span({**attributes, COMMANDS: commands})
+    end_turn_span({VERDICT: result.status, REASON: result.reason, COMMANDS: commands})
+
+
+def _word_of(reason: str) -> str:
+    """The word of a reason, without the sentence, which has figures of its own each time."""
+    word = reason.partition(":")[0]
+    return word if not word or _WORD.fullmatch(word) else OTHER

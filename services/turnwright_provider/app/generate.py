@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from itertools import count as numbers
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from turnwright_core.kit.telemetry_names import (
     INPUT_TOKENS,
     MODEL_DURATION,
     OPERATION,
+    OTHER,
     OUTPUT_TOKENS,
     PROVIDER,
     REQUEST_MODEL,
@@ -44,6 +46,25 @@ from turnwright_provider.domain.failures import Failure, FailureClass, VendorErr
 from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor, VendorState
+
+
+class ModelLabels:
+    """The models that metrics name. A client may ask for any `vendor/model`, and each label is series for good."""
+
+    def __init__(self, names_max: int = 100) -> None:
+        self._names_max = names_max
+        self._names: set[str] = set()
+
+    def of(self, call: ModelCall) -> str:
+        """The name of a model that is configured; OTHER for others, and for those beyond the maximum."""
+        is_configured = bool(call.alias) and "/" not in call.alias
+        if is_configured and (call.model in self._names or len(self._names) < self._names_max):
+            self._names.add(call.model)
+            return call.model
+        return OTHER
+
+
+MODEL_LABELS: Final = ModelLabels()
 
 
 class RetryClock(Struct, frozen=True):
@@ -119,12 +140,14 @@ class ReplyStream:
 
     @contextmanager
     def _measured(self, call: ModelCall) -> Iterator[None]:
-        begin_s, attributes = self._chance.clock(), {PROVIDER: self._name, REQUEST_MODEL: call.model}
-        with span(f"chat {call.model}", {**attributes, OPERATION: "chat"}, calls_out=True):
+        begin_s = self._chance.clock()
+        attributes = {PROVIDER: self._name, REQUEST_MODEL: call.model, OPERATION: "chat"}
+        with span(f"chat {call.model}", attributes, calls_out=True):
             try:
                 yield
             finally:
-                measure(MODEL_DURATION, self._chance.clock() - begin_s, attributes)
+                labels = {PROVIDER: self._name, REQUEST_MODEL: MODEL_LABELS.of(call)}
+                measure(MODEL_DURATION, self._chance.clock() - begin_s, labels)
 
     async def _read(self, call: ModelCall) -> AsyncGenerator[ReplyPart, None]:
         """As `parts`, while the vendor sends it."""
@@ -187,6 +210,6 @@ class ReplyStream:
             }
         )
         if finish.usage:
-            attributes = {PROVIDER: self._name, REQUEST_MODEL: call.model}
+            attributes = {PROVIDER: self._name, REQUEST_MODEL: MODEL_LABELS.of(call)}
             measure(TOKEN_USAGE, usage.prompt_tokens, {**attributes, TOKEN_TYPE: "input"})
             measure(TOKEN_USAGE, usage.completion_tokens, {**attributes, TOKEN_TYPE: "output"})

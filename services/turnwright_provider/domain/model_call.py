@@ -55,6 +55,8 @@ class ModelCall(Struct, frozen=True):
     required: frozenset[str] = frozenset()
     extra: Mapping[str, Any] = field(default_factory=dict)
     vendor_model: str = ""
+    alias: str = ""
+    """Under which the model is configured; empty, or `vendor/model`, if only its caller knows it."""
     info: ModelInfo = UNKNOWN
 
     @property

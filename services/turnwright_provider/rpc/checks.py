@@ -81,6 +81,7 @@ def checked_call(request: GenerateCall, model: str) -> ModelCall:
         required=frozenset(request.required),
         extra=_object("extra", request.extra) if request.extra else {},
         vendor_model=known.vendor_model,
+        alias=known.alias,
         info=ModelInfo(known.context_length, known.output_tokens_max, known.capabilities),
     )
 
