@@ -107,6 +107,18 @@ EVENT_PAYLOAD_BYTES_MAX: Final = 64 * 1024
 EVENT_SOURCE_CHARS_MAX: Final = 128
 """Maximum length of the source of an event, in code points (RH01)."""
 
+CALL_ID_CHARS_MAX: Final = 256
+"""Longest id of a native call that is kept of a vendor's, in code points; the rest is cut off."""
+
+CALL_NAME_CHARS_MAX: Final = 128
+"""Longest name of a called tool that is kept of a reply, in code points; the rest is cut off."""
+
+VENDOR_MODEL_CHARS_MAX: Final = 256
+"""Longest name of a model that is kept of a reply, in code points; the rest is cut off."""
+
+FINISH_REASON_CHARS_MAX: Final = 64
+"""Longest finish reason that is kept of a reply, in code points; the rest is cut off."""
+
 REPLY_CALLS_MAX: Final = 128
 """Maximum number of native calls of one reply: OpenAI refuses to be sent a message that has more."""
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import EntryWrite
 from turnwright_core.json_schema import answer_problem, answer_text
-from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
+from turnwright_core.limits import CALL_ID_CHARS_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
 from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, failed
@@ -75,9 +75,6 @@ RECORD_OVERHEAD_BYTES: Final = 4096
 
 READ_ASIDE_CHARS: Final = 4 * 1024
 """Length from which a reply is parsed in a thread at its end, in code points: the worst case is 10 us each."""
-
-VENDOR_ID_CHARS_MAX: Final = 512
-"""Maximum length of a vendor's call id in a record, in code points."""
 
 TOO_LARGE = failed(
     "too_large:413",
@@ -265,7 +262,7 @@ def own_call_id(turn: int, ordinal: int) -> str:
 
 def kept_vendor_id(call: ToolCall) -> str:
     """The vendor's id of a call, if it is short enough."""
-    return call.id if len(call.id) <= VENDOR_ID_CHARS_MAX else ""
+    return call.id if len(call.id) <= CALL_ID_CHARS_MAX else ""
 
 
 class RecordingGate(Struct, frozen=True):

@@ -36,10 +36,14 @@ _SECRET_OF_QUERY: Final = re.compile(
 SECRET_CHARS_MIN: Final = 6
 """A secret as short as that is looked for; a shorter one would be found in any text."""
 
+HIDDEN_CHARS_MAX: Final = 8192
+"""As much of a text is searched for secrets and kept, in code points; what is passed on of a vendor's is shorter."""
+
 PART_CHARS: Final = 8
 """Parts of a secret of this many characters are redacted too."""
 
 _END_CHARS: Final = 4
+_MASK: Final = re.compile(r"\*\*|•|…|\.\.\.|[xX]{4}")
 _MASKED: Final = re.compile(r"([\w\-+/=]{0,80})(?:\*{2,200}|•{1,200}|…|\.{3,200}|[xX]{4,200})([\w\-+/=]{0,80})")
 
 
@@ -58,8 +62,11 @@ class Secrets:
         self._secrets = tuple(secret.lower() for secret in secrets if len(secret) >= SECRET_CHARS_MIN)
 
     def hide(self, text: str) -> str:
+        """The text without our secrets, of a long one the beginning: on the event loop each character is work."""
+        text = text[:HIDDEN_CHARS_MAX]
+        is_masked = bool(self._secrets and _MASK.search(text))
         for secret in self._secrets:
-            text = _without(_MASKED.sub(partial(_unmasked, secret), text), secret)
+            text = _without(_MASKED.sub(partial(_unmasked, secret), text) if is_masked else text, secret)
         return text
 
 

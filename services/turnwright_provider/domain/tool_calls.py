@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_text import BRIEF_CHARS_MAX, json_object
-from turnwright_core.limits import REPLY_CALLS_MAX
+from turnwright_core.limits import CALL_ID_CHARS_MAX, CALL_NAME_CHARS_MAX, REPLY_CALLS_MAX
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
 
@@ -127,7 +127,7 @@ class ToolCallFold:
     def _add(self, fragment: Mapping[str, Any], block: int | None, signature: str, *, is_whole: bool) -> None:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else {}
-        call_id, name = id_of(fragment.get("id")), text_of(function.get("name"))
+        call_id, name = id_of(fragment.get("id")), text_of(function.get("name"))[:CALL_NAME_CHARS_MAX]
         arguments, index = _arguments(function.get("arguments")), parse_index(fragment.get("index"))
         if is_whole:
             index = None
@@ -249,7 +249,7 @@ def _canonical(arguments: str) -> str:
 
 def id_of(value: Any) -> str:
     """The id of a call; servers without one send an empty text, or the word null."""
-    call_id = text_of(value)
+    call_id = text_of(value)[:CALL_ID_CHARS_MAX]
     return "" if call_id == "null" else call_id
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetToolCalls
+from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
 from turnwright_core.model_calls import Dropped
 from turnwright_provider.domain.classify import classify, denies_model
 from turnwright_provider.domain.endpoints import EndpointSpec
@@ -35,15 +37,12 @@ from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTra
 LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much of a list of models is read; OpenRouter's has about 1 MB."""
 
+WORDS_REMEMBERED_MAX: Final = 1024
+"""Maximum number of ids and names that are not searched for secrets again."""
+
 MODELS_REMEMBERED_MAX: Final = 1000
 """Maximum number of models for which refused fields are remembered."""
 
-
-FINISH_CHARS_MAX: Final = 64
-"""Longest finish reason that is passed on, in code points."""
-
-MODEL_CHARS_MAX: Final = 256
-"""Longest name of a model that is passed on, in code points."""
 
 TEMPERATURE_SETTING: Final = "TURNWRIGHT_TEMPERATURE"
 """The executor's setting."""
@@ -69,6 +68,8 @@ class HttpVendor:
         self._reader = HttpReplyReader(limits.event_bytes_max, wire.framing)
         self._catalogue = Catalogue(self._fetch, spec, wire, limits.check_timeout_s)
         self._refused: dict[str, frozenset[str]] = {}
+        # Each report of the calls so far names all of them again.
+        self._hide = lru_cache(WORDS_REMEMBERED_MAX)(self._secrets.hide)
 
     async def close(self) -> None:
         await self._transport.close()
@@ -180,10 +181,10 @@ class HttpVendor:
 
     def _hidden(self, event: VendorEvent) -> VendorEvent:
         """Redact our own secrets in texts of the server that are not the model's."""
-        hide = self._secrets.hide
+        hide = self._hide
         if isinstance(event, Finish):
-            reason, model = hide(event.reason)[:FINISH_CHARS_MAX], hide(event.vendor_model)[:MODEL_CHARS_MAX]
-            return replace(event, reason=reason, vendor_model=model)
+            model = hide(event.vendor_model)[:VENDOR_MODEL_CHARS_MAX]
+            return replace(event, reason=hide(event.reason)[:FINISH_REASON_CHARS_MAX], vendor_model=model)
         if isinstance(event, SetToolCalls):
             return SetToolCalls(tuple(replace(call, id=hide(call.id), name=hide(call.name)) for call in event.calls))
         return event

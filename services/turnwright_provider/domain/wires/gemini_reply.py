@@ -20,6 +20,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
@@ -141,7 +142,7 @@ class GeminiFold(JsonFold):
 
     def _call(self, call: Mapping[str, Any], signature: str) -> Iterator[Delta]:
         """A call, or a piece of an open one; an empty piece ends it."""
-        call_id, name = id_of(call.get("id")), text_of(call.get("name"))
+        call_id, name = id_of(call.get("id")), text_of(call.get("name"))[:CALL_NAME_CHARS_MAX]
         found = next((one for one in self._open if call_id and one.id == call_id), None)
         if found is None and self._open and not (call_id and self._open[-1].id):
             found = self._open[-1]

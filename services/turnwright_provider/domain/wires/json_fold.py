@@ -19,6 +19,7 @@ from turnwright_core.chat.deltas import (
 )
 from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import parse_json
+from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
@@ -32,9 +33,6 @@ from turnwright_provider.domain.usage import merge_usage, read_usage
 from turnwright_provider.domain.wires.blocks import TEXT
 
 DONE: Final = "[DONE]"
-
-WORD_CHARS_MAX: Final = 4000
-"""As much of a finish reason and of a model's name is looked at."""
 
 CITATIONS_CHARS_MAX: Final = 1024 * 1024
 """Maximum length of the sources of a reply together, in code points."""
@@ -223,10 +221,10 @@ class JsonFold(ABC):
             yield AddCitation(text)
 
     def _set_vendor_model(self, model: Any) -> None:
-        self._vendor_model = self._vendor_model or join_surrogates(text_of(model))[:WORD_CHARS_MAX]
+        self._vendor_model = self._vendor_model or join_surrogates(text_of(model)[:VENDOR_MODEL_CHARS_MAX])
 
     def _set_finish_reason(self, reason: Any) -> None:
-        self._reason = join_surrogates(text_of(reason))[:WORD_CHARS_MAX] or self._reason
+        self._reason = join_surrogates(text_of(reason)[:FINISH_REASON_CHARS_MAX]) or self._reason
 
     def _add_usage(self, raw: Any) -> Iterator[Delta]:
         """Usage as the server reports it, in one of several formats."""

@@ -26,6 +26,7 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_provider.domain.error_body import truncated_json
 from turnwright_provider.domain.keyed_texts import KEYS_MAX, KeyedTexts
 from turnwright_provider.domain.surrogates import join_surrogates
@@ -362,7 +363,7 @@ class ResponsesFold(JsonFold):
         signature = ""
         if written and not item.name:
             # Repetitions have other ids behind some proxies.
-            item.name = function["name"] = text_of(written.get("name"))
+            item.name = function["name"] = text_of(written.get("name"))[:CALL_NAME_CHARS_MAX]
             fragment["id"] = written.get("call_id") or written.get("id")
             signature = json.dumps({"namespace": written["namespace"]}) if written.get("namespace") else ""
         if tools := self._tools.feed([fragment], block=item.place, signature=signature):
@@ -379,7 +380,7 @@ def _ids_of(event: Mapping[str, Any]) -> list[str]:
 
 def _may_be(item: _Item, written: Mapping[str, Any]) -> bool:
     """Whether a written item can be one, as far as the called tool says."""
-    return not item.name or item.name == text_of(written.get("name"))
+    return not item.name or item.name == text_of(written.get("name"))[:CALL_NAME_CHARS_MAX]
 
 
 def _texts_in(written: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -613,10 +613,11 @@ type Finish struct {
 	unknownFields protoimpl.UnknownFields
 
 	// The vendor's finish reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty if it gave none.
+	// Cut off after 64 characters.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Usage of the call. Absent if the vendor reported none.
 	Usage *v1.Usage `protobuf:"bytes,2,opt,name=usage,proto3,oneof" json:"usage,omitempty"`
-	// Name by which the vendor identified the model that answered.
+	// Name by which the vendor identified the model that answered, cut off after 256 characters.
 	VendorModel string `protobuf:"bytes,3,opt,name=vendor_model,json=vendorModel,proto3" json:"vendor_model,omitempty"`
 	// True if the vendor cut the reply off (output limit, content filter, or an unknown reason), so that its last command
 	// may be incomplete. Default: the model ended the reply itself.

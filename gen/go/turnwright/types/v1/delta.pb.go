@@ -257,9 +257,9 @@ type ToolCall struct {
 
 	// 0-based position in the message.
 	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// The vendor's id; may be empty.
+	// The vendor's id, cut off after 256 characters; may be empty.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// Name of the tool.
+	// Name of the tool, cut off after 128 characters.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Arguments as the model wrote them: JSON text, possibly incomplete or invalid.
 	Arguments string `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`

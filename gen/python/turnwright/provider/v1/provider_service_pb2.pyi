@@ -349,9 +349,11 @@ class Finish(_message.Message):
     CUT_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """The vendor's finish reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty if it gave none."""
+    """The vendor's finish reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty if it gave none.
+    Cut off after 64 characters.
+    """
     vendor_model: _builtins.str
-    """Name by which the vendor identified the model that answered."""
+    """Name by which the vendor identified the model that answered, cut off after 256 characters."""
     cut: _builtins.bool
     """True if the vendor cut the reply off (output limit, content filter, or an unknown reason), so that its last command
     may be incomplete. Default: the model ended the reply itself.

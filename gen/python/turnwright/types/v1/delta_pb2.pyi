@@ -126,9 +126,9 @@ class ToolCall(_message.Message):
     index: _builtins.int
     """0-based position in the message."""
     id: _builtins.str
-    """The vendor's id; may be empty."""
+    """The vendor's id, cut off after 256 characters; may be empty."""
     name: _builtins.str
-    """Name of the tool."""
+    """Name of the tool, cut off after 128 characters."""
     arguments: _builtins.str
     """Arguments as the model wrote them: JSON text, possibly incomplete or invalid."""
     call_id: _builtins.str

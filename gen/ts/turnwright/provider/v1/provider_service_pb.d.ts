@@ -315,6 +315,7 @@ export declare const RetrySchema: GenMessage<Retry>;
 export declare type Finish = Message<"turnwright.provider.v1.Finish"> & {
   /**
    * The vendor's finish reason: `stop`, `length`, `tool_calls`, `content_filter`, ... Empty if it gave none.
+   * Cut off after 64 characters.
    *
    * @generated from field: string reason = 1;
    */
@@ -328,7 +329,7 @@ export declare type Finish = Message<"turnwright.provider.v1.Finish"> & {
   usage?: Usage | undefined;
 
   /**
-   * Name by which the vendor identified the model that answered.
+   * Name by which the vendor identified the model that answered, cut off after 256 characters.
    *
    * @generated from field: string vendor_model = 3;
    */

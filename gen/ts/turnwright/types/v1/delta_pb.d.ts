@@ -133,14 +133,14 @@ export declare type ToolCall = Message<"turnwright.types.v1.ToolCall"> & {
   index: number;
 
   /**
-   * The vendor's id; may be empty.
+   * The vendor's id, cut off after 256 characters; may be empty.
    *
    * @generated from field: string id = 2;
    */
   id: string;
 
   /**
-   * Name of the tool.
+   * Name of the tool, cut off after 128 characters.
    *
    * @generated from field: string name = 3;
    */
