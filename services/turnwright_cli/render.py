@@ -18,12 +18,12 @@ from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
 from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLine, ShownReplies, reply_reader
 from turnwright_cli.markdown_stream import MarkdownStream
-from turnwright_cli.output import put
+from turnwright_cli.output import complain, put
 from turnwright_cli.panel import Panel
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import PlanChanges
 from turnwright_cli.records import BODY_CHARS, SETTLED, end_line, ends_loop, figures_line, record_line, session_line
-from turnwright_cli.screen import Screen
+from turnwright_cli.screen import Screen, lost_words
 from turnwright_cli.status_line import StatusLine
 from turnwright_cli.status_words import turn_words, went_well
 from turnwright_core.errors import TurnwrightError
@@ -116,9 +116,7 @@ class TextScreen(Screen):
         """Said once for each time that the services are away."""
         if not self._is_lost:
             self._is_lost = True
-            self.note(
-                f"{safe_line(error.message.partition(': ')[0]).rstrip('.')}. The run is shown again once it does."
-            )
+            self._warn(lost_words(error), "yellow")
             self._status.waiting("trying again")
 
     def aside(self, text: str, style: str = "dim") -> None:
@@ -147,7 +145,14 @@ class TextScreen(Screen):
         notice = event.notice
         source = f"{safe_line(notice.source)}: " if notice.source else ""
         style = {"error": "bold red", "warning": "yellow"}.get(notice.level, "cyan")
-        self._line(Text(f"{source}{safe_line(notice.text)}", style=style))
+        self._warn(f"{source}{safe_line(notice.text)}", style)
+
+    def _warn(self, text: str, style: str) -> None:
+        """What hinders the run, where it is read: in a pipe on standard error."""
+        if self._console.is_terminal:
+            self._line(Text(text, style=style))
+        else:
+            complain(text)
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         if self._session and loop.status == PROPOSED:

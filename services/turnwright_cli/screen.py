@@ -12,7 +12,8 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
 
 from turnwright_cli.changes import FileChanges
-from turnwright_cli.output import to_line
+from turnwright_cli.output import complain, to_line
+from turnwright_cli.plain import safe_line
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.run_view import Event
 
@@ -53,15 +54,25 @@ class Screen:
         """Release the terminal for a prompt, or for the end."""
 
 
+def lost_words(error: TurnwrightError) -> str:
+    return f"{safe_line(error.message.partition(': ')[0]).rstrip('.')}. The run is shown again once it does."
+
+
 class JsonScreen(Screen):
     """Prints every event. Notes for people go nowhere, or to standard error by the caller."""
 
     def __init__(self, write_line: Callable[[str], None]) -> None:
         self._write_line = write_line
         self._last: Event | None = None
+        self._is_lost = False
+
+    def lost(self, error: TurnwrightError) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            complain(lost_words(error))
 
     def show(self, event: Event) -> None:
-        self._last = event
+        self._is_lost, self._last = False, event
         self._write_line(to_line(event))
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:

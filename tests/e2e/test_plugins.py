@@ -208,7 +208,7 @@ def test_a_wrong_call_is_reported(done, arguments, word) -> None:
     assert "Traceback" not in ended.stderr
 
 
-TALKER = '''
+TALKER = """
 import sys
 import threading
 
@@ -236,7 +236,7 @@ async def tell_later(event):
 def vote(vote, facts):
     print("a line without an end " * 1000, end="")
     return vote
-'''
+"""
 
 
 def test_what_a_plugin_prints_is_in_the_log_and_not_between_the_lines_of_the_answer(bench) -> None:

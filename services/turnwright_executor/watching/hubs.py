@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator
 from functools import partial
 from weakref import WeakValueDictionary
 
+from turnwright.executor.v1 import event_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+
 from turnwright_core.errors import TurnwrightError
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -55,6 +58,11 @@ class Hubs:
             if hub.holders == 0 and self._hubs.get(address) is hub:
                 loop = asyncio.get_running_loop()
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
+
+    def tell(self, address: RunAddress, text: str) -> None:
+        """Tell those who watch a run why it does not go on."""
+        if hub := self._hubs.get(address):
+            hub.publish(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=text)))
 
     async def _open(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         if self._is_closed:

@@ -147,7 +147,7 @@ class SqliteDatabase(SubscribableDatabase):
         """The error for callers. A lost or damaged file is not used any more."""
         self._health.note_error(error)
         self._health.raise_if_damaged()
-        return to_fault(error)
+        return to_fault(error, self._path)
 
     def stats(self) -> Stats:
         statements = sum(connection.link.statements for connection in (self._writing, *self._reading))

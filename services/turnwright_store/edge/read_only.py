@@ -64,7 +64,7 @@ class ReadOnlyDatabase(SubscribableDatabase):
         try:
             return self._link.snapshot(query)
         except sqlite3.Error as error:
-            raise to_fault(error) from error.__cause__
+            raise to_fault(error, self._path) from error.__cause__
 
     def stats(self) -> Stats:
         return Stats(self._link.statements, 0, 0)

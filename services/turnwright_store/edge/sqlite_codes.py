@@ -5,6 +5,7 @@ Source: SQLite, "Result and Error Codes"; for PostgreSQL see edge.sqlstates.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,10 @@ _PASSING: Final = {
 }
 """Transient errors that are no request's fault. Nothing is written then."""
 
+_FOR_WANT_OF_SPACE: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+SPACE_BYTES_MIN: Final = 64 * 1024
+"""Free space below which a file cannot be created beside the database: SQLite's shared memory has 32 KiB."""
+
 _log = get_logger("store.database")
 
 
@@ -29,17 +34,36 @@ class DatabaseUnusableError(OSError):
     """A file that the store cannot use."""
 
 
-def to_fault(error: Exception) -> Exception:
+def to_fault(error: Exception, file: Path) -> Exception:
     """The error for the caller of a request; errors of the request itself are unchanged."""
     why = _PASSING.get(_code(error))
     if why is None:
         return error
     _log.error("database_failed", detail=str(driver_error(error)))
+    if is_full(error, file):
+        return fault(Reason.DATABASE_UNAVAILABLE, f"{_full(file)}; the run continues then.")
     return fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({why}): retry.")
+
+
+def is_full(error: Exception, file: Path) -> bool:
+    """Whether it failed for want of space, which a file beside the database reports as an error of its own."""
+    if _code(error) != sqlite3.SQLITE_FULL and _code(error) not in _FOR_WANT_OF_SPACE:
+        return False
+    try:
+        disk = os.statvfs(file.parent)
+    except OSError:
+        return False
+    return _code(error) == sqlite3.SQLITE_FULL or disk.f_bavail * disk.f_frsize < SPACE_BYTES_MIN
+
+
+def _full(file: Path) -> str:
+    return f"The disk is full ({file.parent}). Free some space"
 
 
 def unusable_error(file: Path, error: Exception) -> DatabaseUnusableError:
     """The error for a file that cannot be opened or migrated."""
+    if is_full(error, file):
+        return DatabaseUnusableError(f"{_full(file)}, and start again.")
     advice = (
         "name another file with --db, or restore a backup" if is_corruption(error) else "see to that, and start again"
     )

@@ -62,6 +62,9 @@ def recovery_of(error: BaseException, *, is_open: bool) -> RecoveryAction:
     return _CURES.get(code) or _CURES_BY_CLASS.get(code[:2], RecoveryAction.NONE)
 
 
+_FULL: Final = "The disk of the database is full. Free some space; the run continues then."
+
+
 def to_fault(error: Exception, action: RecoveryAction) -> Exception:
     """The error for the caller after all retries; our own errors are unchanged."""
     if action is RecoveryAction.NONE:
@@ -69,7 +72,9 @@ def to_fault(error: Exception, action: RecoveryAction) -> Exception:
         if refused is not None:
             refused.__cause__ = error
         return refused or error
-    failure = fault(Reason.DATABASE_UNAVAILABLE, f"The database cannot do it now ({_title(error)}): retry.")
+    is_full = getattr(driver_error(error), "sqlstate", None) == psycopg.errors.DiskFull.sqlstate
+    why = f"The database cannot do it now ({_title(error)}): retry."
+    failure = fault(Reason.DATABASE_UNAVAILABLE, _FULL if is_full else why)
     failure.__cause__ = error
     return failure
 
