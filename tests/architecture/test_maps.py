@@ -92,3 +92,20 @@ def test_a_function_that_a_station_names_is_in_its_file() -> None:
 @pytest.mark.parametrize("name", ["executor/turn/nowhere.py", "app/{leases,nowhere}.py", "turn/machin.py"])
 def test_a_file_that_is_not_there_is_found(name: str) -> None:
     assert len(missing(f"See `{name}`.")) == 1
+
+
+ADRS = REPO / "docs" / "adr"
+LISTED = re.compile(r"^\| \[(\d+)\]\(([\w.-]+)\) \| (.+?) \| (.+) \|$", re.MULTILINE)
+
+
+def test_the_index_of_decisions_lists_each_by_its_title_and_what_took_its_place() -> None:
+    listed = LISTED.findall((ADRS / "README.md").read_text())
+    assert [name for _, name, _, _ in listed] == sorted(path.name for path in ADRS.glob("[0-9]*.md"))
+    for number, name, title, line in listed:
+        head, _, rest = (ADRS / name).read_text().partition("\n")
+        assert (int(number), title) == (int(name[:4]), re.sub(r"^# 0*\d+\.? ", "", head))
+        status = " ".join(rest.partition("## ")[0].split())
+        for words in ("superseded by", "partly replaced by"):
+            later = re.search(rf"{words} \[ADR \d+\]\(([\w.-]+)\)", status)
+            assert bool(later) == (words in line.lower()), name
+            assert not later or f"({later[1]})" in line
