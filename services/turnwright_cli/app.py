@@ -18,6 +18,7 @@ from turnwright_cli.options import (
     RUN,
     SERVER,
     WATCH,
+    WITHOUT,
     add_command,
     make_app,
     offering,
@@ -57,12 +58,7 @@ _TASK: Final = (
     Option(["--fork"], is_flag=True, help="Give the task to a fork of the run that --run names."),
     _YOLO,
     CALLS,
-    Option(
-        ["--without"],
-        type=click.Choice(["repo", "web", "interaction", "proposals"]),
-        multiple=True,
-        help="Work without this; repeatable.",
-    ),
+    WITHOUT,
     Option(
         ["--reasoning"],
         metavar="LEVEL",

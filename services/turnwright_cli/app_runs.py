@@ -15,6 +15,7 @@ from turnwright_cli.options import (
     LIMITS,
     RUN,
     WATCH,
+    WITHOUT,
     WITHOUT_PROJECT,
     add_command,
     add_group,
@@ -252,6 +253,11 @@ def add_schedule_commands(app: click.Group) -> None:
         Argument(["prompt"], metavar="[PROMPT]", default="", help="What to do each time; - reads standard input."),
         Option(["--cron"], metavar="EXPRESSION", default="", help="When: five fields, in UTC, such as '0 3 * * 1-5'."),
         Option(["--every"], metavar="TIME", default="", help="How often: such as 90s, 10m, 2h or 1d."),
+        Option(["--mode"], type=click.Choice(["ask", "act"]), help="Mode of its loops [that of the latest task]"),
+        Option(["-m", "--model"], metavar="MODEL", default="", help="Model of its loops [that of the run]"),
+        Option(["-y", "--yolo"], is_flag=True, help="Its loops accept every proposal without asking."),
+        WITHOUT,
+        *LIMITS,
     )
     add_command(
         schedules, "remove", "steering:remove_schedule", "Remove a schedule; what it has begun goes on.", RUN, _ID

@@ -214,7 +214,7 @@ class _Chat:
         await self._state.refresh(self._client)
 
     async def _follow(self, begun: LoopToFollow, stop: Interrupts) -> None:
-        follower = Follower(self._client, self._screen, self._person, stop, self._place, yolo=self._state.yolo)
+        follower = Follower(self._client, self._screen, self._person, stop, self._place)
         self._follower = follower
         followed = await follower.follow(begun.queued, asked=begun.asked)
         if followed.loop.status in LOOP_ENDED:

@@ -59,8 +59,7 @@ class ShownRun(Struct):
 class Follower:
     """Follows a run from a place to the end of the loop that a command has queued or continued.
 
-    Without a decider, a proposal ends following, with the run at 202. With `yolo`, the executor accepts the loop's own
-    proposals.
+    Without a decider, a proposal ends following, with the run at 202. What the run accepts itself comes as no proposal.
     """
 
     def __init__(
@@ -70,14 +69,11 @@ class Follower:
         person: Prompter | None,
         interrupts: Interrupts,
         place: ShownRun,
-        *,
-        yolo: bool,
     ) -> None:
         self._client = client
         self._screen = screen
         self._person = person
         self._interrupts = interrupts
-        self._yolo = yolo
         self._place = place
         self._deciding: asyncio.Task[bool] | None = None
         self._asked = ""
@@ -216,7 +212,7 @@ class Follower:
         if self._is_behind(event):
             return None
         waiting = sorted(self._view.proposals.values(), key=lambda found: found.path != self._came_for)
-        proposal = next((found for found in waiting if self._concerns(found)), None)
+        proposal = next((found for found in waiting if found.path not in self._decided), None)
         if proposal is None or self._deciding is not None or self._aborted:
             return None
         if self._person is None:
@@ -227,12 +223,6 @@ class Follower:
         self._asked = proposal.path
         self._deciding = asyncio.ensure_future(self._decide(self._person, proposal))
         return None
-
-    def _concerns(self, proposal: proposal_pb2.Proposal) -> bool:
-        """With yolo the executor accepts this loop's proposals, but one of an earlier loop can still block it."""
-        if proposal.path in self._decided:
-            return False
-        return not self._yolo or proposal.turn <= self._queued.state.turn
 
     async def _decide(self, person: Prompter, proposal: proposal_pb2.Proposal) -> bool:
         decision = await self._taken(person, proposal)

@@ -46,6 +46,12 @@ LIMITS: Final = (
 )
 """Budget limits."""
 
+WITHOUT: Final = Option(
+    ["--without"],
+    type=click.Choice(["repo", "web", "interaction", "proposals"]),
+    multiple=True,
+    help="Work without this; repeatable.",
+)
 CALLS: Final = Option(["--calls"], type=click.Choice(["tags", "native", "auto"]), help="How the model calls tools.")
 PROMPT_EDITS: Final = Option(
     ["--prompt-edits"], metavar="FILE", help="Edit the prompt of each turn: a JSON list of edits, see docs/clients.md."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -189,22 +189,48 @@ async def list_schedules(call: Invocation, *, run: str) -> int:
     return show_list(
         call,
         schedules,
-        (*map(Column, ("id", "when", "next (UTC)", "last (UTC)", "times")), Column("prompt", _PROMPT_CHARS)),
+        (*map(Column, ("id", "when", "next (UTC)", "last (UTC)", "times", "with")), Column("prompt", _PROMPT_CHARS)),
         (
-            (one.schedule_id, _rule(one), _time(one.next_time), _time(one.last_time), str(one.fired), one.prompt)
+            (one.schedule_id, _rule(one), _next(one), _time(one.last_time), str(one.fired), _own(one), one.prompt)
             for one in schedules
         ),
         empty=f"{found.run} has no schedules. Add one with `turnwright schedules add RUN ID --every TIME [PROMPT]`.",
     )
 
 
-async def add_schedule(call: Invocation, *, run: str, schedule_id: str, prompt: str, cron: str, every: str) -> int:
+async def add_schedule(
+    call: Invocation,
+    *,
+    run: str,
+    schedule_id: str,
+    prompt: str,
+    cron: str,
+    every: str,
+    mode: str | None,
+    model: str,
+    yolo: bool,
+    without: Collection[str],
+    **limits: Any,
+) -> int:
     if bool(cron) == bool(every):
         raise usage("Say when: by --cron or by --every, one of them.")
     every_s = _seconds(every) if every else 0
     text = given_text(prompt, "prompt", COMMENT_BYTES_MAX) if prompt else ""
+    settings = settings_pb2.LoopSettings(
+        mode=settings_pb2.Mode.Value(f"MODE_{(mode or 'unspecified').upper()}"),
+        model=model,
+        yolo=yolo,
+        budget=budget_of(**limits),
+        no_repo="repo" in without,
+        no_web="web" in without,
+        no_interaction="interaction" in without,
+        no_proposals="proposals" in without,
+    )
+    own = settings if settings.ListFields() else None
     async with open_run(call, run) as (client, project, found):
-        made = await client.set_schedule(project, found.run, schedule_id, cron=cron, every_s=every_s, prompt=text)
+        made = await client.set_schedule(
+            project, found.run, schedule_id, cron=cron, every_s=every_s, prompt=text, settings=own
+        )
     return answer(call, [made], f"{made.schedule_id}: {safe_line(_rule(made))}, next {_time(made.next_time)} UTC")
 
 
@@ -231,6 +257,20 @@ def _rule(one: schedule_pb2.Schedule) -> str:
         return one.cron
     unit = max((unit for unit, size in _SECONDS.items() if one.every_s % size == 0), key=_SECONDS.__getitem__)
     return f"{one.every_s // _SECONDS[unit]}{unit}"
+
+
+def _next(one: schedule_pb2.Schedule) -> str:
+    """When it happens next, or why it does not."""
+    return f"paused: {one.failures} failed" if one.paused else _time(one.next_time)
+
+
+def _own(one: schedule_pb2.Schedule) -> str:
+    """What its loops have of their own."""
+    own = one.settings
+    mode = settings_pb2.Mode.Name(own.mode).removeprefix("MODE_").lower() if own.mode else ""
+    without = [f"no {what}" for what in ("repo", "web", "interaction", "proposals") if getattr(own, f"no_{what}")]
+    budget = budget_words(own.budget) if own.HasField("budget") else ""
+    return ", ".join(filter(None, [mode, safe_line(own.model), "yolo" if own.yolo else "", *without, budget]))
 
 
 def _time(time: Timestamp) -> str:

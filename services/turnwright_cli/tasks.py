@@ -168,7 +168,7 @@ async def run_task(
         give = partial(client.ask if asks else client.act, project, prompt, run=run, request_id=request_id)
         return LoopToFollow(await give(settings=settings, run_settings=run_settings, **options))
 
-    return await _follow(cli_settings, begin, yolo=settings.yolo, as_json=as_json)
+    return await _follow(cli_settings, begin, as_json=as_json)
 
 
 async def resolve(
@@ -212,7 +212,7 @@ async def resolve(
         queued = QueuedLoop(project, run, resolved.run.loop.sequence, resolved.cursor, resolved.run)
         return LoopToFollow(queued, path)
 
-    return await _follow(call.settings, begin, yolo=False, as_json=call.as_json)
+    return await _follow(call.settings, begin, as_json=call.as_json)
 
 
 def _accepts(accept: bool | None, reason: str, changed: int) -> bool:
@@ -256,7 +256,7 @@ def _listed(paths: Iterable[str]) -> str:
     return "\n".join(f"  {safe_line(path)}" for path in paths)
 
 
-async def _follow(settings: CliSettings, begin: Begin, *, yolo: bool, as_json: bool) -> int:
+async def _follow(settings: CliSettings, begin: Begin, *, as_json: bool) -> int:
     """Begin, and follow to the end. If the stack that we joined ends, continue with another one."""
     screen, keyboard = _screen(as_json=as_json)
     person = Prompter(keyboard, screen.note) if keyboard else None
@@ -272,7 +272,7 @@ async def _follow(settings: CliSettings, begin: Begin, *, yolo: bool, as_json: b
                     with keyboard.released() if keyboard else contextlib.nullcontext():
                         again = await begin(session.client)
                     begun = begun or again
-                    follower = Follower(session.client, screen, person, interrupts, place, yolo=yolo)
+                    follower = Follower(session.client, screen, person, interrupts, place)
                     followed = await follower.follow(begun.queued, begun.decided, begun.asked)
                     if not as_json and followed.loop.status in LOOP_ENDED:
                         screen.changed(await changes_of(session.client, followed.run, followed.loop.sequence))

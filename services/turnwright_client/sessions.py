@@ -60,10 +60,23 @@ class SessionCalls:
         return (await self._peer.call(self._stub.CancelCommand, request)).run
 
     async def set_schedule(
-        self, project: str, run: str, schedule_id: str, *, cron: str = "", every_s: int = 0, prompt: str = ""
+        self,
+        project: str,
+        run: str,
+        schedule_id: str,
+        *,
+        cron: str = "",
+        every_s: int = 0,
+        prompt: str = "",
+        settings: settings_pb2.LoopSettings | None = None,
     ) -> schedule_pb2.Schedule:
-        """Have a prompt sent, or a tick added, by a cron expression in UTC or an interval in seconds."""
-        wanted = schedule_pb2.Schedule(schedule_id=schedule_id, cron=cron, every_s=every_s, prompt=prompt)
+        """Have a prompt sent, or a tick added, by a cron expression in UTC or an interval in seconds.
+
+        `settings` are what its loops have of their own; the rest is that of the latest task, without a grant.
+        """
+        wanted = schedule_pb2.Schedule(
+            schedule_id=schedule_id, cron=cron, every_s=every_s, prompt=prompt, settings=settings
+        )
         request = schedule_rpc_pb2.SetScheduleRequest(project=project, run=run, schedule=wanted)
         return (await self._peer.call(self._stub.SetSchedule, request)).schedule
 

@@ -185,6 +185,8 @@ class EntryWrite(Struct, frozen=True):
     expected_revision: int | None = None
     turn: int | None = None
     loop: int | None = None
+    granted_tool: str = ""
+    """The tool whose effect begins with it although nobody has decided on it; refused if that is not granted."""
 
 
 def parse_attributes(text: str) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class Reason(IntEnum):
     PROMPT_MESSAGE_UNKNOWN = 44
     PROMPT_TARGET_MISSING = 45
     PROMPT_SHAPE_REFUSED = 46
+    GRANT_WITHDRAWN = 47
 
 
 class TurnwrightError(Exception):
@@ -180,6 +181,7 @@ CLASS_OF_REASON: Final[dict[Reason, type[TurnwrightError]]] = {
     Reason.PROMPT_MESSAGE_UNKNOWN: PreconditionError,
     Reason.PROMPT_TARGET_MISSING: PreconditionError,
     Reason.PROMPT_SHAPE_REFUSED: PreconditionError,
+    Reason.GRANT_WITHDRAWN: PreconditionError,
 }
 """The class, and thereby the canonical code, of every reason."""
 

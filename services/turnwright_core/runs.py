@@ -234,6 +234,9 @@ class LoopSettings(Struct, frozen=True):
     client_tools: tuple[ClientTool, ...] = ()
     synthetic: bool = False
     """Whether a program wrote the prompt."""
+    model_of_run: bool = False
+    """Whether its model was named by the run, or was that of an earlier loop: it follows the run's while it waits. Only
+    the store knows."""
 
 
 class RunSettings(Struct, frozen=True):

@@ -75,12 +75,17 @@ def test_schedules_are_added_listed_and_removed(bench) -> None:
     assert re.fullmatch(r"nightly: 0 3 \* \* 1-5, next \d{4}-\d\d-\d\d 03:00:00 UTC\n", added)
     beat = one(bench.run("schedules", "add", "r", "beat", "--every", "2h", "--json"))
     assert beat["every_s"] == 7200
+    own = ("--mode", "ask", "-m", "m", "--yolo", "--without", "web", "--max-turns", "3")
+    made = one(bench.run("schedules", "add", "r", "own", "Look.", "--every", "1d", *own, "--json"))
+    asked = {"mode": "MODE_ASK", "model": "m", "yolo": True, "no_web": True, "budget": {"turns_max": 3}}
+    assert {name: made["settings"][name] for name in asked} | {"budget": {"turns_max": 3}} == asked
     header, *rows = ok(bench.run("schedules", "list", "r")).splitlines()
-    assert header == "id\twhen\tnext (UTC)\tlast (UTC)\ttimes\tprompt"
+    assert header == "id\twhen\tnext (UTC)\tlast (UTC)\ttimes\twith\tprompt"
     told = [row.split("\t") for row in rows]
     assert [(row[:2], row[3:]) for row in told] == [
-        (["beat", "2h"], ["", "0", ""]),
-        (["nightly", "0 3 * * 1-5"], ["", "0", "Run\\tthe tests."]),
+        (["beat", "2h"], ["", "0", "", ""]),
+        (["nightly", "0 3 * * 1-5"], ["", "0", "", "Run\\tthe tests."]),
+        (["own", "1d"], ["", "0", "ask, m, yolo, no web, 3 turns", "Look."]),
     ]
     assert ok(bench.run("schedules", "remove", "r", "beat")) == "beat: removed\n"
     absent = bench.run("schedules", "remove", "r", "beat")

@@ -83,7 +83,12 @@ def write_to_pb(write: EntryWrite) -> write_pb2.EntryWrite:
     name, encode, _ = _CHANGES[type(write.change)]
     fields: dict[str, Any] = {name: encode(write.change), "writer": write.writer}
     return write_pb2.EntryWrite(
-        path=write.path, expected_revision=write.expected_revision, turn=write.turn, loop=write.loop, **fields
+        path=write.path,
+        expected_revision=write.expected_revision,
+        turn=write.turn,
+        loop=write.loop,
+        granted_tool=write.granted_tool,
+        **fields,
     )
 
 
@@ -100,6 +105,7 @@ def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
         message.expected_revision if has("expected_revision") else None,
         message.turn if has("turn") else None,
         message.loop if has("loop") else None,
+        message.granted_tool,
     )
 
 

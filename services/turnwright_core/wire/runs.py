@@ -69,6 +69,7 @@ ANSWER_FORMAT: Final = codec(AnswerFormat, settings_pb2.ResponseFormat)
 loop_settings_to_pb, loop_settings_from_pb = codec(
     LoopSettings,
     settings_pb2.LoopSettings,
+    only=tuple(name for name in LoopSettings.__struct_fields__ if name != "model_of_run"),
     budget=_budget,
     reasoning=REASONING,
     response_format=ANSWER_FORMAT,

@@ -250,10 +250,9 @@ class ToolCalls:
             publisher=hub,
             buffer=buffer,
             tools=self._tools,
-            proposals=Proposals(self._hooks, events.at(run.turn), yolo=False),
+            proposals=Proposals(self._hooks, events.at(run.turn)),
             confirm=_confirmed,
             asks_indeterminate=False,
-            is_call=True,
         )
 
     async def _taken(

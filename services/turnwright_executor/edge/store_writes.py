@@ -189,4 +189,4 @@ class StoreWrites:
         done: TurnEnded
         done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, writes, call)
         self._schemes.update_registry(done.schemes)
-        return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released)
+        return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released, run=done.run)

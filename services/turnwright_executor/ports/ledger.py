@@ -56,6 +56,8 @@ class WriteAck(Struct, frozen=True):
     """What the write changed in the run's view, if the store could tell."""
     released: bool = False
     """Whether the lease was released with it."""
+    run: Run | None = None
+    """The run after the end of a turn."""
 
 
 class PlanWriter(Struct, frozen=True):

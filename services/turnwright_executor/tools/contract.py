@@ -92,7 +92,6 @@ class Context(Struct, frozen=True):
     turn: int
     loop: int
     mode: Mode
-    yolo: bool
     entries: Entries
     workspace: Workspace
     shell: Shell
@@ -110,6 +109,8 @@ class Context(Struct, frozen=True):
 
     0: a client's command, which holds no lease.
     """
+    yolo: bool = False
+    """Whether nobody reviews what the command does."""
     no_web: bool = False
     """Whether fetching is forbidden by the task."""
     response_format: AnswerFormat | None = None

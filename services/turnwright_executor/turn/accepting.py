@@ -30,6 +30,7 @@ from turnwright_executor.domain.effects import (
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
+from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.records import record_bytes
 
 AMENDED_BYTES_MAX: Final = RECORD_BYTES_MAX - 1024
@@ -41,7 +42,8 @@ class Proposals(Struct):
 
     hooks: Hooks
     at: TurnAddress
-    yolo: bool
+    grants: Grants | None = None
+    """What the run accepts without asking; None: a client's command."""
 
     def pending(self, record: CommandRecord) -> None:
         """A proposal waits, and that is stored."""
@@ -105,7 +107,8 @@ class Proposals(Struct):
             self.hooks.emit(points.PROPOSAL_REJECTED, decided)
 
     def _proposal(self, record: CommandRecord, effect: Effect) -> Proposal:
-        return Proposal(self.at, record.path, record.tool, record.command, effect, self.yolo)
+        is_yolo = self.grants is not None and self.grants.is_yolo
+        return Proposal(self.at, record.path, record.tool, record.command, effect, is_yolo)
 
 
 def runner_of(record: CommandRecord) -> str:

@@ -16,12 +16,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from turnwright_core.entries import State
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, Assembly, Loop
 from turnwright_core.streams import PRODUCER_LOST
-from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage, failed
 from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
 from turnwright_executor.domain.endings import REJECTED_OUTCOME, Ending, is_transient, outcome_of
@@ -32,6 +31,7 @@ from turnwright_executor.tools.contract import Context, Proposed, RefusedError, 
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
+from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, Step, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.run_plans import RunPlans
@@ -61,19 +61,21 @@ class DispatchScope(Struct, frozen=True):
     """Makes sure that this executor still holds the run; raises LEASE_LOST."""
     asks_indeterminate: bool
     """Whether to ask a person what became of an interrupted command."""
-    rules: ToolRules = ToolRules()
-    """Decisions that hold for the whole run."""
-    is_call: bool = False
-    """Whether a client called the command, which counts as its decision."""
+    grants: Grants | None = None
+    """What the run accepts without asking; None: a client called the command, which counts as its decision."""
     outside_results: dict[str, Done] = field(default_factory=dict)
     """Results of outside effects, by record, which the store may not have while it is unavailable."""
     unstarted: set[str] = field(default_factory=set)
     """Keys of marks that this process made for outside effects that it has not started."""
 
     @property
+    def is_call(self) -> bool:
+        return self.grants is None
+
+    @property
     def asks_nobody(self) -> bool:
         """Whether effects happen without somebody else's decision."""
-        return self.is_call or self.context.yolo
+        return self.grants is None or self.grants.is_yolo
 
 
 def tool_context(
@@ -91,7 +93,6 @@ def tool_context(
         turn=turn,
         loop=loop.sequence,
         mode=settings.mode,
-        yolo=settings.yolo,
         entries=buffer,
         workspace=workspace,
         shell=shell,
@@ -163,14 +164,17 @@ class CommandSteps:
             self._proposed(record, prepared)
 
     def _proposed(self, record: CommandRecord, prepared: Proposed) -> None:
-        if prepared.needs_decision and record.tool in self._scope.rules.rejected:
+        grants = self._scope.grants
+        if prepared.needs_decision and grants and grants.rejects(record.tool):
             text = f"Nobody was asked: effects of {record.tool} are rejected in this run. Do without it."
             return self._settle(record, failed(REJECTED_OUTCOME, text))
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
         self._state.records[record.path] = record
         # What a client executes, nobody can allow in its place.
-        is_allowed = self._scope.asks_nobody or record.tool in self._scope.rules.approved
+        is_allowed = grants is None or grants.accepts(record.tool)
         is_granted = is_allowed and not isinstance(prepared.effect, ClientToolEffect)
+        if grants and is_granted and prepared.needs_decision:
+            grants.used.add(record.path)
         local_stage = LocalStage.GRANTED if is_granted else LocalStage.UNDECIDED
         self._state.local_stages[record.path] = local_stage if prepared.needs_decision else LocalStage.CLEARED
         return None
@@ -204,13 +208,31 @@ class CommandSteps:
         scope, record = self._scope, record.dispatched()
         if record.effect_class is EffectClass.OUTSIDE:
             scope.unstarted.add(record.key)
-        scope.buffer.move(record)
-        await scope.buffer.flush(full=True)
+        by_grant = scope.grants is not None and record.path in scope.grants.used
+        scope.buffer.move(record, granted_tool=record.tool if by_grant else "")
+        try:
+            await scope.buffer.flush(full=True)
+        except TurnwrightError as error:
+            if error.reason is not Reason.GRANT_WITHDRAWN:
+                raise
+            return await self._ungranted(record)
         await scope.confirm()
         if record.path in self._accepted:
             self._accepted.discard(record.path)
             scope.proposals.accepted(record)
         self._state.local_stages[record.path] = LocalStage.MARKED
+        return None
+
+    async def _ungranted(self, record: CommandRecord) -> None:
+        """Prepare an effect again that nobody has decided on, since it is not accepted without asking any more."""
+        scope = self._scope
+        assert scope.grants
+        scope.grants.used.discard(record.path)
+        self._accepted.discard(record.path)
+        scope.unstarted.discard(record.key)
+        self._state.local_stages.pop(record.path, None)
+        scope.buffer.move(record.not_dispatched())
+        await scope.grants.refresh()
 
     async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped by this exception: store the results so far."""
@@ -305,7 +327,8 @@ class CommandSteps:
         """What a tool gets for one command."""
         key = record.key if record.effect_class is EffectClass.IDEMPOTENT else ""
         not_started = partial(self._scope.unstarted.add, record.key)
-        return replace(self._scope.context, record_path=record.path, key=key, not_started=not_started)
+        is_yolo = self._scope.grants is not None and self._scope.grants.is_yolo
+        return replace(self._scope.context, record_path=record.path, key=key, not_started=not_started, yolo=is_yolo)
 
     def _failure(self, record: CommandRecord, error: Exception) -> Done:
         """The result for a crashed tool.

@@ -15,14 +15,13 @@ from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import Assembly, Loop, LoopEnd, LoopSettings, RequestKind, Turn, TurnResult
-from turnwright_core.tool_settings import ToolRules
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.tokens import TokenRate, rate_after, rate_from
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
@@ -32,6 +31,7 @@ from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.generation import Generation
+from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord
@@ -129,6 +129,7 @@ class LoopScope:
         self.unsaved = unsaved
         self.publisher = publisher
         self.lease = lease
+        self.grants = Grants(claim.run, partial(services.ledger.get_run, address), unsaved.granted)
         self.model: Model
         self.placement: Placement
         self.recent = [turn.result for turn in claim.recent_turns if turn.result]
@@ -164,11 +165,11 @@ class LoopScope:
         publisher = self.publisher
         dispatch = DispatchScope(
             context=tool_context(loop, turn.number, buffer, place.workspace, place.shell, publisher, window),
-            rules=self.claim.run.settings.tool_rules or ToolRules(),
+            grants=self.grants,
             publisher=publisher,
             buffer=buffer,
             tools=services.tools,
-            proposals=Proposals(services.hooks, self.events.at(turn.number), loop.settings.yolo),
+            proposals=Proposals(services.hooks, self.events.at(turn.number), self.grants),
             confirm=self.lease.confirm,
             asks_indeterminate=services.settings.indeterminate == "ask",
             outside_results=self.unsaved.outside_results,
@@ -176,14 +177,15 @@ class LoopScope:
         )
         self.commands = CommandSteps(dispatch, state)
 
-    def begun(self, state: TurnState, turn: Turn, cursor: Cursor) -> None:
+    def begun(self, state: TurnState, turn: Turn, ack: WriteAck) -> None:
         """A turn has begun."""
+        self.grants.turn_begun(ack.run)
         bind_turn(self.address, turn.number)
         self.unsaved.begin_reply(turn.number)
         self.unsaved.outside_results.clear()
         self.unsaved.unstarted.clear()
         self.events.begun(turn.number, first=not self.turns_ended)
-        self.open = OpenTurn(turn, cursor)
+        self.open = OpenTurn(turn, ack.cursor)
         state.begin(turn.number)
 
     def token_rate(self) -> TokenRate:

@@ -173,7 +173,7 @@ class LoopSteps:
         wanted = scope.view_changes.wanted if scope.claim.run.turn else scope.view_changes.kind
         turn, ack = await self._opener.begin(wanted)
         scope.view_changes.add(ack.cursor, ack.view_change)
-        scope.begun(state, turn, ack.cursor)
+        scope.begun(state, turn, ack)
 
     # Verdict ------------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class LoopSteps:
         if opened:
             scope.spend_meter.begin_turn()
             self._opener.begun()
-            scope.begun(state, opened, ack.cursor)
+            scope.begun(state, opened, ack)
 
     def _result(self, state: TurnState, verdict: Verdict, *, is_summary: bool) -> TurnResult:
         """How the open turn ends, with what it cost."""

@@ -58,6 +58,10 @@ class _Group(Struct, frozen=True):
     def paths(self) -> set[str]:
         return _paths_of(self.writes)
 
+    def marks(self, record: str) -> bool:
+        """Whether it marks an effect of this record that needs a grant."""
+        return any(write.granted_tool and write.path == record for write in self.writes)
+
 
 def _paths_of(writes: Iterable[EntryWrite]) -> set[str]:
     """Paths that writes touch, including the targets of copies and moves."""
@@ -193,11 +197,15 @@ class WriteBuffer:
     def _creation(self, record: CommandRecord) -> EntryWrite:
         return new_record_write(record, self._turn, self._loop, expected_revision=0)
 
-    def move(self, record: CommandRecord, *writes: EntryWrite) -> None:
-        """Buffer the new state of an unsettled record, and what is written with it."""
+    def move(self, record: CommandRecord, *writes: EntryWrite, granted_tool: str = "") -> None:
+        """Buffer the new state of an unsettled record, and what is written with it.
+
+        With `granted_tool` the store refuses it if that is not granted (GRANT_WITHDRAWN): move the record again then.
+        """
         self._records[record.path] = record
         self._changed_later.add(record.path)
-        self.add(record_write(record), *writes)
+        self._groups = [group for group in self._groups if not group.marks(record.path)]
+        self.add(replace(record_write(record), granted_tool=granted_tool), *writes)
 
     def add(self, *writes: EntryWrite) -> None:
         """Buffer writes that belong to no command."""
@@ -249,7 +257,9 @@ class WriteBuffer:
 
     async def _send_groups(self, *, full: bool, run_status: int) -> None:
         """Write what is buffered by now. What arrives meanwhile is written after it, outcomes of new records too."""
-        sent = list(map(id, self._groups))
+        # Kept until then, so that no new group has the id of one of them.
+        before = [*self._groups]
+        sent = set(map(id, before))
         changed_later, self._changed_later = self._changed_later, set(self._new)
         try:
             ack = await self._send(self.writes(), full=full, run_status=run_status)

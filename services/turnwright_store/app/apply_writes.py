@@ -29,6 +29,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.owner_calls import ViewChange
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
+from turnwright_core.turn_settings import accepts_unasked
 from turnwright_store.app.store_paths import store_paths
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,
@@ -46,7 +47,7 @@ from turnwright_store.domain.scheme_rules import check_event
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
-from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.runs import RunHead, load_runs
 
 R = TypeVar("R", bound=RunHead)
 
@@ -155,6 +156,8 @@ def apply_writes(
         state = states.state_for(write)
         if write.expected_revision is not None:
             check_revision(state.path, write.expected_revision, state.view.revision if state.view else 0)
+        if write.granted_tool:
+            _check_granted(tx, run, write.granted_tool)
         if state.scheme in MESSAGE_SCHEMES:
             _check_turn(run, state.scheme, write, turn or run.turn)
         stamp = WriteStamp(
@@ -173,6 +176,14 @@ def apply_writes(
     after = store_paths(tx, run, touched, entries_max, actor) if touched else run
     revisions = tuple([after.revision_run if is_changed else 0 for _, is_changed in results])
     return WriteResult(after, revisions, tuple([path for path, _ in results]))
+
+
+def _check_granted(tx: Transaction, run: RunHead, tool: str) -> None:
+    """Refuse an effect on which nobody has decided, if the run does not accept such effects (any more)."""
+    (row,) = load_runs(tx.connection, [run.id])
+    if not (row.active and accepts_unasked(row.run, tool)):
+        message = f"{run.alias} does not accept effects of {tool} without asking any more: propose this one."
+        raise fault(Reason.GRANT_WITHDRAWN, message, run=run.alias, tool=tool)
 
 
 def _check_turn(run: RunHead, scheme: str, write: EntryWrite, latest: int) -> None:

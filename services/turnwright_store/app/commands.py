@@ -16,6 +16,7 @@ from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
 from turnwright_store.app.apply_writes import apply_writes, check_writes
+from turnwright_store.app.inheritance import latest_of_user
 from turnwright_store.app.leases import Claimant, leased
 from turnwright_store.app.ledger import begun
 from turnwright_store.app.registry import add_run, existing_model, run_exists
@@ -73,10 +74,7 @@ def enqueue_loop(
     check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
     if settings.mode is Mode.UNSPECIFIED:
         raise invalid("settings.mode", "settings.mode must be ask or act.")
-    check_budget(settings.budget, "settings.budget")
-    check_answer_format(settings.response_format)
-    check_shown(settings.images, settings.edits)
-    check_client_tools(settings.client_tools)
+    check_settings(settings)
     owner = registry.get_project(tx.connection, address.project)
     if address.run:
         check_name("run", address.run, RUN_ALIAS)
@@ -92,7 +90,9 @@ def enqueue_loop(
     if not found and model.alias != named.model:
         existing_model(tx, named.model)
     check_queue(tx, before, rules.loops_queued_max)
-    settled = _settled(replace(settings, model=model.alias), before.run, owner.project.assembly or rules.assembly)
+    of_run = settings.model_of_run or not settings.model
+    settings = replace(settings, model=model.alias, model_of_run=of_run)
+    settled = _settled(tx, settings, before, owner.project.assembly or rules.assembly)
     run, loop = _with_loop(tx, before, prompt, settled, command_id)
     row, added = begun(leased(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)
     loop_rows.add_loop(tx.connection, run.id, added)
@@ -102,13 +102,21 @@ def enqueue_loop(
     return Enqueued(row, run.run if claimant else row.run, loop, model, found is None, cursor)
 
 
-def _settled(settings: LoopSettings, run: Run, default: Assembly) -> LoopSettings:
-    """What a task leaves open is as in the run's latest loop."""
-    before = run.loop.settings if run.loop else replace(settings, assembly=default)
+def check_settings(settings: LoopSettings) -> None:
+    """Refuse what no loop can have. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
+    check_budget(settings.budget, "settings.budget")
+    check_answer_format(settings.response_format)
+    check_shown(settings.images, settings.edits)
+    check_client_tools(settings.client_tools)
+
+
+def _settled(tx: Transaction, settings: LoopSettings, run: RunRow, default: Assembly) -> LoopSettings:
+    """What a task leaves open is as in the run's latest loop of a user."""
+    latest = latest_of_user(tx.connection, run)
+    before = latest.settings if latest else run.asked or replace(settings, assembly=default)
     reads, summarizes = settings.project_instructions, settings.summaries
     return replace(
         settings,
-        yolo=settings.yolo or run.settings.yolo,
         reasoning=settings.reasoning or before.reasoning,
         # A loop of an earlier release does not say: it was sent packets.
         assembly=settings.assembly or before.assembly or Assembly.PACKET,

@@ -16,7 +16,7 @@ from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, V
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Run, Spend, TurnResult
+from turnwright_core.runs import Loop, Run, Spend, TurnResult
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.registry import check_alias_free, existing_model
 from turnwright_store.app.run_events import free_path
@@ -26,7 +26,9 @@ from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
-from turnwright_store.sql.runs import bump_revision, get_run, write_run
+from turnwright_store.sql import loops as loop_rows
+from turnwright_store.sql import schedules as schedule_rows
+from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
 from turnwright_store.sql.views import list_entry_rows
 
 
@@ -52,7 +54,11 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
 
 
 def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run:
-    """Change the settings of a run. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD."""
+    """Change the settings of a run. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD.
+
+    To turn `yolo` off takes it away from whatever has it in the run: loops that have not ended, and schedules. A model
+    goes for the loops in the queue too whose tasks have named none (C62).
+    """
     run = get_run(tx.connection, address.project, address.run)
     settings = patch.apply_to(run.run.settings)
     if patch.model is not None:
@@ -61,12 +67,27 @@ def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run
     if settings.persona != run.run.settings.persona and run.run.turn:
         message = "The persona is part of the system message and stays after a run's first turn: use a new run."
         raise transition_forbidden("persona", run.run.turn, "changed", message)
-    if settings == run.run.settings:
+    model_loop = run.model_loop if patch.model is None else run.loops
+    loops = [loop for loop in _open_loops(tx, run) if patch.of_loop(loop) != loop.settings]
+    if patch.yolo is False:
+        schedule_rows.withdraw_grants(tx.connection, run.id)
+    if (settings, model_loop) == (run.run.settings, run.model_loop) and not loops:
         return run.run
     run = bump_revision(tx, run)
-    rows.configure(tx.connection, run.id, settings)
-    run = replace(run, run=replace(run.run, settings=settings))
+    for loop in loops:
+        changed = replace(loop, settings=patch.of_loop(loop), revision=run.revision_run)
+        loop_rows.write_settings(tx.connection, run.id, changed)
+        if run.run.loop and run.run.loop.sequence == loop.sequence:
+            run = replace(run, run=replace(run.run, loop=changed))
+    rows.configure(tx.connection, run.id, settings, model_loop)
+    run = replace(run, model_loop=model_loop, run=replace(run.run, settings=settings))
     return write_run(tx, run).run
+
+
+def _open_loops(tx: Transaction, run: RunRow) -> list[Loop]:
+    """The loops of a run that have not ended."""
+    queued = loop_rows.list_queued(tx.connection, run.id, run.run.loops_queued) if run.run.loops_queued else []
+    return [*([run.active] if run.active else []), *queued]
 
 
 class InjectedMessage(Struct, frozen=True):

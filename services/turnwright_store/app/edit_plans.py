@@ -6,8 +6,6 @@ Source: rows RC03-RC05; decisions C40, C48.
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,9 +13,10 @@ from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import kind_of
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
-from turnwright_core.runs import Loop, LoopSettings, Mode
+from turnwright_core.runs import LoopSettings, Mode
 from turnwright_store.app import message_edits
 from turnwright_store.app.history import get_turn_home
+from turnwright_store.app.inheritance import asked_of, latest_asked, latest_of_user
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.session_commands import (
     EditCommand,
@@ -34,9 +33,6 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
-
-_LOOPS_PAGE: Final = 20
-"""Loops to read at a time, to find the latest one of a user."""
 
 
 class Edit(Struct, frozen=True, omit_defaults=True):
@@ -70,29 +66,12 @@ class EditPlan(Struct, frozen=True):
 
 
 def settings_of(message: UserMessage, tx: Transaction, run: RunRow | None, images: tuple[str, ...]) -> LoopSettings:
-    """The settings of a message's loop: as given, else as in the latest loop of a user."""
+    """The settings of a message's loop: as given, else what was asked of the latest loop of a user."""
     given = message.settings
     if given is None:
-        before = latest_settings(tx, run) if run else LoopSettings(Mode.ACT)
-        return replace(before, images=images)
+        before = latest_asked(tx, run) if run else LoopSettings(Mode.ACT)
+        return replace(before, budget=None, images=images)
     return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
-
-
-def latest_settings(tx: Transaction, run: RunRow) -> LoopSettings:
-    """The settings of the latest loop whose prompt a user wrote, without what holds for one prompt (OM32)."""
-    loop = _of_user(tx, run, run.run.loop.sequence if run.run.loop else 0)
-    before = loop.settings if loop else LoopSettings(Mode.ACT)
-    return replace(before, budget=None, response_format=None, edits=(), images=())
-
-
-def _of_user(tx: Transaction, run: RunRow, sequence: int) -> Loop | None:
-    """The latest loop up to a sequence whose prompt a user wrote."""
-    while sequence > 0:
-        page = list(loop_rows.list_loops(tx.connection, run.id, sequence + 1, _LOOPS_PAGE))
-        if found := next((loop for loop in page if not loop.settings.synthetic), None):
-            return found
-        sequence = page[-1].sequence - 1 if page else 0
-    return None
 
 
 def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: bool) -> EditPlan:
@@ -151,17 +130,17 @@ def _resend_of(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend
     loop = loop_rows.find_loop(tx.connection, run.id, sequence) if isinstance(sequence, int) else None
     if loop is None:
         mode = Mode[str(attributes.get("mode", "act")).upper()]
-        return Resend(text, LoopSettings(mode))
+        return Resend(text, replace(latest_asked(tx, run), mode=mode, budget=None))
     # A prompt for JSON ends with instructions that are appended again.
-    return Resend(loop.prompt if text.startswith(loop.prompt) else text, loop.settings)
+    return Resend(loop.prompt if text.startswith(loop.prompt) else text, asked_of(run, loop))
 
 
 def _plan_resend_of_queued(tx: Transaction, run: RunRow) -> EditPlan:
     """The prompt of the last loop in the queue, once that has ended."""
-    loop = _of_user(tx, run, run.loops)
+    loop = latest_of_user(tx.connection, run)
     if loop is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
-    return EditPlan(Edit(truncate_loop=loop.sequence), Resend(loop.prompt, loop.settings))
+    return EditPlan(Edit(truncate_loop=loop.sequence), Resend(loop.prompt, asked_of(run, loop)))
 
 
 def apply_edit(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:

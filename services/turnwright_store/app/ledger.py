@@ -34,6 +34,7 @@ from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_store.app.apply_writes import WriteResult, apply_writes, check_writes, written_paths
 from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.packets import record_packet
+from turnwright_store.app.schedule_failures import count_end
 from turnwright_store.app.waiting_edits import apply_waiting_edits
 from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.events import mode_switched
@@ -232,6 +233,8 @@ def _close_turn(
         raise transition_forbidden("loop", run.run.status, status, "The run has no active loop.")
     checked = check_writes(rules, caller, end.writes)
     is_end = end.loop_end is not None
+    if end.loop_end:
+        checked += count_end(tx, run, loop, end.loop_end)
     run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_unbounded=is_end).run)
     loop = replace(loop, revision=run.revision_run)
     ended = None

@@ -19,12 +19,14 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind, event_write
 from turnwright_core.kit.auth import Caller
-from turnwright_core.runs import RunSettings
+from turnwright_core.runs import Loop, RunSettings
 from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
-from turnwright_store.app.edit_plans import latest_settings
+from turnwright_store.app.inheritance import latest_asked
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
+from turnwright_store.app.registry import existing_model
 from turnwright_store.app.run_events import turn_of_cause, write_event
+from turnwright_store.app.schedule_failures import counted, paused
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import Schedule, check_schedule, next_time_ms
 from turnwright_store.domain.store_rules import StoreRules
@@ -47,9 +49,13 @@ _STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
 
 
 def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedule:
-    """Add or replace a schedule. Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED."""
+    """Add or replace a schedule. Raises RUN_NOT_FOUND, INVALID_FIELD, LIMIT_EXCEEDED, MODEL_NOT_FOUND."""
     run = get_run(tx.connection, address.project, address.run)
     checked = check_schedule(schedule, tx.now_ms)
+    if checked.settings:
+        commands.check_settings(checked.settings)
+        if checked.settings.model:
+            existing_model(tx, checked.settings.model)
     if rows.find_schedule(tx.connection, run.id, checked.schedule_id) is None:
         check_count("schedules", rows.count_schedules(tx.connection, run.id) + 1, SCHEDULES_MAX)
     rows.put_schedule(tx.connection, run.id, checked)
@@ -65,7 +71,8 @@ def remove_schedule(tx: Transaction, address: RunRef, name: str) -> None:
 
 def list_schedules(connection: Connection, address: RunRef) -> list[Schedule]:
     """The schedules of a run. Raises RUN_NOT_FOUND."""
-    return rows.list_schedules(connection, get_run(connection, address.project, address.run).id)
+    run = get_run(connection, address.project, address.run)
+    return [row.schedule for row in rows.list_schedules(connection, run.id)]
 
 
 def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> None:
@@ -75,7 +82,7 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
     row = rows.find_schedule(tx.connection, run.id, name) if run else None
     if run is None or row is None or row.due_ms > tx.now_ms:
         return
-    schedule, turn = row.schedule, run.run.turn
+    schedule, turn, loop = row.schedule, run.run.turn, row.loop
     reader = row.reader_turn if turn < row.reader_turn else 0
     if schedule.next_ms <= tx.now_ms:
         _write_event(tx, rules, run, schedule)
@@ -83,10 +90,15 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
         schedule = replace(schedule, next_ms=next_time_ms(schedule, tx.now_ms), last_ms=schedule.next_ms, fired=fired)
         reader = reader or (turn + 1 if schedule.prompt else 0)
     if reader and not (run.loop_active or run.run.loops_queued):
-        _begin(tx, rules, run, schedule)
-        reader = 0
+        begun = _begin(tx, rules, run, schedule)
+        reader, loop = 0, begun.sequence if begun else 0
+        if begun is None:
+            schedule = counted(schedule, is_failure=True)
+            if schedule.paused:
+                event = paused(schedule, "it could not begin a loop")
+                write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.principal, event)
     due_ms = min(schedule.next_ms, tx.now_ms + LOOK_AGAIN_MS) if reader else schedule.next_ms
-    rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader))
+    rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop))
 
 
 def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
@@ -104,17 +116,18 @@ def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Sche
         apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
 
 
-def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
-    """Queue a loop with the prompt of the schedule."""
-    settings = replace(latest_settings(tx, run), synthetic=True)
+def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> Loop | None:
+    """Queue a loop with the prompt of the schedule; None if it is refused, which an event tells."""
+    settings = schedule.loop_settings(latest_asked(tx, run))
     address = RunRef(run.project, run.alias)
     try:
-        commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings())
+        return commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings()).loop
     except TurnwrightError as error:
         payload = {"schedule_id": schedule.schedule_id, "reason": error.reason.name}
         sentence = f"The schedule {schedule.schedule_id} could not begin a loop: {error.message}"
         event = RunEvent(Subkind.SYSTEM_NOTICE, _SOURCE, payload, sentence, schedule.schedule_id)
         write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.principal, event)
+        return None
 
 
 def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.limits import COMMENT_BYTES_MAX
+from turnwright_core.runs import ABORTED, COMPLETED, NO_CONTENT, REJECTED, LoopSettings
 from turnwright_store.domain.checks import check_name
 
 SCHEDULE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -19,6 +20,9 @@ EVERY_S_MAX: Final = 365 * 24 * 3600
 """Longest interval, in seconds."""
 
 CRON_FIELDS: Final = 5
+
+FAILURES_MAX: Final = 5
+"""Loops of a schedule that fail in a row before it is paused."""
 
 
 class Schedule(Struct, frozen=True):
@@ -31,6 +35,41 @@ class Schedule(Struct, frozen=True):
     next_ms: int = 0
     last_ms: int | None = None
     fired: int = 0
+    settings: LoopSettings | None = None
+    failures: int = 0
+    """Of its latest loops in a row."""
+    paused: bool = False
+
+    def loop_settings(self, asked: LoopSettings) -> LoopSettings:
+        """The settings of its loops: its own, and for the rest what was asked of its task (C62)."""
+        own = self.settings
+        if own is None:
+            return replace(asked, synthetic=True)
+        return replace(
+            own,
+            mode=own.mode or asked.mode,
+            model=own.model or asked.model,
+            model_of_run=not own.model,
+            no_repo=own.no_repo or asked.no_repo,
+            no_interaction=own.no_interaction or asked.no_interaction,
+            no_web=own.no_web or asked.no_web,
+            no_proposals=own.no_proposals or asked.no_proposals,
+            budget=asked.budget if own.budget is None else own.budget,
+            reasoning=own.reasoning or asked.reasoning,
+            assembly=own.assembly or asked.assembly,
+            project_instructions=(
+                asked.project_instructions if own.project_instructions is None else own.project_instructions
+            ),
+            summaries=asked.summaries if own.summaries is None else own.summaries,
+            synthetic=True,
+        )
+
+
+def failed(status: int, reason: str) -> bool | None:
+    """Whether a loop that ended in this way has failed; None if a person ended it, which says nothing of it."""
+    if status in (COMPLETED, NO_CONTENT):
+        return False
+    return None if status == ABORTED and reason in (REJECTED, "aborted") else True
 
 
 def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:
@@ -43,7 +82,9 @@ def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:
         raise invalid("schedule.cron", "Say when by cron or by every_s: one of them, not both.")
     if schedule.every_s > EVERY_S_MAX:
         raise invalid("schedule.every_s", f"every_s must be at most {EVERY_S_MAX}; it is {schedule.every_s}.")
-    asked = Schedule(schedule.schedule_id, schedule.cron, schedule.every_s, schedule.prompt)
+    if schedule.settings and not schedule.prompt:
+        raise invalid("schedule.settings", "A schedule without a prompt begins no loops: leave its settings out.")
+    asked = Schedule(schedule.schedule_id, schedule.cron, schedule.every_s, schedule.prompt, settings=schedule.settings)
     return replace(asked, next_ms=next_time_ms(asked, now_ms))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from turnwright_core.runs import Budget, CallStyle, RunSettings
+from turnwright_core.runs import QUEUED, Budget, CallStyle, Loop, LoopSettings, RunSettings
 from turnwright_core.tool_settings import ToolRules
 
 
@@ -32,3 +33,12 @@ class SettingsPatch(Struct, frozen=True):
             calls=settings.calls if self.calls is None else self.calls,
             tool_rules=settings.tool_rules if self.tool_rules is None else self.tool_rules,
         )
+
+    def of_loop(self, loop: Loop) -> LoopSettings:
+        """The settings of a loop that has not ended, after the changes: a grant that is taken away, another model."""
+        settings = loop.settings
+        if self.yolo is False:
+            settings = replace(settings, yolo=False)
+        if self.model is not None and settings.model_of_run and loop.status == QUEUED:
+            settings = replace(settings, model=self.model)
+        return settings

@@ -24,7 +24,9 @@ from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
 
-_schedule_to_pb, _schedule_from_pb = codec(Schedule, types_pb2.Schedule)
+_schedule_to_pb, _schedule_from_pb = codec(
+    Schedule, types_pb2.Schedule, settings=(wire.loop_settings_to_pb, wire.loop_settings_from_pb)
+)
 
 
 _, patch_of = codec(

@@ -83,8 +83,8 @@ def rename(connection: Connection, run: RunRow, alias: str) -> None:
     connection.execute(_RENAME_ORIGIN, family)
 
 
-def configure(connection: Connection, run_id: int, settings: RunSettings) -> None:
-    connection.execute(CONFIGURE, {"run_is": run_id, **setting_values(settings)})
+def configure(connection: Connection, run_id: int, settings: RunSettings, model_loop: int) -> None:
+    connection.execute(CONFIGURE, {"run_is": run_id, "model_loop": model_loop, **setting_values(settings)})
 
 
 def ended_turns(connection: Connection, run_id: int) -> Iterator[tuple[int, TurnResult | None, int]]:

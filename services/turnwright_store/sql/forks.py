@@ -74,11 +74,11 @@ _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "persona": runs.c.persona,
     "context_limit": runs.c.context_limit,
     "budget": runs.c.budget,
-    "yolo": runs.c.yolo,
     "calls": runs.c.calls,
     "turn": cast(bindparam("turn"), BigInteger),
     # Inherited views are stamped with the parent's loops: the child's own ones continue from there.
     "loops": runs.c.loops,
+    "asked": cast(bindparam("asked"), Text),
     "revision": cast(bindparam("first"), BigInteger),
     "create_ms": cast(bindparam("now_ms"), BigInteger),
     "update_ms": cast(bindparam("now_ms"), BigInteger),
@@ -196,10 +196,12 @@ class ForkedRun(Struct, frozen=True):
     first: int
     """Revision of its scope at which it begins."""
     now_ms: int
+    asked: str
+    """What its loops inherit, as it is stored; empty for nothing."""
 
 
 def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
-    """The id of a new run with the settings of its parent."""
+    """The id of a new run with the settings of its parent, but for its grants."""
     values = {
         "parent": parent,
         "scope": child.scope,
@@ -208,6 +210,7 @@ def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
         "origin_turn": child.origin_turn,
         "first": child.first,
         "now_ms": child.now_ms,
+        "asked": child.asked,
     }
     return int(connection.execute(_ADD, values).scalar_one())
 

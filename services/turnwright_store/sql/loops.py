@@ -66,6 +66,11 @@ _WRITE: Final = (
     .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence"))
     .values(parameters(*_WRITTEN, *_USAGE))
 )
+_WRITE_SETTINGS: Final = (
+    update(loops)
+    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence"))
+    .values(parameters("settings", "revision"))
+)
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
 
@@ -81,6 +86,11 @@ def settings_json(settings: LoopSettings, **more: object) -> str:
 def _settings(text: str) -> LoopSettings:
     values: dict[str, Any] = json.loads(text)
     return _to_settings({**values, "mode": Mode[values["mode"].upper()]})
+
+
+def settings_of(text: str) -> LoopSettings | None:
+    """Settings as `settings_json` writes them; None where there are none."""
+    return _settings(text) if text else None
 
 
 def budget_json(budget: Budget | None) -> str:
@@ -146,6 +156,12 @@ def first_prompts(connection: Connection, run_ids: Sequence[int]) -> dict[int, s
 
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
     connection.execute(_ADD, {**asdict(loop), "run_id": run_id, "settings": settings_json(loop.settings)})
+
+
+def write_settings(connection: Connection, run_id: int, loop: Loop) -> None:
+    """Write other settings of a loop that has not ended."""
+    values = {"run_id_is": run_id, "sequence": loop.sequence, "revision": loop.revision}
+    connection.execute(_WRITE_SETTINGS, {**values, "settings": settings_json(loop.settings)})
 
 
 def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:

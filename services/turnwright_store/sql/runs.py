@@ -11,13 +11,13 @@ from msgspec.structs import asdict, replace
 
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import CallStyle, ForkOrigin, Loop, Run, RunSettings
+from turnwright_core.runs import CallStyle, ForkOrigin, Loop, LoopSettings, Run, RunSettings
 from turnwright_core.tool_settings import ToolRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import Select, Update, and_, bindparam, case, insert, literal_column, select, update
 from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
-from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of
+from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of, settings_of
 from turnwright_store.sql.next_loop import next_loop
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
@@ -78,6 +78,10 @@ class RunRow(RunHead, frozen=True):
     lease_address: str
     lease_expires_ms: int
     """When the lease ends, by the database's clock."""
+    model_loop: int
+    """Sequence of the latest loop when the model was set last; 0: no loop was there, or none was set."""
+    asked: LoopSettings | None
+    """Of a fork, what was asked of the loop that it goes on from."""
     run: Run
 
     @property
@@ -116,6 +120,8 @@ _COLUMNS: Final = (
     runs.c.lease_owner,
     runs.c.lease_address,
     runs.c.lease_expires_ms,
+    runs.c.model_loop,
+    runs.c.asked,
     runs.c.model,
     runs.c.temperature,
     runs.c.persona,
@@ -171,7 +177,7 @@ _PAGE: Final = (
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _SETTINGS: Final = ("model", "temperature", "persona", "context_limit", "budget", "yolo", "calls", "tool_rules")
-CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(parameters(*_SETTINGS))
+CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(parameters("model_loop", *_SETTINGS))
 _ADD: Final = (
     insert(runs)
     .values(parameters("project_id", "scope_id", "alias", "status", "revision", "create_ms", "update_ms", *_SETTINGS))
@@ -208,7 +214,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
     current, more = row[:_CURRENT], row[_CURRENT:_LOOP_AT]
     project, alias, turn = current[2], current[3], current[10]
     place: Sequence[Any]
-    *place, model, temperature, persona, limit, budget, yolo, calls, rules, status, summary, queued, rev, made, \
+    *place, asked, model, temperature, persona, limit, budget, yolo, calls, rules, status, summary, queued, rev, made, \
         written, parent, parent_turn = more  # fmt: skip
     run = Run(
         project,
@@ -226,7 +232,7 @@ def run_of(row: Sequence[Any]) -> RunRow:
         written,
         ForkOrigin(parent, parent_turn) if parent else None,
     )
-    return RunRow(*(*current, *place, run))
+    return RunRow(*(*current, *place, settings_of(asked), run))
 
 
 def find_run(connection: Connection, project: str, alias: str) -> RunRow | None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from turnwright_store.domain.schedules import Schedule
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, delete, func, insert, literal_column, select, update
 from turnwright_store.sql.lazy_tables import DatabaseNow, projects, runs, schedules
+from turnwright_store.sql.loops import settings_json, settings_of
 
-_FIELDS: Final = ("schedule_id", "cron", "every_s", "prompt", "next_ms", "last_ms", "fired", "due_ms", "reader_turn")
+_FIELDS: Final = (
+    "schedule_id", "cron", "every_s", "prompt", "next_ms", "last_ms", "fired", "settings", "failures", "due_ms",
+    "reader_turn", "loop",
+)  # fmt: skip
 _COLUMNS: Final = tuple(schedules.c[name] for name in _FIELDS)
 _OF_RUN: Final = (schedules.c.run_id == bindparam("run"), schedules.c.schedule_id == bindparam("name"))
 _ONE: Final = select(*_COLUMNS).where(*_OF_RUN)
@@ -21,9 +25,8 @@ _ALL: Final = select(*_COLUMNS).where(schedules.c.run_id == bindparam("run")).or
 _COUNT: Final = select(func.count()).select_from(schedules).where(schedules.c.run_id == bindparam("run"))
 _ADD: Final = insert(schedules).values(parameters("run_id", *_FIELDS))
 _REMOVE: Final = delete(schedules).where(*_OF_RUN)
-_WRITE: Final = (
-    update(schedules).where(*_OF_RUN).values(parameters("next_ms", "last_ms", "fired", "due_ms", "reader_turn"))
-)
+_WRITTEN: Final = ("next_ms", "last_ms", "fired", "settings", "failures", "due_ms", "reader_turn", "loop")
+_WRITE: Final = update(schedules).where(*_OF_RUN).values(parameters(*_WRITTEN))
 # Subqueries in place of joins: PostgreSQL would begin with all projects and their runs.
 _RUN_OF: Final = runs.c.id == schedules.c.run_id
 _DUE: Final = (
@@ -42,6 +45,10 @@ _DUE: Final = (
 )
 
 
+PAUSED_MS: Final = 2**62
+"""When a paused schedule is looked at: never."""
+
+
 class ScheduleRow(Struct, frozen=True):
     """A schedule as it is stored."""
 
@@ -49,12 +56,15 @@ class ScheduleRow(Struct, frozen=True):
     due_ms: int
     reader_turn: int = 0
     """The turn that is to read what happened last while the run was busy; 0: it needs none."""
+    loop: int = 0
+    """Sequence of the loop that it began last; 0: none."""
 
 
 def _row(values: Any) -> ScheduleRow:
-    *schedule, due_ms, reader_turn = values
+    *schedule, settings, failures, due_ms, reader_turn, loop = values
     schedule[5] = schedule[5] or None
-    return ScheduleRow(Schedule(*schedule), due_ms, reader_turn)
+    shown = Schedule(*schedule, settings_of(settings), failures, due_ms == PAUSED_MS)
+    return ScheduleRow(shown, due_ms, reader_turn, loop)
 
 
 def find_schedule(connection: Connection, run_id: int, name: str) -> ScheduleRow | None:
@@ -62,9 +72,17 @@ def find_schedule(connection: Connection, run_id: int, name: str) -> ScheduleRow
     return _row(found) if found else None
 
 
-def list_schedules(connection: Connection, run_id: int) -> list[Schedule]:
+def list_schedules(connection: Connection, run_id: int) -> list[ScheduleRow]:
     """All schedules of a run, by id."""
-    return [_row(values).schedule for values in connection.execute(_ALL, {"run": run_id})]
+    return [_row(values) for values in connection.execute(_ALL, {"run": run_id})]
+
+
+def withdraw_grants(connection: Connection, run_id: int) -> None:
+    """No schedule of the run accepts proposals by itself any more."""
+    for row in list_schedules(connection, run_id):
+        if row.schedule.settings and row.schedule.settings.yolo:
+            settings = replace(row.schedule.settings, yolo=False)
+            write_schedule(connection, run_id, replace(row, schedule=replace(row.schedule, settings=settings)))
 
 
 def count_schedules(connection: Connection, run_id: int) -> int:
@@ -88,8 +106,11 @@ def write_schedule(connection: Connection, run_id: int, row: ScheduleRow) -> Non
 
 
 def _values(row: ScheduleRow) -> dict[str, Any]:
-    schedule = {**asdict(row.schedule), "last_ms": row.schedule.last_ms or 0}
-    return {**schedule, "due_ms": row.due_ms, "reader_turn": row.reader_turn}
+    one = row.schedule
+    settings = settings_json(one.settings) if one.settings else ""
+    due_ms = PAUSED_MS if one.paused else row.due_ms
+    stored = {"settings": settings, "due_ms": due_ms, "reader_turn": row.reader_turn, "loop": row.loop}
+    return {**asdict(one), "last_ms": one.last_ms or 0, **stored}
 
 
 def list_due(connection: Connection, page: int) -> list[tuple[str, str, str]]:

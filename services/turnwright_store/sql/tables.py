@@ -154,6 +154,10 @@ runs = Table(
     number_column("calls"),
     # Decisions that hold for the whole run: a JSON object of ToolRules, empty for none.
     text_column("tool_rules"),
+    # Sequence of its latest loop when its model was set last: later loops do not inherit the models of those up to it.
+    number_column("model_loop"),
+    # Of a fork, what was asked of the loop that it goes on from: a JSON object of LoopSettings, empty for nothing.
+    text_column("asked"),
     # When it was removed; its alias is free then, and its rows follow in the background. 0: it is there.
     number_column("removed_ms"),
     UniqueConstraint("project_id", "alias"),
@@ -226,6 +230,11 @@ schedules = Table(
     number_column("fired"),
     number_column("due_ms", None),
     number_column("reader_turn"),
+    # What its loops are to have of their own: a JSON object of LoopSettings, empty for nothing.
+    compressed_column("settings", ""),
+    # Sequence of the loop that it began last, and how many up to that have failed in a row.
+    number_column("loop"),
+    number_column("failures"),
     UniqueConstraint("run_id", "schedule_id"),
 )
 Index("ix_schedules_due", schedules.c.due_ms)

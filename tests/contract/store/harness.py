@@ -16,6 +16,7 @@ from turnwright.store.v1 import (
     queue_pb2,
     read_pb2,
     registry_pb2,
+    schedule_pb2,
     session_pb2,
     store_service_pb2_grpc,
     stream_pb2,
@@ -34,6 +35,7 @@ from turnwright_store.wiring import build
 SECRET = "s3cret"
 MESSAGES = (
     registry_pb2,
+    schedule_pb2,
     session_pb2,
     queue_pb2,
     lease_pb2,

@@ -86,6 +86,7 @@ class EntryWrite(_message.Message):
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     LOOP_FIELD_NUMBER: _builtins.int
+    GRANTED_TOOL_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path of the entry, 1 to 2048 characters, no control characters."""
     writer: _entry_pb2.Tier.ValueType
@@ -100,6 +101,11 @@ class EntryWrite(_message.Message):
     """Turn to stamp on the view. Absent: unchanged, or the run's current turn for a new view."""
     loop: _builtins.int
     """Loop to stamp on the view. Absent: unchanged, or the active loop for a new view."""
+    granted_tool: _builtins.str
+    """Name of the tool whose effect begins with this write although nobody has decided on it. Fails with FAILED_PRECONDITION,
+    reason GRANT_WITHDRAWN, and nothing of the request is written, unless the run's active loop or the run itself accepts
+    the tool's effects without asking: `LoopSettings.yolo`, `RunSettings.yolo`, `RunSettings.tool_rules`. Empty: no condition.
+    """
     @_builtins.property
     def set(self) -> Global___SetEntry:
         """Create or update."""
@@ -133,10 +139,11 @@ class EntryWrite(_message.Message):
         expected_revision: _builtins.int | None = ...,
         turn: _builtins.int | None = ...,
         loop: _builtins.int | None = ...,
+        granted_tool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_loop", b"_loop", "_turn", b"_turn", "append", b"append", "change", b"change", "copy", b"copy", "expected_revision", b"expected_revision", "loop", b"loop", "move", b"move", "remove", b"remove", "set", b"set", "turn", b"turn"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_loop", b"_loop", "_turn", b"_turn", "append", b"append", "change", b"change", "copy", b"copy", "expected_revision", b"expected_revision", "loop", b"loop", "move", b"move", "path", b"path", "remove", b"remove", "set", b"set", "turn", b"turn", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_loop", b"_loop", "_turn", b"_turn", "append", b"append", "change", b"change", "copy", b"copy", "expected_revision", b"expected_revision", "granted_tool", b"granted_tool", "loop", b"loop", "move", b"move", "path", b"path", "remove", b"remove", "set", b"set", "turn", b"turn", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015

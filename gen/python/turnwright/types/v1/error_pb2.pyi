@@ -160,6 +160,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
     (`leading_assistant` or `trailing_assistant`), `plugin`.
     """
+    ERROR_REASON_GRANT_WITHDRAWN: _ErrorReason.ValueType  # 47
+    """FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
+    effect. Metadata: `run`, `tool`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Every reason for which an rpc of this product can fail. It is sent in google.rpc.ErrorInfo: `reason` is the name
@@ -306,5 +310,9 @@ ERROR_REASON_PROMPT_SHAPE_REFUSED: ErrorReason.ValueType  # 46
 """FAILED_PRECONDITION. The edited prompt has a form that the model's vendor does not accept: it begins with a message
 of the assistant, or it ends with one and the model is not known to continue it. Metadata: `shape`
 (`leading_assistant` or `trailing_assistant`), `plugin`.
+"""
+ERROR_REASON_GRANT_WITHDRAWN: ErrorReason.ValueType  # 47
+"""FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
+effect. Metadata: `run`, `tool`.
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

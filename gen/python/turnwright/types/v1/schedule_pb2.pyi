@@ -6,14 +6,15 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    from typing import TypeAlias as _TypeAlias
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    from typing_extensions import TypeAlias as _TypeAlias
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -32,6 +33,9 @@ class Schedule(_message.Message):
     NEXT_TIME_FIELD_NUMBER: _builtins.int
     LAST_TIME_FIELD_NUMBER: _builtins.int
     FIRED_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
     schedule_id: _builtins.str
     """Id, unique in the run, `[A-Za-z0-9_-]{1,64}`."""
     cron: _builtins.str
@@ -40,12 +44,20 @@ class Schedule(_message.Message):
     """When: seconds from one time to the next, 1 to 31536000. 0: `cron` says."""
     prompt: _builtins.str
     """What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run. If the run is at
-    rest, a loop with this prompt begins, with the settings of the latest task of a user. If it is busy, nothing is
-    interrupted: the model reads the event in the next turn; if its loop ends without another turn, the loop begins then.
+    rest, a loop with this prompt begins, with `settings`. If it is busy, nothing is interrupted: the model reads the event
+    in the next turn; if its loop ends without another turn, the loop begins then.
     Empty: only an event `tick` is added, which the model reads in its next turn; ticks before that turn count as one.
     """
     fired: _builtins.int
     """How often it has happened."""
+    failures: _builtins.int
+    """How many of its loops have failed in a row: an end by a person, such as an abort, is no failure, and 200 or 204 counts
+    from 0 again. SetSchedule does, too. Set by the store.
+    """
+    paused: _builtins.bool
+    """True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule lets it go
+    on. Set by the store.
+    """
     @_builtins.property
     def next_time(self) -> _timestamp_pb2.Timestamp:
         """When it happens next."""
@@ -53,6 +65,14 @@ class Schedule(_message.Message):
     @_builtins.property
     def last_time(self) -> _timestamp_pb2.Timestamp:
         """When it happened last. Absent: never."""
+
+    @_builtins.property
+    def settings(self) -> _settings_pb2.LoopSettings:
+        """What its loops have of their own. What is not set here is as it was asked of the latest task of a user, its budget
+        included, but never its grant: its loops accept proposals without asking if `settings.yolo` is set here or in the run. A
+        restriction holds if either has it. `mode` and `model` may be left out. Absent: all as asked of that task. Only with a
+        prompt.
+        """
 
     def __init__(
         self,
@@ -64,11 +84,16 @@ class Schedule(_message.Message):
         next_time: _timestamp_pb2.Timestamp | None = ...,
         last_time: _timestamp_pb2.Timestamp | None = ...,
         fired: _builtins.int = ...,
+        settings: _settings_pb2.LoopSettings | None = ...,
+        failures: _builtins.int = ...,
+        paused: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_time", b"last_time", "next_time", b"next_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "last_time", b"last_time", "next_time", b"next_time", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cron", b"cron", "every_s", b"every_s", "fired", b"fired", "last_time", b"last_time", "next_time", b"next_time", "prompt", b"prompt", "schedule_id", b"schedule_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "cron", b"cron", "every_s", b"every_s", "failures", b"failures", "fired", b"fired", "last_time", b"last_time", "next_time", b"next_time", "paused", b"paused", "prompt", b"prompt", "schedule_id", b"schedule_id", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__settings: _TypeAlias = _typing.Literal["settings"]  # noqa: Y015
+    _WhichOneofArgType__settings: _TypeAlias = _typing.Literal["_settings", b"_settings"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__settings) -> _WhichOneofReturnType__settings | None: ...
 
 Global___Schedule: _TypeAlias = Schedule  # noqa: Y015

@@ -123,6 +123,15 @@ export declare type EntryWrite = Message<"turnwright.store.v1.EntryWrite"> & {
    * @generated from field: optional uint32 loop = 8;
    */
   loop?: number | undefined;
+
+  /**
+   * Name of the tool whose effect begins with this write although nobody has decided on it. Fails with FAILED_PRECONDITION,
+   * reason GRANT_WITHDRAWN, and nothing of the request is written, unless the run's active loop or the run itself accepts
+   * the tool's effects without asking: `LoopSettings.yolo`, `RunSettings.yolo`, `RunSettings.tool_rules`. Empty: no condition.
+   *
+   * @generated from field: string granted_tool = 11;
+   */
+  grantedTool: string;
 };
 
 /**

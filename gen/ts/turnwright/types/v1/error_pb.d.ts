@@ -370,6 +370,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_PROMPT_SHAPE_REFUSED = 46;
    */
   PROMPT_SHAPE_REFUSED = 46,
+
+  /**
+   * FAILED_PRECONDITION. Neither the run nor its loop accepts the effects of this tool without asking any more: propose the
+   * effect. Metadata: `run`, `tool`.
+   *
+   * @generated from enum value: ERROR_REASON_GRANT_WITHDRAWN = 47;
+   */
+  GRANT_WITHDRAWN = 47,
 }
 
 /**

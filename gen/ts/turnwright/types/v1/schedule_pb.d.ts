@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { LoopSettings } from "./settings_pb.js";
 
 /**
  * Describes the file turnwright/types/v1/schedule.proto.
@@ -41,8 +42,8 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
 
   /**
    * What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run. If the run is at
-   * rest, a loop with this prompt begins, with the settings of the latest task of a user. If it is busy, nothing is
-   * interrupted: the model reads the event in the next turn; if its loop ends without another turn, the loop begins then.
+   * rest, a loop with this prompt begins, with `settings`. If it is busy, nothing is interrupted: the model reads the event
+   * in the next turn; if its loop ends without another turn, the loop begins then.
    * Empty: only an event `tick` is added, which the model reads in its next turn; ticks before that turn count as one.
    *
    * @generated from field: string prompt = 4;
@@ -69,6 +70,32 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
    * @generated from field: uint32 fired = 7;
    */
   fired: number;
+
+  /**
+   * What its loops have of their own. What is not set here is as it was asked of the latest task of a user, its budget
+   * included, but never its grant: its loops accept proposals without asking if `settings.yolo` is set here or in the run. A
+   * restriction holds if either has it. `mode` and `model` may be left out. Absent: all as asked of that task. Only with a
+   * prompt.
+   *
+   * @generated from field: optional turnwright.types.v1.LoopSettings settings = 8;
+   */
+  settings?: LoopSettings | undefined;
+
+  /**
+   * How many of its loops have failed in a row: an end by a person, such as an abort, is no failure, and 200 or 204 counts
+   * from 0 again. SetSchedule does, too. Set by the store.
+   *
+   * @generated from field: uint32 failures = 9;
+   */
+  failures: number;
+
+  /**
+   * True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule lets it go
+   * on. Set by the store.
+   *
+   * @generated from field: bool paused = 10;
+   */
+  paused: boolean;
 };
 
 /**

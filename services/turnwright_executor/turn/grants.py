@@ -1,0 +1,46 @@
+"""What a run accepts without asking, as its owner knows it.
+
+A grant that is made holds from the next turn on, and one that is taken away from the next effect: the store checks the
+mark of each effect that nobody has decided on. Source: decision C62; row RC02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from turnwright_core.runs import Run
+from turnwright_core.turn_settings import accepts_unasked
+
+
+class Grants:
+    """The grants of one claimed run. Mutable: they are read again."""
+
+    def __init__(self, run: Run, read: Callable[[], Awaitable[Run]], used: set[str]) -> None:
+        """Start from the run with its active loop; `read` reads it again.
+
+        `used` has the records of the open turn whose effects are to happen because of a grant.
+        """
+        self._run = run
+        self._read = read
+        self.used = used
+
+    @property
+    def is_yolo(self) -> bool:
+        """Whether every proposal is accepted."""
+        return accepts_unasked(self._run, "")
+
+    def accepts(self, tool: str) -> bool:
+        return accepts_unasked(self._run, tool)
+
+    def rejects(self, tool: str) -> bool:
+        rules = self._run.settings.tool_rules
+        return rules is not None and tool in rules.rejected
+
+    def turn_begun(self, run: Run | None) -> None:
+        """A turn has begun; the run as it is then, None if that is not known."""
+        self._run = run or self._run
+        self.used.clear()
+
+    async def refresh(self) -> None:
+        """Read them again: one was taken away. Raises TurnwrightError."""
+        self._run = await self._read()

@@ -1,0 +1,151 @@
+"""Grants that are taken away while a run works: the next effect asks. Row RC02; decision C62."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from turnwright.store.v1 import control_pb2
+from turnwright.types.v1 import session_command_pb2 as pb
+from turnwright.types.v1 import settings_pb2
+
+from contract.executor.proposing import DONE, Another
+from contract.executor.sessions import say, state_of, until_state
+from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
+from services import running
+from turnwright_client.sessions import user_message
+
+services = SHARED_SERVICES
+
+WAITS = "<sh>touch began; until test -e go; do sleep 0.02; done</sh>"
+"""Runs until a test lets it go on."""
+
+ON, OFF = settings_pb2.RunSettingsPatch(yolo=True), settings_pb2.RunSettingsPatch(yolo=False)
+RULES = settings_pb2.ToolRules
+HOLDERS = {
+    "the run": (ON, {}, OFF),
+    "the message": (None, {"yolo": True}, OFF),
+    "both": (ON, {"yolo": True}, OFF),
+    "a rule": (
+        settings_pb2.RunSettingsPatch(tool_rules=RULES(approved=["sh", "set"])),
+        {},
+        settings_pb2.RunSettingsPatch(tool_rules=RULES()),
+    ),
+    "a rule for sh": (settings_pb2.RunSettingsPatch(tool_rules=RULES(approved=["sh"])), {}, OFF),
+}
+"""Who has the grant: what is set of the run before, what the task asks for, and what takes it away."""
+
+ALL = ("the run", "the message", "both", "a rule")
+
+EFFECTS = {
+    "a shell command": ("<sh>echo 1 >> ran.txt</sh>", "log://turn_1/sh/echo_1_%3E%3E_ran.txt"),
+    "a file": ('<set path="ran.txt">1\n</set>', "log://turn_1/set/ran.txt"),
+}
+
+
+async def begun(services) -> None:
+    for _ in range(600):
+        if (services.files / "began").exists():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("the command never began")
+
+
+def ran(services) -> bool:
+    return (services.files / "ran.txt").exists()
+
+
+async def start(services, holder: str, *replies: str):
+    given, asked, _ = HOLDERS[holder]
+    where = (services.project, "r")
+    services.script(*replies)
+    await services.client.start_run(*where, settings_pb2.RunSettings(model="m"))
+    if given:
+        await services.client.configure_run(*where, given)
+    settings = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, **asked)
+    answer = await services.client.submit(*where, user_message=user_message("Do it.", settings=settings))
+    await begun(services)
+    return answer
+
+
+@ON_A_SHARED_STACK
+@pytest.mark.parametrize("door", ["set_params", "ConfigureRun"])
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("holder", ALL)
+async def test_the_next_effect_of_a_running_loop_asks_once_the_grant_is_taken_away(services, holder, effect, door):
+    command, path = EFFECTS[effect]
+    answer = await start(services, holder, WAITS + command, DONE)
+    patch, where = HOLDERS[holder][2], (services.project, "r")
+    if door == "set_params":
+        await services.client.submit(*where, set_params=pb.SetParams(patch=patch))
+    else:
+        await services.client.configure_run(*where, patch)
+    (services.files / "go").touch()
+    await until_state(services, "paused", cursor=answer.cursor)
+    assert not ran(services)
+    await services.client.resolve(*where, path, accept=True)
+    await until_state(services, "completed", cursor=answer.cursor)
+    assert ran(services)
+
+
+@ON_A_SHARED_STACK
+async def test_a_grant_that_comes_in_the_middle_of_a_turn_holds_from_the_next_turn_on(services):
+    reply, where = '<set path="{}.txt">1\n</set>', (services.project, "r")
+    answer = await start(services, "a rule for sh", WAITS + reply.format("ran"), reply.format("more"), DONE)
+    await services.client.configure_run(*where, ON)
+    (services.files / "go").touch()
+    await until_state(services, "paused", cursor=answer.cursor)
+    await services.client.resolve(*where, "log://turn_1/set/ran.txt", accept=True)
+    await until_state(services, "completed", cursor=answer.cursor)
+    assert (services.files / "more.txt").exists()
+
+
+@ON_A_SHARED_STACK
+async def test_a_later_turn_of_a_loop_asks_too_and_so_does_the_loop_behind_it(services):
+    answer = await start(
+        services, "the message", WAITS, f"<sh>echo 1 >> ran.txt</sh>{DONE}", "<sh>echo 2 >> ran.txt</sh>"
+    )
+    waits = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, yolo=True)
+    await services.client.submit(services.project, "r", user_message=user_message("And then.", settings=waits))
+    await services.client.configure_run(services.project, "r", OFF)
+    (services.files / "go").touch()
+    await until_state(services, "paused", cursor=answer.cursor)
+    await services.client.resolve(services.project, "r", "log://turn_2/sh/echo_1_%3E%3E_ran.txt", accept=True)
+    await services.client.wait_loop(services.project, "r", 1)
+    await until_state(services, "paused")
+    assert (services.files / "ran.txt").read_text() == "1\n"
+
+
+@ON_A_SHARED_STACK
+@pytest.mark.parametrize("patch", [OFF, None], ids=["turned off", "never the run's"])
+async def test_what_one_message_may_the_next_one_may_not(services, patch):
+    where = (services.project, "r")
+    services.script(f"<sh>echo 1 >> ran.txt</sh>{DONE}", DONE)
+    asks = settings_pb2.LoopSettings(model="m", mode=settings_pb2.MODE_ACT, yolo=patch is None)
+    if patch:
+        await services.client.start_run(*where, settings_pb2.RunSettings(model="m", yolo=True))
+    await say(services, "One.", asks, until="completed")
+    if patch:
+        await services.client.submit(*where, set_params=pb.SetParams(patch=patch))
+    services.script(f"<sh>echo 2 >> ran.txt</sh>{DONE}", f"<sh>echo 2 >> ran.txt</sh>{DONE}")
+    await say(services, "Two.", until="paused")
+    assert await state_of(services) == {"paused"}
+    assert (services.files / "ran.txt").read_text() == "1\n"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("holder", ALL)
+async def test_an_executor_that_takes_a_loop_over_has_no_grant_of_its_own(tmp_path, monkeypatch, holder, effect):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path) as services:
+        command, _ = EFFECTS[effect]
+        await start(services, holder, f"<sh>touch began; sleep 600</sh>{command}", command + DONE, DONE)
+        await services.stop("executor")
+        store = Another(services)
+        request = control_pb2.ConfigureRunRequest(**store.key, patch=HOLDERS[holder][2])
+        await store.peer.call(store.stub.ConfigureRun, request)
+        await services.start("executor")
+        await until_state(services, "paused")
+        await store.peer.close()
+        assert not ran(services)
