@@ -34,6 +34,9 @@ SUMMARIZES: Final = "summarizes"
 IMAGES: Final = "images"
 """Attribute of a prompt: the paths of the images that go with it."""
 
+APPENDED: Final = "appended"
+"""Attribute of a prompt: what its body ends with that its author did not write."""
+
 SYNTHETIC: Final = "synthetic"
 """Attribute of a prompt that no user wrote: true."""
 

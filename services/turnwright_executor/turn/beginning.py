@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.chat.timeline import IMAGES, SYNTHETIC
+from turnwright_core.chat.timeline import APPENDED, IMAGES, SYNTHETIC
 from turnwright_core.claims import Claim
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
@@ -182,8 +182,10 @@ def prompt_write(loop: Loop) -> EntryWrite:
         attributes[IMAGES] = images
     if loop.settings.synthetic:
         attributes[SYNTHETIC] = True
+    if appended := _form_of_answer(loop.settings.response_format):
+        attributes[APPENDED] = appended
     change = SetEntry(
-        body=loop.prompt + _form_of_answer(loop.settings.response_format),
+        body=loop.prompt + appended,
         attributes_json=to_attributes_json(attributes),
         visibility=Visibility.VISIBLE,
         state=State.RESOLVED,

@@ -6,11 +6,13 @@ Source: rows RC03-RC05; decisions C40, C48.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.chat.timeline import kind_of
+from turnwright_core.chat.timeline import APPENDED, kind_of
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Entry
 from turnwright_core.runs import LoopSettings, Mode
@@ -74,17 +76,23 @@ def settings_of(message: UserMessage, tx: Transaction, run: RunRow | None, image
     return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
 
 
-def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, *, is_queued: bool) -> EditPlan:
-    """Plan a command. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT."""
+def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, waiting: Mapping[str, str] | None = None) -> EditPlan:
+    """Plan a command. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT.
+
+    `waiting`: it will be queued, behind edits that give these messages other contents.
+    """
     if isinstance(command, TruncateMessages):
         return _plan_truncation(tx, run, command)
     if isinstance(command, RestoreFromTrajectory):
         get_turn_home(tx.connection, run, command.turn)
         return EditPlan(Edit(restore=command.turn))
     if isinstance(command, Regenerate):
-        prompt = message_edits.prompt_before(tx.connection, run)
-        return _plan_resend_of_queued(tx, run) if is_queued else _plan_resend(tx, run, prompt)
-    return _plan_update(tx, run, command) if isinstance(command, UpdateMessage) else _plan_removal(tx, run, command)
+        if waiting is not None:
+            return _plan_resend_of_queued(tx, run, waiting)
+        return _plan_resend(tx, run, message_edits.prompt_before(tx.connection, run), {})
+    if isinstance(command, UpdateMessage):
+        return _plan_update(tx, run, command)
+    return _plan_removal(tx, run, command, waiting or {})
 
 
 def _plan_update(tx: Transaction, run: RunRow, command: UpdateMessage) -> EditPlan:
@@ -97,11 +105,11 @@ def _plan_update(tx: Transaction, run: RunRow, command: UpdateMessage) -> EditPl
     return EditPlan(Edit(truncate=message.path), _resend_of(tx, run, message, command.content))
 
 
-def _plan_removal(tx: Transaction, run: RunRow, command: RemoveMessage) -> EditPlan:
+def _plan_removal(tx: Transaction, run: RunRow, command: RemoveMessage, waiting: Mapping[str, str]) -> EditPlan:
     message = message_edits.find_editable(tx, run, command.path)
     if not command.regenerate:
         return EditPlan(Edit(remove=message.path))
-    return _plan_resend(tx, run, message_edits.prompt_before(tx.connection, run, message.position))
+    return _plan_resend(tx, run, message_edits.prompt_before(tx.connection, run, message.position), waiting)
 
 
 def _plan_truncation(tx: Transaction, run: RunRow, command: TruncateMessages) -> EditPlan:
@@ -115,32 +123,39 @@ def _plan_truncation(tx: Transaction, run: RunRow, command: TruncateMessages) ->
     return EditPlan(edit, Resend(content.text, settings_of(command.message, tx, run, content.images)))
 
 
-def _plan_resend(tx: Transaction, run: RunRow, prompt: Entry | None) -> EditPlan:
+def _plan_resend(tx: Transaction, run: RunRow, prompt: Entry | None, waiting: Mapping[str, str]) -> EditPlan:
     if prompt is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
     whole = find_entry(tx.connection, run, prompt.path)
     assert whole, "it was found"
-    return EditPlan(Edit(truncate=prompt.path), _resend_of(tx, run, prompt, whole.body))
+    text = waiting.get(prompt.path, whole.body)
+    return EditPlan(Edit(truncate=prompt.path), _resend_of(tx, run, prompt, text))
 
 
 def _resend_of(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:
-    """A prompt with the settings of its loop; an inherited loop is known by its prompt alone."""
-    attributes = prompt.attributes
+    """A prompt with what was asked of its loop; an inherited loop is known by its prompt alone."""
+    attributes, text = prompt.attributes, _written(prompt, text)
     sequence = attributes.get("loop")
     loop = loop_rows.find_loop(tx.connection, run.id, sequence) if isinstance(sequence, int) else None
     if loop is None:
         mode = Mode[str(attributes.get("mode", "act")).upper()]
         return Resend(text, replace(latest_asked(tx, run), mode=mode, budget=None))
-    # A prompt for JSON ends with instructions that are appended again.
-    return Resend(loop.prompt if text.startswith(loop.prompt) else text, asked_of(run, loop))
+    return Resend(text, asked_of(run, loop))
 
 
-def _plan_resend_of_queued(tx: Transaction, run: RunRow) -> EditPlan:
+def _written(prompt: Entry, text: str) -> str:
+    """What of the text of a prompt its author wrote: the rest is appended again, and an edit may have kept it."""
+    return text.removesuffix(str(prompt.attributes.get(APPENDED, "")))
+
+
+def _plan_resend_of_queued(tx: Transaction, run: RunRow, waiting: Mapping[str, str]) -> EditPlan:
     """The prompt of the last loop in the queue, once that has ended."""
     loop = latest_of_user(tx.connection, run)
     if loop is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
-    return EditPlan(Edit(truncate_loop=loop.sequence), Resend(loop.prompt, asked_of(run, loop)))
+    prompt = find_entry(tx.connection, run, f"prompt://{loop.first_turn}") if loop.first_turn else None
+    text = _written(prompt, waiting.get(prompt.path, prompt.body)) if prompt else loop.prompt
+    return EditPlan(Edit(truncate_loop=loop.sequence), Resend(text, asked_of(run, loop)))
 
 
 def apply_edit(tx: Transaction, rules: StoreRules, run: RunRow, actor: str, edit: Edit) -> RewindResult:

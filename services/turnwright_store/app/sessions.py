@@ -48,7 +48,7 @@ from turnwright_store.app.session_commands import (
     kind_of,
     preview_of,
 )
-from turnwright_store.app.waiting_edits import add_waiting
+from turnwright_store.app.waiting_edits import add_waiting, waiting_edits
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.session_gates import GATES, Gate, gate_error
@@ -194,7 +194,8 @@ def _enqueue(at: _Session, message: Resend, rewound: RewindResult | None = None)
 
 def _edit(command: EditCommand, at: _Session) -> _Outcome:
     is_queued = at.gate is Gate.QUEUE
-    plan = plan_edit(at.tx, at.row, command, is_queued=is_queued)
+    waiting = {one.edit.rewrite: one.edit.content for one in waiting_edits(at.tx.connection, at.row)}
+    plan = plan_edit(at.tx, at.row, command, waiting if is_queued else None)
     if is_queued:
         return _queue_edit(command, at, plan)
     rewound = apply_edit(at.tx, at.rules, at.row, at.caller.principal, plan.edit) if plan.edit else RewindResult()

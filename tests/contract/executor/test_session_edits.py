@@ -117,7 +117,7 @@ async def test_truncation_takes_the_run_back_to_the_turn_before_and_leaves_files
     services.script(FIRST)
     await say(services, "One.", ACT)
     services.script(f"{SET}{SECOND}")
-    await say(services, "Two.")
+    await say(services, "Two.", ACT)
     before = await messages(services)
     place = before.index("prompt://2")
     command = pb.TruncateMessages(from_index=place, expected_revision=await revision(services))
@@ -209,6 +209,67 @@ async def test_an_edit_may_send_the_prompt_again(services, command, left):
     answer = await services.client.submit(services.project, "r", **command)
     await until_state(services, "idle", cursor=answer.cursor)
     assert await texts(services) == [*left, "Third."]
+
+
+EDITS = {
+    "words behind": ("Fix it", "Fix it, and add docs"),
+    "letters behind": ("Go", "Google it"),
+    "words before": ("Fix it", "Please fix it"),
+    "less": ("Fix it, and add docs", "Fix it"),
+    "other words": ("Fix it", "Leave it"),
+}
+JSON = settings_pb2.ResponseFormat(schema='{"type": "object"}')
+
+
+async def edit_and_send(services, content: str, way: str):
+    """Edit the first prompt and send it again, at once or by another command."""
+    update = pb.UpdateMessage(message_id="prompt://1", content=content, regenerate=way == "at once")
+    await services.client.submit(services.project, "r", update_message=update)
+    if way == "regenerate":
+        await services.client.submit(services.project, "r", regenerate=pb.Regenerate())
+    if way == "remove the reply":
+        remove = pb.RemoveMessage(message_id="assistant://1", regenerate=True)
+        await services.client.submit(services.project, "r", remove_message=remove)
+    await services.client.wait_loop(services.project, "r", 2)
+
+
+@pytest.mark.parametrize("way", ["at once", "regenerate", "remove the reply"])
+@pytest.mark.parametrize("form", [None, JSON], ids=["free", "json"])
+@pytest.mark.parametrize("edit", EDITS)
+async def test_an_edited_prompt_is_sent_as_it_was_edited(services, edit, form, way):
+    # RC03, RC05: what a response format appends is no part of what the user wrote
+    before, after = EDITS[edit]
+    services.script("{}", "{}")
+    settings = settings_pb2.LoopSettings(model="m", mode=settings_pb2.MODE_ACT, response_format=form)
+    await say(services, before, settings)
+    appended = (await services.entry("prompt://1")).body.removeprefix(before)
+    assert bool(appended) == (form is not None)
+    await edit_and_send(services, after + appended if edit == "words before" else after, way)
+    loop = await services.client.get_loop(services.project, "r", 2)
+    assert (loop.prompt, (await services.entry("prompt://1")).body) == (after, after + appended)
+    assert loop.settings.HasField("response_format") == (form is not None)
+    async with calling(services, Tier.SYSTEM, "store") as (peer, store):
+        wanted = read_pb2.ReadPacketRequest(project=services.project, run="r", turn=1)
+        async with peer.stream(store.ReadPacket, wanted, 30.0) as parts:
+            sent = "".join([part.text async for part in parts])
+    assert (after in sent, sent.count("is JSON and nothing else")) == (True, int(form is not None))
+
+
+@pytest.mark.parametrize("way", ["regenerate", "remove the reply"])
+async def test_an_edit_that_waits_is_sent_too(services, way):
+    # RC03, RC05; C48
+    services.script(f"{SET}{GO_ON}", DONE, DONE, DONE)
+    await say(services, "Fix it", ASKING, until="paused")
+    update = pb.UpdateMessage(message_id="prompt://1", content="Fix it, and add docs")
+    await services.client.submit(services.project, "r", update_message=update)
+    kind = {"regenerate": pb.Regenerate()}
+    if way == "remove the reply":
+        kind = {"remove_message": pb.RemoveMessage(message_id="assistant://1", regenerate=True)}
+    again = await services.client.submit(services.project, "r", **kind)
+    assert again.loop.prompt == "Fix it, and add docs"
+    await services.client.abort(services.project, "r")
+    await services.client.wait_loop(services.project, "r", again.loop.sequence)
+    assert (await services.entry("prompt://1")).body == "Fix it, and add docs"
 
 
 async def test_a_branch_ends_with_a_message_of_its_source(services):
