@@ -27,8 +27,8 @@ def count_end(tx: Transaction, run: RunRow, loop: Loop, end: LoopEnd) -> list[En
         return []
     schedule = counted(row.schedule, is_failure=is_failure)
     rows.write_schedule(tx.connection, run.id, replace(row, schedule=schedule, loop=0))
-    said = f"the last one with {end.status}, {end.reason}" if end.reason else f"the last one with {end.status}"
-    return [new_event(tx, run, run.turn, paused(schedule, said))] if schedule.paused else []
+    ending = f"the last one with {end.status}, {end.reason}" if end.reason else f"the last one with {end.status}"
+    return [new_event(tx, run, run.turn, paused(schedule, ending))] if schedule.paused else []
 
 
 def counted(schedule: Schedule, *, is_failure: bool) -> Schedule:
@@ -37,10 +37,10 @@ def counted(schedule: Schedule, *, is_failure: bool) -> Schedule:
     return replace(schedule, failures=failures, paused=failures >= FAILURES_MAX)
 
 
-def paused(schedule: Schedule, said: str) -> RunEvent:
-    """The event that a schedule is paused; `said` is how the last loop ended."""
+def paused(schedule: Schedule, ending: str) -> RunEvent:
+    """The event that a schedule is paused; `ending` is how the last loop ended."""
     name = schedule.schedule_id
-    said = f"its last {schedule.failures} loops failed, {said}"
-    sentence = f"The schedule {name} is paused: {said}. Set it again to go on."
+    ending = f"its last {schedule.failures} loops failed, {ending}"
+    sentence = f"The schedule {name} is paused: {ending}. Set it again to go on."
     payload = {"schedule_id": name, "failures": schedule.failures, "paused": True}
     return RunEvent(Subkind.SYSTEM_NOTICE, f"schedule:{name}", payload, sentence, f"{name}_paused")

@@ -63,7 +63,8 @@ class ScheduleRow(Struct, frozen=True):
 def _row(values: Any) -> ScheduleRow:
     *schedule, settings, failures, due_ms, reader_turn, loop = values
     schedule[5] = schedule[5] or None
-    shown = Schedule(*schedule, settings_of(settings), failures, due_ms == PAUSED_MS)
+    is_paused = due_ms == PAUSED_MS
+    shown = replace(Schedule(*schedule), settings=settings_of(settings), failures=failures, paused=is_paused)
     return ScheduleRow(shown, due_ms, reader_turn, loop)
 
 

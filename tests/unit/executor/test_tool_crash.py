@@ -69,7 +69,7 @@ async def test_a_crash_fails_its_command_with_an_error_entry_and_aborts_those_af
         publisher=hub,
         buffer=buffer,
         tools=tools,
-        proposals=Proposals(hooks, at, yolo=False),
+        proposals=Proposals(hooks, at),
         confirm=confirmed,
         asks_indeterminate=False,
     )

@@ -31,6 +31,7 @@ from turnwright_executor.tools.contract import Proposed
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
+from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.machine import COMMAND, Action, LocalStage, Step, TurnState, next_step
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.unsaved import UnsavedState, state_of
@@ -281,14 +282,14 @@ class World:
         tools = {name: Acting(name, kind, met) for name, kind in zip("poi", (PURE, OUTSIDE, IDEMPOTENT), strict=True)}
         address = RunAddress(self.project, f"r{next(self.numbers)}")
         ledger = MortalLedger(self.peer, "me", "here:1")
-        await self._begun(stub, ledger, address, commands)
+        await self._begun(stub, ledger, address, commands, yolo=yolo)
         decisions, kills = iter(decisions), iter(kills)
         while True:
             ledger.life = Life()
             claim = await ledger.claim(address)
             state = state_of(claim, known, 10_000)
             state.is_placed = True
-            scope = self._scope(ledger, address, claim, state, tools, known, yolo=yolo)
+            scope = self._scope(ledger, address, claim, state, tools, known)
             ledger.life = life
             life.left = next(kills, 0)
             driver = Driver(state, TurnOfCommands(scope, state, ledger, address))
@@ -307,7 +308,7 @@ class World:
                 return list(state.records.values()), done
             await self._decided(stub, address, state, accept=next(decisions, True))
 
-    async def _begun(self, stub, ledger, address, commands) -> None:
+    async def _begun(self, stub, ledger, address, commands, *, yolo) -> None:
         await self.peer.call(
             stub.EnqueueLoop,
             CreateRunCall(
@@ -315,7 +316,7 @@ class World:
                     project=address.project,
                     run=address.run,
                     prompt="go",
-                    settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m"),
+                    settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m", yolo=yolo),
                     run_settings=settings_pb2.RunSettings(model="m"),
                 )
             ),
@@ -330,18 +331,20 @@ class World:
         ]
         await ledger.write(address, claim.epoch, [new_record_write(one) for one in records])
 
-    def _scope(self, ledger, address, claim, state, tools, known, *, yolo) -> DispatchScope:
+    def _scope(self, ledger, address, claim, state, tools, known) -> DispatchScope:
         async def confirm() -> None:
             pass
 
-        loop, publisher = Loop(1, LoopSettings(Mode.ACT, yolo=yolo), "go", RUNNING), Nobody()
+        loop, publisher = Loop(1, LoopSettings(Mode.ACT), "go", RUNNING), Nobody()
+        grants = Grants(claim.run, partial(ledger.get_run, address), known.granted)
         buffer = WriteBuffer(ledger, address, claim.epoch, 1, 1, state.records)
         return DispatchScope(
             context=tool_context(loop, 1, buffer, None, None, publisher),
             publisher=publisher,
             buffer=buffer,
             tools=tools,
-            proposals=Proposals(Hooks(new_registry()), TurnAddress(*address_of(address), 1, 1), yolo=yolo),
+            proposals=Proposals(Hooks(new_registry()), TurnAddress(*address_of(address), 1, 1), grants),
+            grants=grants,
             confirm=confirm,
             asks_indeterminate=False,
             outside_results=known.outside_results,

@@ -1,6 +1,7 @@
 """Migrations, on both databases: from nothing, beside newer code, beside what this code does not read, two at once."""
 
 import contextlib
+import json
 import sqlite3
 import threading
 
@@ -25,6 +26,7 @@ from turnwright_store.edge.schema import (
     upgrade_to_head,
 )
 from turnwright_store.edge.thread import CaughtError
+from turnwright_store.sql import tables
 from turnwright_store.sql.tables import metadata
 
 ADD_VIEW = "INSERT INTO views (run_id, entry_id, path, from_rev, visibility, state, position, write_count, create_ms)"
@@ -119,7 +121,39 @@ def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_
     upgrade_to_head(raw, core)
     assert raw.execute("SELECT name, assembly FROM projects").fetchone() == ("p", 0)
     assert raw.execute("SELECT count(*) FROM schedules").fetchone()[0] == 0
-    assert current_revision(raw, core.dialect.name) == "r0008"
+    assert current_revision(raw, core.dialect.name) == "r0009"
+
+
+def test_no_loop_of_an_earlier_revision_has_a_grant_that_nobody_can_tell_whose_it_is(faces):
+    # C62
+    raw, core = faces
+    upgrade_to_head(raw, core)
+    for statement in (
+        *(f"ALTER TABLE runs DROP COLUMN {name}" for name in ("model_loop", "asked")),
+        *(f"ALTER TABLE schedules DROP COLUMN {name}" for name in ("settings", "loop", "failures")),
+        "UPDATE alembic_version SET version_num = 'r0008'",
+        "INSERT INTO scopes (key) VALUES ('x')",
+        "INSERT INTO projects (scope_id, name, root, workspace_id, create_ms) SELECT max(id), 'p', '/p', 'w', 1 FROM scopes",
+        (
+            "INSERT INTO runs (project_id, scope_id, alias, status, model, create_ms, update_ms, loops) "
+            "SELECT projects.id, scope_id, 'r', 102, 'm', 1, 1, 3 FROM projects"
+        ),
+    ):
+        raw.execute(statement)
+    raw.commit()
+    core.rollback()
+    settings = '{"mode": "act", "model": "\u00e4", "yolo": true, "no_web": true}'
+    with core.begin():
+        for sequence, status in ((1, 200), (2, 102), (3, 100)):
+            row = {"sequence": sequence, "status": status, "settings": settings, "prompt": "Do it.", "create_ms": 1}
+            run = core.execute(sqlalchemy.select(tables.runs.c.id)).scalar_one()
+            core.execute(sqlalchemy.insert(tables.loops).values(run_id=run, revision=1, **row))
+    upgrade_to_head(raw, core)
+    found = core.execute(sqlalchemy.select(tables.loops.c.settings).order_by(tables.loops.c.sequence)).scalars().all()
+    read = [json.loads(text) for text in found]
+    assert [one["yolo"] for one in read] == [True, False, False]
+    assert {(one["model"], one["no_web"]) for one in read} == {("\u00e4", True)}
+    assert core.execute(sqlalchemy.select(tables.runs.c.model_loop)).scalar_one() == 3
 
 
 def test_the_checks_of_the_migrations_are_those_of_the_tables(faces, request, tmp_path, empty):

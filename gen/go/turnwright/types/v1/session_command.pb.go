@@ -367,8 +367,10 @@ type UserMessage struct {
 	// Paths of project files that the message refers to. They are named at its end; the model reads them with `get`. At
 	// most 100.
 	ContextFiles []string `protobuf:"bytes,2,rep,name=context_files,json=contextFiles,proto3" json:"context_files,omitempty"`
-	// Settings of the loop. Absent: as in the run's latest loop, without its budget, images, edits of prompts and response
-	// format, or else MODE_ACT. Images of `parts` are added to `images`.
+	// Settings of the loop. Absent: what was asked of the latest loop whose prompt a user wrote, in a fork also of its parent's:
+	// mode, model, assembly, reasoning, project instructions, summaries and the restrictions (`no_*`); nothing else, and no
+	// grant (`yolo`). A model that the run has got since wins over that one. Without such a loop MODE_ACT. Images of `parts`
+	// are added to `images`.
 	Settings *LoopSettings `protobuf:"bytes,3,opt,name=settings,proto3,oneof" json:"settings,omitempty"`
 	// True: if the run is busy, the message is read in the next turn of its loop instead of waiting in the queue. Several
 	// are read in the order in which they came. A reply that is being streamed continues. Only texts, of at most 65536 bytes;
@@ -833,7 +835,7 @@ type UpdateMessage struct {
 	// The new content, 1 byte to 1 MiB. A reply loses what its vendor has signed for the old one: thinking and server blocks.
 	Content string `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	// True, for a prompt only: removes everything after it, and sends the content as a new prompt with the settings of the
-	// old one.
+	// old one, as Regenerate does.
 	Regenerate bool `protobuf:"varint,3,opt,name=regenerate,proto3" json:"regenerate,omitempty"`
 }
 
@@ -1076,8 +1078,8 @@ func (x *RetryFromIndex) GetMessage() *UserMessage {
 	return nil
 }
 
-// Takes the latest prompt and all that followed away, and sends the prompt again, with the settings that it had. While
-// the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+// Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
+// without `yolo` and `client_tools`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
 type Regenerate struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

@@ -196,7 +196,7 @@ func (CallStyle) EnumDescriptor() ([]byte, []int) {
 type Assembly int32
 
 const (
-	// Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+	// Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
 	// TURNWRIGHT_ASSEMBLY (PACKET by default).
 	Assembly_ASSEMBLY_UNSPECIFIED Assembly = 0
 	// Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
@@ -471,7 +471,7 @@ func (x *ClientTool) GetParameters() string {
 	return ""
 }
 
-// The settings of one loop. Fixed when the loop is enqueued.
+// What was asked of one loop. Fixed when the loop is enqueued, but for its model and for a grant that is taken away.
 type LoopSettings struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
@@ -479,7 +479,8 @@ type LoopSettings struct {
 
 	// Whether the loop may change anything.
 	Mode Mode `protobuf:"varint,1,opt,name=mode,proto3,enum=turnwright.types.v1.Mode" json:"mode,omitempty"`
-	// Alias of the model, or `vendor/model`. Empty: the run's model; required if the run has none yet.
+	// Alias of the model, or `vendor/model`. Empty: the run's model; required if the run has none yet. A loop in the queue
+	// whose task has named none follows the run's.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// True leaves out the project's files: no scan, no manifest.
 	NoRepo bool `protobuf:"varint,3,opt,name=no_repo,json=noRepo,proto3" json:"no_repo,omitempty"`
@@ -489,7 +490,8 @@ type LoopSettings struct {
 	NoWeb bool `protobuf:"varint,5,opt,name=no_web,json=noWeb,proto3" json:"no_web,omitempty"`
 	// True removes every tool that can only act through a proposal.
 	NoProposals bool `protobuf:"varint,6,opt,name=no_proposals,json=noProposals,proto3" json:"no_proposals,omitempty"`
-	// True accepts every proposal without asking. Also in effect if the run's settings say so.
+	// True accepts every proposal of this loop without asking. Also in effect if the run's settings say so. No other loop
+	// inherits it. To turn the run's `yolo` off takes it away, from the next effect on; it is false then.
 	Yolo bool `protobuf:"varint,7,opt,name=yolo,proto3" json:"yolo,omitempty"`
 	// Limits for this loop. Absent: only those of the run.
 	Budget *Budget `protobuf:"bytes,8,opt,name=budget,proto3,oneof" json:"budget,omitempty"`
@@ -752,7 +754,7 @@ type RunSettings struct {
 	// Limits for all loops of the run together. Absent: no limits. A fork inherits the limits but not the spend of its
 	// parent, so the spend of all runs of a project adds up to the bill.
 	Budget *Budget `protobuf:"bytes,5,opt,name=budget,proto3,oneof" json:"budget,omitempty"`
-	// True accepts every proposal in every loop without asking.
+	// True accepts every proposal in every loop without asking. A fork begins without it.
 	Yolo bool `protobuf:"varint,6,opt,name=yolo,proto3" json:"yolo,omitempty"`
 	// How models call tools. Applies to loops whose first turn has not begun.
 	Calls CallStyle `protobuf:"varint,7,opt,name=calls,proto3,enum=turnwright.types.v1.CallStyle" json:"calls,omitempty"`
@@ -854,7 +856,8 @@ type RunSettingsPatch struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// Model for future loops: an alias, or `vendor/model`. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
+	// Model for loops that have not begun, unless their tasks have named one: an alias, or `vendor/model`. Messages and
+	// schedules do not inherit an earlier one. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
 	// unknown.
 	Model *string `protobuf:"bytes,1,opt,name=model,proto3,oneof" json:"model,omitempty"`
 	// Sampling temperature, 0 to 2.
@@ -866,11 +869,13 @@ type RunSettingsPatch struct {
 	ContextLimit *uint32 `protobuf:"varint,4,opt,name=context_limit,json=contextLimit,proto3,oneof" json:"context_limit,omitempty"`
 	// Limits for the run; replaces all of them. What was already spent still counts.
 	Budget *Budget `protobuf:"bytes,5,opt,name=budget,proto3,oneof" json:"budget,omitempty"`
-	// Whether every proposal of future loops is accepted without asking.
+	// Whether every proposal is accepted without asking: true from the next turn on. False from the next effect on, and it is
+	// taken away from loops that have not ended and from schedules which have it of their own.
 	Yolo *bool `protobuf:"varint,6,opt,name=yolo,proto3,oneof" json:"yolo,omitempty"`
 	// How models call tools. Applies to loops whose first turn has not begun.
 	Calls *CallStyle `protobuf:"varint,7,opt,name=calls,proto3,enum=turnwright.types.v1.CallStyle,oneof" json:"calls,omitempty"`
-	// Decisions that hold for the whole run; replaces all of them. At most 100 tools.
+	// Decisions that hold for the whole run; replaces all of them. At most 100 tools. One that is taken away holds no more from
+	// the next effect on.
 	ToolRules *ToolRules `protobuf:"bytes,8,opt,name=tool_rules,json=toolRules,proto3,oneof" json:"tool_rules,omitempty"`
 }
 

@@ -187,8 +187,10 @@ class UserMessage(_message.Message):
 
     @_builtins.property
     def settings(self) -> _settings_pb2.LoopSettings:
-        """Settings of the loop. Absent: as in the run's latest loop, without its budget, images, edits of prompts and response
-        format, or else MODE_ACT. Images of `parts` are added to `images`.
+        """Settings of the loop. Absent: what was asked of the latest loop whose prompt a user wrote, in a fork also of its parent's:
+        mode, model, assembly, reasoning, project instructions, summaries and the restrictions (`no_*`); nothing else, and no
+        grant (`yolo`). A model that the run has got since wins over that one. Without such a loop MODE_ACT. Images of `parts`
+        are added to `images`.
         """
 
     def __init__(
@@ -418,7 +420,7 @@ class UpdateMessage(_message.Message):
     """The new content, 1 byte to 1 MiB. A reply loses what its vendor has signed for the old one: thinking and server blocks."""
     regenerate: _builtins.bool
     """True, for a prompt only: removes everything after it, and sends the content as a new prompt with the settings of the
-    old one.
+    old one, as Regenerate does.
     """
     def __init__(
         self,
@@ -526,8 +528,8 @@ Global___RetryFromIndex: _TypeAlias = RetryFromIndex  # noqa: Y015
 
 @_typing.final
 class Regenerate(_message.Message):
-    """Takes the latest prompt and all that followed away, and sends the prompt again, with the settings that it had. While
-    the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+    """Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
+    without `yolo` and `client_tools`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -116,7 +116,7 @@ class _Assembly:
 class _AssemblyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Assembly.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ASSEMBLY_UNSPECIFIED: _Assembly.ValueType  # 0
-    """Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+    """Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
     TURNWRIGHT_ASSEMBLY (PACKET by default).
     """
     ASSEMBLY_PACKET: _Assembly.ValueType  # 1
@@ -134,7 +134,7 @@ class Assembly(_Assembly, metaclass=_AssemblyEnumTypeWrapper):
     """How a run is sent to its model."""
 
 ASSEMBLY_UNSPECIFIED: Assembly.ValueType  # 0
-"""Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+"""Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
 TURNWRIGHT_ASSEMBLY (PACKET by default).
 """
 ASSEMBLY_PACKET: Assembly.ValueType  # 1
@@ -241,7 +241,7 @@ Global___ClientTool: _TypeAlias = ClientTool  # noqa: Y015
 
 @_typing.final
 class LoopSettings(_message.Message):
-    """The settings of one loop. Fixed when the loop is enqueued."""
+    """What was asked of one loop. Fixed when the loop is enqueued, but for its model and for a grant that is taken away."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -265,7 +265,9 @@ class LoopSettings(_message.Message):
     mode: Global___Mode.ValueType
     """Whether the loop may change anything."""
     model: _builtins.str
-    """Alias of the model, or `vendor/model`. Empty: the run's model; required if the run has none yet."""
+    """Alias of the model, or `vendor/model`. Empty: the run's model; required if the run has none yet. A loop in the queue
+    whose task has named none follows the run's.
+    """
     no_repo: _builtins.bool
     """True leaves out the project's files: no scan, no manifest."""
     no_interaction: _builtins.bool
@@ -275,7 +277,9 @@ class LoopSettings(_message.Message):
     no_proposals: _builtins.bool
     """True removes every tool that can only act through a proposal."""
     yolo: _builtins.bool
-    """True accepts every proposal without asking. Also in effect if the run's settings say so."""
+    """True accepts every proposal of this loop without asking. Also in effect if the run's settings say so. No other loop
+    inherits it. To turn the run's `yolo` off takes it away, from the next effect on; it is false then.
+    """
     assembly: Global___Assembly.ValueType
     """How the loop is sent to its model."""
     project_instructions: _builtins.bool
@@ -429,7 +433,7 @@ class RunSettings(_message.Message):
     context_limit: _builtins.int
     """Upper limit for the context window in tokens, at least 1024. Absent: that of the model."""
     yolo: _builtins.bool
-    """True accepts every proposal in every loop without asking."""
+    """True accepts every proposal in every loop without asking. A fork begins without it."""
     calls: Global___CallStyle.ValueType
     """How models call tools. Applies to loops whose first turn has not begun."""
     @_builtins.property
@@ -496,7 +500,8 @@ class RunSettingsPatch(_message.Message):
     CALLS_FIELD_NUMBER: _builtins.int
     TOOL_RULES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Model for future loops: an alias, or `vendor/model`. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
+    """Model for loops that have not begun, unless their tasks have named one: an alias, or `vendor/model`. Messages and
+    schedules do not inherit an earlier one. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
     unknown.
     """
     temperature: _builtins.float
@@ -508,7 +513,9 @@ class RunSettingsPatch(_message.Message):
     context_limit: _builtins.int
     """Upper limit for the context window in tokens, at least 1024; 0: that of the model."""
     yolo: _builtins.bool
-    """Whether every proposal of future loops is accepted without asking."""
+    """Whether every proposal is accepted without asking: true from the next turn on. False from the next effect on, and it is
+    taken away from loops that have not ended and from schedules which have it of their own.
+    """
     calls: Global___CallStyle.ValueType
     """How models call tools. Applies to loops whose first turn has not begun."""
     @_builtins.property
@@ -517,7 +524,9 @@ class RunSettingsPatch(_message.Message):
 
     @_builtins.property
     def tool_rules(self) -> Global___ToolRules:
-        """Decisions that hold for the whole run; replaces all of them. At most 100 tools."""
+        """Decisions that hold for the whole run; replaces all of them. At most 100 tools. One that is taken away holds no more from
+        the next effect on.
+        """
 
     def __init__(
         self,

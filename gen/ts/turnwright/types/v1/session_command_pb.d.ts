@@ -177,8 +177,10 @@ export declare type UserMessage = Message<"turnwright.types.v1.UserMessage"> & {
   contextFiles: string[];
 
   /**
-   * Settings of the loop. Absent: as in the run's latest loop, without its budget, images, edits of prompts and response
-   * format, or else MODE_ACT. Images of `parts` are added to `images`.
+   * Settings of the loop. Absent: what was asked of the latest loop whose prompt a user wrote, in a fork also of its parent's:
+   * mode, model, assembly, reasoning, project instructions, summaries and the restrictions (`no_*`); nothing else, and no
+   * grant (`yolo`). A model that the run has got since wins over that one. Without such a loop MODE_ACT. Images of `parts`
+   * are added to `images`.
    *
    * @generated from field: optional turnwright.types.v1.LoopSettings settings = 3;
    */
@@ -401,7 +403,7 @@ export declare type UpdateMessage = Message<"turnwright.types.v1.UpdateMessage">
 
   /**
    * True, for a prompt only: removes everything after it, and sends the content as a new prompt with the settings of the
-   * old one.
+   * old one, as Regenerate does.
    *
    * @generated from field: bool regenerate = 3;
    */
@@ -506,8 +508,8 @@ export declare type RetryFromIndex = Message<"turnwright.types.v1.RetryFromIndex
 export declare const RetryFromIndexSchema: GenMessage<RetryFromIndex>;
 
 /**
- * Takes the latest prompt and all that followed away, and sends the prompt again, with the settings that it had. While
- * the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+ * Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
+ * without `yolo` and `client_tools`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
  *
  * @generated from message turnwright.types.v1.Regenerate
  */

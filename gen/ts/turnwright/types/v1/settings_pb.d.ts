@@ -118,7 +118,7 @@ export declare type ClientTool = Message<"turnwright.types.v1.ClientTool"> & {
 export declare const ClientToolSchema: GenMessage<ClientTool>;
 
 /**
- * The settings of one loop. Fixed when the loop is enqueued.
+ * What was asked of one loop. Fixed when the loop is enqueued, but for its model and for a grant that is taken away.
  *
  * @generated from message turnwright.types.v1.LoopSettings
  */
@@ -131,7 +131,8 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
   mode: Mode;
 
   /**
-   * Alias of the model, or `vendor/model`. Empty: the run's model; required if the run has none yet.
+   * Alias of the model, or `vendor/model`. Empty: the run's model; required if the run has none yet. A loop in the queue
+   * whose task has named none follows the run's.
    *
    * @generated from field: string model = 2;
    */
@@ -166,7 +167,8 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
   noProposals: boolean;
 
   /**
-   * True accepts every proposal without asking. Also in effect if the run's settings say so.
+   * True accepts every proposal of this loop without asking. Also in effect if the run's settings say so. No other loop
+   * inherits it. To turn the run's `yolo` off takes it away, from the next effect on; it is false then.
    *
    * @generated from field: bool yolo = 7;
    */
@@ -332,7 +334,7 @@ export declare type RunSettings = Message<"turnwright.types.v1.RunSettings"> & {
   budget?: Budget | undefined;
 
   /**
-   * True accepts every proposal in every loop without asking.
+   * True accepts every proposal in every loop without asking. A fork begins without it.
    *
    * @generated from field: bool yolo = 6;
    */
@@ -366,7 +368,8 @@ export declare const RunSettingsSchema: GenMessage<RunSettings>;
  */
 export declare type RunSettingsPatch = Message<"turnwright.types.v1.RunSettingsPatch"> & {
   /**
-   * Model for future loops: an alias, or `vendor/model`. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
+   * Model for loops that have not begun, unless their tasks have named one: an alias, or `vendor/model`. Messages and
+   * schedules do not inherit an earlier one. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if the alias is
    * unknown.
    *
    * @generated from field: optional string model = 1;
@@ -403,7 +406,8 @@ export declare type RunSettingsPatch = Message<"turnwright.types.v1.RunSettingsP
   budget?: Budget | undefined;
 
   /**
-   * Whether every proposal of future loops is accepted without asking.
+   * Whether every proposal is accepted without asking: true from the next turn on. False from the next effect on, and it is
+   * taken away from loops that have not ended and from schedules which have it of their own.
    *
    * @generated from field: optional bool yolo = 6;
    */
@@ -417,7 +421,8 @@ export declare type RunSettingsPatch = Message<"turnwright.types.v1.RunSettingsP
   calls?: CallStyle | undefined;
 
   /**
-   * Decisions that hold for the whole run; replaces all of them. At most 100 tools.
+   * Decisions that hold for the whole run; replaces all of them. At most 100 tools. One that is taken away holds no more from
+   * the next effect on.
    *
    * @generated from field: optional turnwright.types.v1.ToolRules tool_rules = 8;
    */
@@ -558,7 +563,7 @@ export declare const CallStyleSchema: GenEnum<CallStyle>;
  */
 export enum Assembly {
   /**
-   * Not set: as in the run's latest loop, or else `Project.assembly`, or else the store's
+   * Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
    * TURNWRIGHT_ASSEMBLY (PACKET by default).
    *
    * @generated from enum value: ASSEMBLY_UNSPECIFIED = 0;
