@@ -246,10 +246,11 @@ async def test_an_edited_prompt_is_sent_as_it_was_edited(services, edit, form, w
     assert bool(appended) == (form is not None)
     await edit_and_send(services, after + appended if edit == "words before" else after, way)
     loop = await services.client.get_loop(services.project, "r", 2)
-    assert (loop.prompt, (await services.entry("prompt://1")).body) == (after, after + appended)
+    body = (await services.entry(f"prompt://{loop.first_turn}")).body
+    assert (loop.prompt, body) == (after, after + appended)
     assert loop.settings.HasField("response_format") == (form is not None)
     async with calling(services, Tier.SYSTEM, "store") as (peer, store):
-        wanted = read_pb2.ReadPacketRequest(project=services.project, run="r", turn=1)
+        wanted = read_pb2.ReadPacketRequest(project=services.project, run="r", turn=loop.first_turn)
         async with peer.stream(store.ReadPacket, wanted, 30.0) as parts:
             sent = "".join([part.text async for part in parts])
     assert (after in sent, sent.count("is JSON and nothing else")) == (True, int(form is not None))
@@ -258,8 +259,9 @@ async def test_an_edited_prompt_is_sent_as_it_was_edited(services, edit, form, w
 @pytest.mark.parametrize("way", ["regenerate", "remove the reply"])
 async def test_an_edit_that_waits_is_sent_too(services, way):
     # RC03, RC05; C48
-    services.script(f"{SET}{GO_ON}", DONE, DONE, DONE)
+    services.script(f"{SET}{GO_ON}")
     await say(services, "Fix it", ASKING, until="paused")
+    services.script(DONE, DONE)
     update = pb.UpdateMessage(message_id="prompt://1", content="Fix it, and add docs")
     await services.client.submit(services.project, "r", update_message=update)
     kind = {"regenerate": pb.Regenerate()}
@@ -268,8 +270,8 @@ async def test_an_edit_that_waits_is_sent_too(services, way):
     again = await services.client.submit(services.project, "r", **kind)
     assert again.loop.prompt == "Fix it, and add docs"
     await services.client.abort(services.project, "r")
-    await services.client.wait_loop(services.project, "r", again.loop.sequence)
-    assert (await services.entry("prompt://1")).body == "Fix it, and add docs"
+    loop = await services.client.wait_loop(services.project, "r", again.loop.sequence)
+    assert (await services.entry(f"prompt://{loop.first_turn}")).body == "Fix it, and add docs"
 
 
 async def test_a_branch_ends_with_a_message_of_its_source(services):
