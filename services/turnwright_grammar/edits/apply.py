@@ -76,10 +76,16 @@ def apply_edits(original: str | None, edits: Edits) -> EditResult | EditConflict
     # Models do not see the mark, so it is no part of the first line. A search that names it is tried with it.
     bare = text.lstrip(_BOM)
     result = _applied(bare, edits)
-    if isinstance(result, EditConflict):
+    if isinstance(result, EditConflict) and any(map(_names_mark, edits.operations)):
         with_mark = _applied(text, edits)
         return result if isinstance(with_mark, EditConflict) else with_mark
+    if isinstance(result, EditConflict):
+        return result
     return replace(result, text=text.removesuffix(bare) + result.text.lstrip(_BOM))
+
+
+def _names_mark(operation: Operation) -> bool:
+    return any(_BOM in line for line in (operation.search, *(operation.hunk.old if operation.hunk else ())))
 
 
 def _applied(text: str, edits: Edits, *, created: bool = False) -> EditResult | EditConflict:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
+from itertools import combinations_with_replacement, product
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -137,6 +139,22 @@ def test_an_edit_whose_lines_are_there_once_is_applied(task):
         doubtful = "hunks" in form or "apply_patch" in form
         assert isinstance(result, EditResult) or (doubtful and not any(map(str.strip, old))), (form, body, result)
         assert isinstance(result, EditConflict) or result.text == meant
+
+
+@pytest.mark.parametrize("end_of_line", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("lines", [one for count in (1, 2) for one in product(["", "a", "  "], repeat=count)])
+def test_every_edit_of_a_short_text_is_applied_as_meant_or_is_a_conflict(lines, mark, end_of_line):
+    places = combinations_with_replacement(range(len(lines) + 1), 2)
+    for (start, end), shown, new in product(places, range(3), [(), ("",), ("b",), ("b", "")]):
+        first, after = max(0, start - shown), (*lines[:start], *new, *lines[end:])
+        if new == lines[start:end] or not lines[first : end + shown]:
+            continue
+        edit = Edit(start, end, new, lines[first:start], lines[start:end], lines[end : end + shown])
+        text, meant = (mark + _text(each, end_of_line, has_end=True) for each in (lines, after))
+        for form, body in forms([edit]):
+            result = apply_edit(text, body, path="f")
+            assert isinstance(result, EditConflict) or result.text == meant, (form, body)
 
 
 @given(LINES, LINES, st.booleans(), st.booleans(), st.integers(0, 3), st.sampled_from(["\n", "\r\n"]))
