@@ -7,7 +7,7 @@ meanings and limits are (turnwright_core.wire.model_calls).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
@@ -15,6 +15,12 @@ from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Message
 from turnwright_core.models import Model
 from turnwright_core.runs import AnswerFormat, Reasoning, Usage
+
+REFUSED_BLOCKS: Final = "refused_blocks"
+REFUSED_IMAGES: Final = "refused_images"
+REFUSED_SILENCE: Final = "refused_silence"
+REFUSABLE: Final = frozenset({REFUSED_BLOCKS, REFUSED_IMAGES, REFUSED_SILENCE})
+"""What a vendor may refuse of a conversation: names in GenerateCall.refused and Dropped.field."""
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -51,6 +57,7 @@ class GenerateCall(Struct, frozen=True):
     metadata: Mapping[str, str] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     extra: str = ""
+    refused: tuple[str, ...] = ()
 
 
 class Retry(Struct, frozen=True, tag=True):

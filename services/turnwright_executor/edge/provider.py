@@ -98,6 +98,7 @@ class ProviderModels:
         call_index: int,
         *,
         images: Sequence[Image] = (),
+        refused: tuple[str, ...] = (),
         limits_cost: bool,
     ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
         tools = _tools(messages)
@@ -111,6 +112,7 @@ class ProviderModels:
             # They are offered all the same: what was called before is in the conversation, and in the vendor's cache.
             tool_choice=_NO_TOOL if tools and request.kind is RequestKind.COMPACTION else None,
             reasoning=request.reasoning,
+            refused=refused,
             required=(
                 *(["tools"] if tools else ()),
                 *(["images"] if any(isinstance(part, Image) for message in sent for part in message.parts) else ()),

@@ -35,10 +35,11 @@ class Models(Protocol):
         call_index: int,
         *,
         images: Sequence[Image] = (),
+        refused: tuple[str, ...] = (),
         limits_cost: bool,
     ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
         """One streaming model call, which ends after Finished, and with the block. Iterating raises TurnwrightError.
 
-        `images` go with the user's message; the call is refused if the model takes none. With `limits_cost` it is
-        refused if its cost would be unknown.
+        `images` go with the user's message; the call is refused if the model takes none. `refused` is what the vendor
+        has refused of the conversation before. With `limits_cost` the call is refused if its cost would be unknown.
         """

@@ -130,19 +130,20 @@ class Generation:
         again: Callable[[], Awaitable[None]],
         images: Sequence[Image] = (),
         *,
+        refused: tuple[str, ...] = (),
         limits_cost: bool,
     ) -> None:
         """Fill a draft with the reply. Raises TurnwrightError; the draft then holds what came before.
 
-        `begin` gives the draft of each call, empty. `limits_cost`: see Models. `again` is told of a call that is lost
-        and shall be made again; what it raises ends the calls.
+        `begin` gives the draft of each call, empty. `refused`, `limits_cost`: see Models. `again` is told of a call
+        that is lost and shall be made again; what it raises ends the calls.
         """
         for attempt in range(1, ATTEMPTS_MAX + 1):
             draft = begin()
             draft.reader = self._reader()
             try:
                 call = self._models.generate(
-                    model, messages, turn.request, call_index, images=images, limits_cost=limits_cost
+                    model, messages, turn.request, call_index, images=images, refused=refused, limits_cost=limits_cost
                 )
                 await self._stream(publisher, turn, model, call, draft)
             except TurnwrightError as error:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from turnwright_core.claims import Claim
 from turnwright_core.entries import Cursor, EntryWrite
+from turnwright_core.model_calls import REFUSABLE
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import Assembly, Loop, LoopEnd, LoopSettings, RequestKind, Turn, TurnResult
@@ -193,6 +194,14 @@ class LoopScope:
         if self.recent:
             return rate_after(self.recent[-1])
         return rate_from(self.claim.turn_before, self.open.turn.request)
+
+    @property
+    def refused_before(self) -> tuple[str, ...]:
+        """What the model's vendor has refused of the conversation, by the run's turn before, so that it stays out."""
+        last, before = self.recent[-1] if self.recent else None, self.claim.turn_before
+        if last is None and before and before.request.vendor_model == self.open.turn.request.vendor_model:
+            last = before.result
+        return tuple(name for name in last.dropped if name in REFUSABLE) if last else ()
 
     def concluded(self, state: TurnState, result: TurnResult, end: LoopEnd | None = None) -> None:
         """The open turn has ended with this result, and with it the loop if it has an end."""

@@ -39,7 +39,7 @@ from turnwright_executor.turn.recording import (
     new_records,
     read_aside,
 )
-from turnwright_executor.turn.records import error_write, moved_calls, new_record_write
+from turnwright_executor.turn.records import error_write, moved_calls, new_record_write, refused_notes
 from turnwright_executor.turn.turn_budget import (
     after_refusal,
     overflow_reason,
@@ -162,6 +162,7 @@ class ModelSteps:
                 partial(scope.unsaved.begin_reply, turn.number),
                 self._again,
                 images,
+                refused=scope.refused_before,
                 limits_cost=scope.spend_meter.limits_cost,
             )
         except TurnwrightError as error:
@@ -232,6 +233,7 @@ class ModelSteps:
         records = await new_records(gate, reading)
         replaced = _archived(packet.report.after_reply) if reading.narration.strip() else ()
         writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]
+        writes += refused_notes(turn.number, draft.dropped, scope.refused_before)
         if {record.effect_class for record in records} - {EffectClass.PURE}:
             written = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
             records, writes = await self._written(records, written), []

@@ -6,13 +6,16 @@ Source: rows RU075, RU128, RU149, RU153; decisions C10, C12, C26.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
 from turnwright_core.chat.timeline import CALLS, ERROR_TOOL
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.model_calls import REFUSED_BLOCKS, REFUSED_IMAGES, REFUSED_SILENCE
 from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.records import error_path
 from turnwright_executor.wire.command_records import command_record_to_pb
 
 
@@ -64,6 +67,26 @@ def moved_calls(write: EntryWrite, renamed: Mapping[str, str]) -> EntryWrite:
 def beat_write(path: str) -> EntryWrite:
     """The heartbeat of a client's command: a write that only changes the revision."""
     return EntryWrite(path, SetEntry(), Tier.SYSTEM)
+
+
+_REFUSED: Final = {
+    REFUSED_BLOCKS: "The model's vendor refuses reasoning or other opaque blocks of earlier replies. In this run they "
+    "are not sent to it any more.",
+    REFUSED_IMAGES: "The model's vendor refuses an earlier image. In this run earlier images are not sent any more.",
+    REFUSED_SILENCE: "The model's vendor wants reasoning with every reply. In this run earlier ones without any are "
+    "sent with an empty one.",
+}
+
+
+def refused_notes(turn: int, dropped: Iterable[str], known: Container[str]) -> list[EntryWrite]:
+    """What people read when a vendor has refused something of the conversation that was not known before."""
+    notes = [
+        error_write(error_path(turn, name, ()), f"{name}:400", _REFUSED[name])
+        for name in dropped
+        if name in _REFUSED and name not in known
+    ]
+    # Not for the model, which needs to know nothing of it.
+    return [replace(note, change=replace(note.change, visibility=Visibility.ARCHIVED)) for note in notes]
 
 
 def error_write(path: str, outcome: str, body: str, call_id: str = "") -> EntryWrite:

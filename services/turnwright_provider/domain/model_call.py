@@ -38,7 +38,8 @@ class ResponseFormat(Struct, frozen=True):
 class ModelCall(Struct, frozen=True):
     """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor.
 
-    `vendor_model` is `vendor/model`, the author in messages. `info` is what the caller knows about the model.
+    `vendor_model` is `vendor/model`, the author in messages. `info` is what the caller knows about the model,
+    `refused` what its vendor has refused of the conversation.
     """
 
     model: str
@@ -58,6 +59,7 @@ class ModelCall(Struct, frozen=True):
     alias: str = ""
     """Under which the model is configured; empty, or `vendor/model`, if only its caller knows it."""
     info: ModelInfo = UNKNOWN
+    refused: frozenset[str] = frozenset()
 
     @property
     def unsupported_fields(self) -> frozenset[str]:

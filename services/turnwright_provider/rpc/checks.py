@@ -15,7 +15,7 @@ from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX
-from turnwright_core.model_calls import GenerateCall
+from turnwright_core.model_calls import REFUSABLE, GenerateCall
 from turnwright_core.runs import AnswerFormat
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo
@@ -81,6 +81,7 @@ def checked_call(request: GenerateCall, model: str) -> ModelCall:
         required=frozenset(request.required),
         extra=_object("extra", request.extra) if request.extra else {},
         vendor_model=known.vendor_model,
+        refused=REFUSABLE.intersection(request.refused),
         alias=known.alias,
         info=ModelInfo(known.context_length, known.output_tokens_max, known.capabilities),
     )

@@ -25,6 +25,7 @@ from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import first_count
 from turnwright_provider.domain.model_list import parse_json_body
 from turnwright_provider.domain.redact import Secrets
+from turnwright_provider.domain.refused import next_refused, refused_parts
 from turnwright_provider.domain.urls import SECRET_NAMES, join_url, public_url, secrets_of
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class
@@ -85,6 +86,7 @@ class HttpVendor:
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One attempt. If an optional field is refused, the request is repeated without it."""
         del attempt
+        first: VendorError | None = None
         timeout = AttemptTimeout(self._limits.silence_timeout_s)
         call = replace(call, extra=with_extra(self._spec.extra, call.extra))
         with self._secrets_hidden():
@@ -92,7 +94,7 @@ class HttpVendor:
                 refusals = self._refused.get(call.model, frozenset())
                 without = refusals | call.unsupported_fields
                 request = self._wire.request(call, without)
-                dropped = (*request.dropped, *_without_refused(without & call.asked))
+                dropped = (*request.dropped, *_without_refused(without & call.asked), *refused_parts(call))
                 check_required(call, dropped)
                 async with self._post(request, timeout) as reply:
                     if reply.status == 200:
@@ -104,6 +106,11 @@ class HttpVendor:
                 refused = self._wire.refused_field(reply.status, answer, call, without)
                 if refused is None or refused in call.required:
                     failure = classify(reply.status, reply.headers, answer, time.time())
+                    if part := next_refused(call, failure):
+                        first = first or VendorError(failure)
+                        call = replace(call, refused=call.refused | {part})
+                        continue
+                    failure = first.failure if first else failure
                     raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
                 if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
                     self._refused[call.model] = refusals | {refused}

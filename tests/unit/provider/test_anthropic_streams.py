@@ -141,7 +141,7 @@ def as_sent(content: list[dict[str, Any]]) -> list[dict[str, Any]]:
             fresh = [one for one in sources if json.dumps(one) not in named]
             named |= {json.dumps(one) for one in fresh}
             told = {"type": "text", "text": block["text"], **({"citations": fresh} if fresh else {})}
-        if block.get("text", "x").strip() and (block.get("thinking"), block.get("signature")) != ("", ""):
+        if block.get("text", "x").strip() and (block["type"] != "thinking" or block.get("signature")):
             blocks.append(told)
     return blocks
 

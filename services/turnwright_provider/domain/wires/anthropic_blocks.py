@@ -93,7 +93,7 @@ def _reply(message: Message) -> list[Wired]:
         match item:
             case Text() | ThinkingBlock(type="text"):
                 blocks += _text_block(item, cited)
-            case ThinkingBlock(type="thinking") if item.text or item.signature:
+            case ThinkingBlock(type="thinking") if item.signature:
                 blocks.append({"type": "thinking", "thinking": item.text, "signature": item.signature})
             case ThinkingBlock(type="redacted_thinking"):
                 blocks.append({"type": "redacted_thinking", "data": item.data})

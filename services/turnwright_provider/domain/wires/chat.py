@@ -16,8 +16,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 from turnwright_core.chat.message import Message, ThinkingBlock
-from turnwright_core.model_calls import ToolChoice
+from turnwright_core.model_calls import REFUSED_SILENCE, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
+from turnwright_provider.domain.refused import SILENT
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.chat_thinking import is_known
@@ -56,6 +57,9 @@ class ChatWire(Wire):
             dropped["reasoning"] = f"The service has no words for `{call.reasoning.word}`."
         marks = is_marked and self._marks and "cache" not in without
         sent = chat_messages(messages, marks=marks)
+        if REFUSED_SILENCE in call.refused:
+            # An empty text counts as none.
+            sent = [{SILENT: " ", **one} if one["role"] == "assistant" else one for one in sent]
         body: dict[str, Any] = {"model": call.model, "messages": sent, "stream": True}
         if call.tools:
             body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]

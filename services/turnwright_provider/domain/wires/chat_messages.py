@@ -29,7 +29,10 @@ def chat_messages(messages: Iterable[Message], *, marks: bool) -> list[dict[str,
         if images and message.role is not TOOL:
             sent.append(_shown(images, marks=marks))
             images = []
-        sent.append(_message(message, marks=marks))
+        written = _message(message, marks=marks)
+        if message.role is not ASSISTANT or written["content"] or len(written) > len(("role", "content")):
+            # A reply that says nothing is refused, such as one that was cut off while it reasoned.
+            sent.append(written)
         if message.role is TOOL:
             images += images_of(message)
     return [*sent, _shown(images, marks=marks)] if images else sent

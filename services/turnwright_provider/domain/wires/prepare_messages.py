@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role, ToolCall
 from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.refused import without_refused
 from turnwright_provider.domain.wires.blocks import TEXT
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -43,7 +44,7 @@ def prepare_messages(call: ModelCall) -> tuple[list[Message], dict[str, str]]:
     """The messages with the ids to send, and what is left out of replies written by another model: field -> reason."""
     left_out: set[str] = set()
     messages: list[Message] = []
-    for message in _with_ids_sent(call.messages):
+    for message in _with_ids_sent(without_refused(call)):
         is_own = bool(message.vendor_model) and message.vendor_model == call.vendor_model
         if is_own or message.role is not ASSISTANT:
             messages.append(message)

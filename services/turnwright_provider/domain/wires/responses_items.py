@@ -31,7 +31,11 @@ def input_items(messages: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]
 def _items(message: Message) -> list[dict[str, Any]]:
     role = message.role
     if role is ASSISTANT:
-        return [item for block in ordered_blocks(message) if (item := _item(block))]
+        items = [item for block in ordered_blocks(message) if (item := _item(block))]
+        # Reasoning that nothing follows is refused, such as that of a reply that was cut off.
+        while items and items[-1].get("type") == REASONING:
+            items.pop()
+        return items
     if role is USER:
         return [{"role": "user", "content": content_of(message.parts, _part)}]
     if role is TOOL:

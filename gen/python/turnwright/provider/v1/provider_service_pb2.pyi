@@ -93,6 +93,7 @@ class GenerateRequest(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     REQUIRED_FIELD_NUMBER: _builtins.int
     EXTRA_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """Sampling temperature, 0 to 2. Absent: the vendor's default."""
     output_tokens_max: _builtins.int
@@ -143,6 +144,13 @@ class GenerateRequest(_message.Message):
         The special name `cost` requires that the cost of the call will be known, from the vendor or from a price list.
         """
 
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the vendor has refused in this conversation, so that it is not sent again: names of Finish.dropped that begin
+        with `refused_`; others are ignored. Default: none. Whatever is refused with this call is found out by asking again
+        without it.
+        """
+
     def __init__(
         self,
         *,
@@ -159,10 +167,11 @@ class GenerateRequest(_message.Message):
         metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         required: _abc.Iterable[_builtins.str] | None = ...,
         extra: _builtins.str = ...,
+        refused: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "response_format", b"response_format", "temperature", b"temperature", "tool_choice", b"tool_choice"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "call_index", b"call_index", "extra", b"extra", "messages", b"messages", "metadata", b"metadata", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "required", b"required", "response_format", b"response_format", "stop", b"stop", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "_temperature", b"_temperature", "_tool_choice", b"_tool_choice", "call_index", b"call_index", "extra", b"extra", "messages", b"messages", "metadata", b"metadata", "model", b"model", "output_tokens_max", b"output_tokens_max", "reasoning", b"reasoning", "refused", b"refused", "required", b"required", "response_format", b"response_format", "stop", b"stop", "temperature", b"temperature", "tool_choice", b"tool_choice", "tools", b"tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_tokens_max: _TypeAlias = _typing.Literal["output_tokens_max"]  # noqa: Y015
     _WhichOneofArgType__output_tokens_max: _TypeAlias = _typing.Literal["_output_tokens_max", b"_output_tokens_max"]  # noqa: Y015
@@ -395,7 +404,9 @@ class Dropped(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     field: _builtins.str
     """Name of the field as in GenerateRequest.required, or `thinking`, `server_blocks` or `signatures` for parts of
-    earlier replies.
+    earlier replies. What the vendor has refused of the conversation is `refused_blocks` (reasoning, signatures and
+    other blocks that only a vendor can read), `refused_images` (images before the last text of a user) or
+    `refused_silence` (replies without reasoning: they are sent with an empty one).
     """
     reason: _builtins.str
     """The reason, in a sentence."""

@@ -116,6 +116,15 @@ export declare type GenerateRequest = Message<"turnwright.provider.v1.GenerateRe
    * @generated from field: string extra = 13;
    */
   extra: string;
+
+  /**
+   * What the vendor has refused in this conversation, so that it is not sent again: names of Finish.dropped that begin
+   * with `refused_`; others are ignored. Default: none. Whatever is refused with this call is found out by asking again
+   * without it.
+   *
+   * @generated from field: repeated string refused = 14;
+   */
+  refused: string[];
 };
 
 /**
@@ -365,7 +374,9 @@ export declare const FinishSchema: GenMessage<Finish>;
 export declare type Dropped = Message<"turnwright.provider.v1.Dropped"> & {
   /**
    * Name of the field as in GenerateRequest.required, or `thinking`, `server_blocks` or `signatures` for parts of
-   * earlier replies.
+   * earlier replies. What the vendor has refused of the conversation is `refused_blocks` (reasoning, signatures and
+   * other blocks that only a vendor can read), `refused_images` (images before the last text of a user) or
+   * `refused_silence` (replies without reasoning: they are sent with an empty one).
    *
    * @generated from field: string field = 1;
    */
