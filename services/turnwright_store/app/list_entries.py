@@ -20,7 +20,7 @@ from turnwright_store.app.history import NUMBER_MAX, At, PacketMoment, RunSnapsh
 from turnwright_store.app.read_view import message_batches, weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.pages import decode_page_token, page_of
+from turnwright_store.domain.pages import decode_page_token, foreign_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection
 from turnwright_store.sql.contents import load_entries
@@ -112,7 +112,7 @@ def _place_of(query: EntryQuery) -> tuple[At | None, str]:
     is_position = str(after).isdecimal() and len(str(after)) <= _POSITION_DIGITS_MAX
     is_place = is_position if query.by_position else "\0" not in str(after)
     if not is_place or not 0 <= int(turn) <= NUMBER_MAX:
-        raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
+        raise foreign_token()
     if incarnation == _OF_PACKET:
         return PacketMoment(int(turn)), str(after)
     return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(after)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import PurePath
 
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from turnwright_store.domain.checks import (
 )
 from turnwright_store.domain.message_sizes import loop_bytes, run_bytes, turn_bytes
 from turnwright_store.domain.names import project_names, run_aliases
-from turnwright_store.domain.pages import decode_page_token, page_of
+from turnwright_store.domain.pages import PLACE_MAX, decode_page_token, page_of
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.forks import run_of_turn
@@ -160,13 +161,28 @@ def add_run(tx: Transaction, owner: registry.ProjectRow, alias: str, settings: R
 
 
 def list_runs(connection: Connection, project: str, size: int, token: str) -> tuple[list[Run], str]:
-    """A page of a project's runs, most recently written first."""
+    """A page of a project's runs, most recently written first.
+
+    A run that is written between two pages moves to the front, which was passed already. So the list does not end
+    before it has shown once more what was written since its first page.
+    """
     size = page_size(size)
-    at, key = decode_page_token(token, int, int) or (_LAST_MS, 0)
     owner = registry.get_project(connection, project)
-    found = runs.list_runs(connection, owner.id, (int(at), int(key)), size + 1)
-    page, next_token = page_of(found, size, lambda row: (row.run.update_ms, row.id), lambda row: run_bytes(row.run))
-    return with_origins(connection, page), next_token
+    place = decode_page_token(token, int, int, int, int, int)
+    if place is None:
+        found = list(runs.list_runs(connection, owner.id, (_LAST_MS, 0), size + 1))
+        top = (found[0].run.update_ms, found[0].id) if found else (_LAST_MS, 0)
+        rows: Iterable[tuple[int, runs.RunRow]] = ((0, row) for row in found)
+    else:
+        at, key, top_ms, top_id, was_moved = map(int, place)
+        top = top_ms, top_id
+        unmoved = () if was_moved else runs.list_runs(connection, owner.id, (at, key), size + 1)
+        moved = runs.list_moved(connection, owner.id, top, key if was_moved else PLACE_MAX, size + 1)
+        rows = chain(((0, row) for row in unmoved), ((1, row) for row in moved))
+    page, next_token = page_of(
+        rows, size, lambda one: (one[1].run.update_ms, one[1].id, *top, one[0]), lambda one: run_bytes(one[1].run)
+    )
+    return with_origins(connection, [row for _, row in page]), next_token
 
 
 def get_run(connection: Connection, project: str, alias: str) -> Run:

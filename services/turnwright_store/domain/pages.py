@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from turnwright_core.checks import check_chars, invalid
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX, PAGE_BYTES_MAX
 
 TOKEN_CHARS_MAX: Final = 16 * 1024
@@ -22,6 +23,9 @@ _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 ANSWER_BYTES_MAX: Final = MESSAGE_BYTES_MAX - 1024 * 1024
 """Maximum bytes of the items in a message; the rest is for overhead."""
+
+BOUND_CHARS: Final = 16
+"""Length of the digest of a request, which ends its tokens."""
 
 T = TypeVar("T")
 PageStart = tuple[int | str, ...]
@@ -41,12 +45,30 @@ def decode_page_token(token: str, *kinds: type[int | str]) -> PageStart | None:
         return None
     check_chars("page_token", token, TOKEN_CHARS_MAX)
     try:
-        place = json.loads(base64.urlsafe_b64decode(token.encode()))
+        place = json.loads(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         place = None
     if not isinstance(place, list) or [type(part) for part in place] != list(kinds) or any(map(_is_unstorable, place)):
-        raise invalid("page_token", "page_token must be the next_page_token of an earlier page of the same list.")
+        raise foreign_token()
     return tuple(max(-PLACE_MAX, min(part, PLACE_MAX)) if isinstance(part, int) else part for part in place)
+
+
+def foreign_token() -> TurnwrightError:
+    """The error for a token that the list did not make, or made for another request."""
+    message = "page_token must be the next_page_token of an earlier page of the same list, asked for in the same way."
+    return invalid("page_token", message)
+
+
+def bind_token(token: str, request: str) -> str:
+    """A token for callers: it is only valid in requests with this digest."""
+    return token and token + request
+
+
+def unbound_token(token: str, request: str) -> str:
+    """The token of a caller as a list made it. Raises InvalidError if that was for another request."""
+    if token and not token.endswith(request):
+        raise foreign_token()
+    return token.removesuffix(request)
 
 
 def _is_unstorable(part: int | str) -> bool:

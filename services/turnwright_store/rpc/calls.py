@@ -7,6 +7,7 @@ and may run more than once.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 from functools import partial
@@ -27,6 +28,7 @@ from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.watches import Watch, Watches
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durability, Transaction
@@ -182,13 +184,37 @@ def mutation(
 
 
 def query(read: Callable[[C, Q, Connection], Fields], *, inline: bool = False) -> Handler[C, Q]:
-    """Declare an rpc as one query."""
-    answer = _answer_of(read.__name__)
+    """Declare an rpc as one query. The tokens of pages are bound to what the request asks for."""
+    method = read.__name__
+    answer = _answer_of(method)
+    if "page_token" in _SERVICE.methods_by_name[method].input_type.fields_by_name:
+        read = _paged(read, method)
 
     async def handle(self: C, request: Q, _context: Any) -> Any:
         return await self._database.read(lambda connection: answer(**read(self, request, connection)), inline=inline)
 
     return handle
+
+
+_OF_A_PAGE: Final = ("page_token", "page_size", "without_bodies")
+"""Fields that may differ between the requests for the pages of one list."""
+
+
+def _paged(read: Callable[[C, Q, Connection], Fields], method: str) -> Callable[[C, Q, Connection], Fields]:
+    def read_page(self: C, request: Any, connection: Connection) -> Fields:
+        asked = type(request)()
+        asked.CopyFrom(request)
+        for name in _OF_A_PAGE:
+            if name in asked.DESCRIPTOR.fields_by_name:
+                asked.ClearField(name)
+        wanted = method.encode() + asked.SerializeToString(deterministic=True)
+        digest = hashlib.sha256(wanted).hexdigest()[:BOUND_CHARS]
+        asked.CopyFrom(request)
+        asked.page_token = unbound_token(request.page_token, digest)
+        fields = read(self, asked, connection)
+        return {**fields, "next_page_token": bind_token(fields.get("next_page_token", ""), digest)}
+
+    return read_page
 
 
 def _answer_of(method: str) -> type[Any]:

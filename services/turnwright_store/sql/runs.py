@@ -175,6 +175,17 @@ _PAGE: Final = (
     .order_by(runs.c.update_ms.desc(), runs.c.id.desc())
     .limit(bindparam("page"))
 )
+_MOVED: Final = (
+    RUN.where(
+        runs.c.project_id == bindparam("project"),
+        runs.c.id < bindparam("before_id"),
+        runs.c.create_ms <= bindparam("top_ms"),
+        (runs.c.update_ms > bindparam("top_ms"))
+        | ((runs.c.update_ms == bindparam("top_ms")) & (runs.c.id > bindparam("top_id"))),
+    )
+    .order_by(runs.c.id.desc())
+    .limit(bindparam("page"))
+)
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _SETTINGS: Final = ("model", "temperature", "persona", "context_limit", "budget", "yolo", "calls", "tool_rules")
 CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(parameters("model_loop", *_SETTINGS))
@@ -273,6 +284,15 @@ def list_runs(connection: Connection, project_id: int, before: tuple[int, int], 
     """Runs of a project, latest written first, those before (update_ms, id)."""
     values = {"project": project_id, "before_ms": before[0], "before_id": before[1], "page": page}
     with connection.execute(_PAGE, values) as rows:
+        yield from map(run_of, rows)
+
+
+def list_moved(
+    connection: Connection, project_id: int, top: tuple[int, int], before: int, page: int
+) -> Iterator[RunRow]:
+    """Runs that were there when `top` (update_ms, id) was the first of all, and were written since; latest first."""
+    values = {"project": project_id, "top_ms": top[0], "top_id": top[1], "before_id": before, "page": page}
+    with connection.execute(_MOVED, values) as rows:
         yield from map(run_of, rows)
 
 

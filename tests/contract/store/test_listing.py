@@ -21,6 +21,7 @@ from contract.store.harness import (
 )
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.patterns.matching import match
+from turnwright_store.domain.pages import BOUND_CHARS
 
 pytestmark = pytest.mark.asyncio
 
@@ -190,8 +191,9 @@ def token_with(token, **changed):
     import json
 
     names = ("incarnation", "run_revision", "project_revision", "global_revision", "turn", "path")
-    place = dict(zip(names, json.loads(base64.urlsafe_b64decode(token)), strict=True)) | changed
-    return base64.urlsafe_b64encode(json.dumps(list(place.values())).encode()).decode()
+    made, request = token[:-BOUND_CHARS], token[-BOUND_CHARS:]
+    place = dict(zip(names, json.loads(base64.urlsafe_b64decode(made)), strict=True)) | changed
+    return base64.urlsafe_b64encode(json.dumps(list(place.values())).encode()).decode() + request
 
 
 PATHS = ["known://a", "known://b", "known://c", "src/a.py", "src/b.py", "sh://turn_1/x_1", "sh://turn_1/x_2"]

@@ -836,7 +836,7 @@ type ListEntriesRequest struct {
 	WithoutBodies bool `protobuf:"varint,5,opt,name=without_bodies,json=withoutBodies,proto3" json:"without_bodies,omitempty"`
 	// Maximum number of results, at most 1000; 0: 100.
 	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the previous page; empty: the first page. All pages show the state at the time of the first
+	// `next_page_token` of the previous page of the same request; empty: the first page. All pages show the state at the time of the first
 	// one.
 	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 }
@@ -1303,7 +1303,7 @@ type ListFileConstraintsRequest struct {
 	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
 	// Maximum number of results, at most 1000; 0: 100.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the previous page; empty: the first page.
+	// `next_page_token` of the previous page of the same request; empty: the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 }
 

@@ -33,7 +33,7 @@ type ListTurnsRequest struct {
 	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	// Maximum number of results, at most 1000; 0: 100.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the previous page; empty: the first page.
+	// `next_page_token` of the previous page of the same request; empty: the first page.
 	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Returns only these turns, in one page, including turns inherited from the run that this one was forked from. Turns that
 	// do not exist, or whose run was removed, are left out. At most 1000. Empty: the run's own turns, latest first.

@@ -695,7 +695,7 @@ type ListEntriesRequest struct {
 	WithoutBodies bool `protobuf:"varint,5,opt,name=without_bodies,json=withoutBodies,proto3" json:"without_bodies,omitempty"`
 	// Maximum number of results, at most 1000; 0: 100.
 	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the previous page; empty: the first page. All pages show the moment of the first one.
+	// `next_page_token` of the previous page of the same request; empty: the first page. All pages show the moment of the first one.
 	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Return only these schemes; the empty name stands for project files. Empty: every scheme. At most 100.
 	Schemes []string `protobuf:"bytes,8,rep,name=schemes,proto3" json:"schemes,omitempty"`
@@ -1115,7 +1115,7 @@ type ListEntryHistoryRequest struct {
 	WithoutBodies bool `protobuf:"varint,4,opt,name=without_bodies,json=withoutBodies,proto3" json:"without_bodies,omitempty"`
 	// Maximum number of results, at most 1000; 0: 100.
 	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// `next_page_token` of the previous page; empty: the first page.
+	// `next_page_token` of the previous page of the same request; empty: the first page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 }
 

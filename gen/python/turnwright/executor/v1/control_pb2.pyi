@@ -465,7 +465,7 @@ class ListEntriesRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page. All pages show the state at the time of the first
+    """`next_page_token` of the previous page of the same request; empty: the first page. All pages show the state at the time of the first
     one.
     """
     def __init__(
@@ -682,7 +682,7 @@ class ListFileConstraintsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,

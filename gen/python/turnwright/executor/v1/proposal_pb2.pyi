@@ -111,7 +111,7 @@ class ListProposalsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100. A page may be shorter if a message could not hold more."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,

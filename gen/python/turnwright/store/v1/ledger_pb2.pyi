@@ -43,7 +43,7 @@ class ListTurnsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     @_builtins.property
     def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Returns only these turns, in one page, including turns inherited from the run that this one was forked from. Turns that

@@ -213,7 +213,7 @@ class ListLoopsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,

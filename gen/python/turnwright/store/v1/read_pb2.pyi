@@ -405,7 +405,7 @@ class ListEntriesRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page. All pages show the moment of the first one."""
+    """`next_page_token` of the previous page of the same request; empty: the first page. All pages show the moment of the first one."""
     by_position: _builtins.bool
     """True lists in timeline order, false by path."""
     @_builtins.property
@@ -622,7 +622,7 @@ class ListEntryHistoryRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,

@@ -108,7 +108,7 @@ class ListProjectsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,
@@ -210,7 +210,7 @@ class ListModelsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,
@@ -547,7 +547,7 @@ class ListFileConstraintsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,
@@ -842,7 +842,7 @@ class ListRunsRequest(_message.Message):
     page_size: _builtins.int
     """Maximum number of results, at most 1000; 0: 100."""
     page_token: _builtins.str
-    """`next_page_token` of the previous page; empty: the first page."""
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
     def __init__(
         self,
         *,
@@ -870,7 +870,9 @@ class ListRunsResponse(_message.Message):
     """Token for the next page; empty on the last page."""
     @_builtins.property
     def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
-        """The runs, most recently written first."""
+        """The runs, most recently written first. A run that is written while its list is paged comes once more at the end, so
+        that none is missed.
+        """
 
     def __init__(
         self,

@@ -473,7 +473,7 @@ export declare type ListEntriesRequest = Message<"turnwright.executor.v1.ListEnt
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page. All pages show the state at the time of the first
+   * `next_page_token` of the previous page of the same request; empty: the first page. All pages show the state at the time of the first
    * one.
    *
    * @generated from field: string page_token = 7;
@@ -672,7 +672,7 @@ export declare type ListFileConstraintsRequest = Message<"turnwright.executor.v1
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */

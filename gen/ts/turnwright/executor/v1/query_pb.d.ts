@@ -317,7 +317,7 @@ export declare type ListRunsRequest = Message<"turnwright.executor.v1.ListRunsRe
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -337,7 +337,8 @@ export declare const ListRunsRequestSchema: GenMessage<ListRunsRequest>;
  */
 export declare type ListRunsResponse = Message<"turnwright.executor.v1.ListRunsResponse"> & {
   /**
-   * The runs, most recently written first.
+   * The runs, most recently written first. A run that is written while its list is paged comes once more at the end, so
+   * that none is missed.
    *
    * @generated from field: repeated turnwright.types.v1.Run runs = 1;
    */
@@ -461,7 +462,7 @@ export declare type ListMessagesRequest = Message<"turnwright.executor.v1.ListMe
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -523,7 +524,7 @@ export declare type ListModelsRequest = Message<"turnwright.executor.v1.ListMode
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */

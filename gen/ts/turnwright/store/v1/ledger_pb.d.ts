@@ -45,7 +45,7 @@ export declare type ListTurnsRequest = Message<"turnwright.store.v1.ListTurnsReq
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 4;
    */

@@ -382,7 +382,7 @@ export declare type ListEntriesRequest = Message<"turnwright.store.v1.ListEntrie
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page. All pages show the moment of the first one.
+   * `next_page_token` of the previous page of the same request; empty: the first page. All pages show the moment of the first one.
    *
    * @generated from field: string page_token = 7;
    */
@@ -631,7 +631,7 @@ export declare type ListEntryHistoryRequest = Message<"turnwright.store.v1.ListE
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 6;
    */

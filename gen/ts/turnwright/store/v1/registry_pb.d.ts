@@ -105,7 +105,7 @@ export declare type ListProjectsRequest = Message<"turnwright.store.v1.ListProje
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -199,7 +199,7 @@ export declare type ListModelsRequest = Message<"turnwright.store.v1.ListModelsR
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
@@ -517,7 +517,7 @@ export declare type ListFileConstraintsRequest = Message<"turnwright.store.v1.Li
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -819,7 +819,7 @@ export declare type ListRunsRequest = Message<"turnwright.store.v1.ListRunsReque
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty: the first page.
+   * `next_page_token` of the previous page of the same request; empty: the first page.
    *
    * @generated from field: string page_token = 3;
    */
@@ -839,7 +839,8 @@ export declare const ListRunsRequestSchema: GenMessage<ListRunsRequest>;
  */
 export declare type ListRunsResponse = Message<"turnwright.store.v1.ListRunsResponse"> & {
   /**
-   * The runs, most recently written first.
+   * The runs, most recently written first. A run that is written while its list is paged comes once more at the end, so
+   * that none is missed.
    *
    * @generated from field: repeated turnwright.types.v1.Run runs = 1;
    */
