@@ -35,8 +35,8 @@ SETTLED: Final[Mapping[int, tuple[str, str, str]]] = {
 _SILENT_TOOLS: Final = ("set_plan", "update_plan", "think")
 """Tools whose success says nothing: plans are shown as they change, and a thought was read."""
 _REJECTED: Final = "rejected"
-_RUN: Final = re.compile(r"^ran '.*', (?=exit=)|, Output: .*$")
-"""What the result of a shell command says besides its exit code."""
+_RUN: Final = re.compile(r"^ran '.*', (?=exit=|stopped )|, Output: .*$")
+"""What the result of a shell command says besides its exit code, or why it was stopped."""
 _OPEN: Final = ("…", "open", "yellow")
 
 

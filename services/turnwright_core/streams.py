@@ -31,6 +31,9 @@ PRODUCER_LOST: Final = "producer_lost:499"
 CANCELLED: Final = "cancelled:499"
 """Outcome of channels ended by somebody other than their producer."""
 
+STOPPED: Final = "stopped:499"
+"""Outcome of a command that was stopped after it had begun: it may have had effects."""
+
 _LOG: Final = "log://"
 _RECORD: Final = re.compile(r"log://(turn_\d+|call_[0-9a-f]{16})/([a-z][a-z0-9_]*)/(.+)", re.DOTALL)
 _CHANNEL: Final = re.compile(r"([a-z][a-z0-9_]*)://(turn_\d+|call_[0-9a-f]{16})/(.+)_([1-9]\d?)", re.DOTALL)

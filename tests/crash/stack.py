@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -246,6 +247,8 @@ class Worker:
         self.numbers = numbers
         self.entry = entry
         self.ends = {}
+        self.aborted = set()
+        """Numbers of tasks that this aborts somewhere."""
         self.turns = 0
         """Of the tasks that have ended."""
         self.settled = {}
@@ -272,6 +275,18 @@ class Worker:
             )
 
         queued = await insisted(act)
+        async with asyncio.TaskGroup() as group:
+            if number % 4 == 0:
+                self.aborted.add(number)
+                group.create_task(self._abort(client, run, number))
+            await self._until_ended(client, queued, number)
+
+    async def _abort(self, client, run, number):
+        await asyncio.sleep(random.random())
+        await insisted(lambda: client.abort(self.stack.project, run, request_id=f"abort {number}"))
+
+    async def _until_ended(self, client, queued, number):
+        run = queued.run
         watch = client.watch(self.stack.project, run, queued.cursor)
         async with asyncio.timeout(TASK_S), contextlib.aclosing(watch) as events:
             async for event in events:

@@ -1,7 +1,7 @@
 """The services of a stack are killed at every step of a turn and at random, while runs with counted effects go on.
 
-No effect on the world happens twice, nothing that was told to have happened is lost, and every task comes to its end.
-Architecture 11.
+No effect on the world happens twice, nothing that was told to have happened is lost, what was told as cancelled did not
+happen, and every task comes to its end, also those that somebody aborts. Architecture 11; C63.
 """
 
 import asyncio
@@ -89,7 +89,9 @@ class Matrix:
         effects = self.stack.effects
         assert {token: count for token, count in effects.items() if count > 1} == {}
         ends = {number: end for worker in self.workers for number, end in worker.ends.items()}
-        assert {number: end for number, end in ends.items() if end[2] != 200} == {}
+        aborted = set().union(*(worker.aborted for worker in self.workers))
+        stopped = {number for number, end in ends.items() if (end[2], end[3]) == (499, "aborted")}
+        assert {number: end for number, end in ends.items() if end[2] != 200 and number not in stopped & aborted} == {}
         settled = {place: state for worker in self.workers for place, state in worker.settled.items()}
         unknown = 0
         for run in sorted({run for run, *_ in ends.values()}):

@@ -97,6 +97,17 @@ def wait_in(state: State, message: CommandRecord) -> Wait | None:
     return _WAITS.get(message.proposed.effect.WhichOneof("kind") or "", Wait.APPROVAL)
 
 
+def may_have_happened(record: bytes) -> bool:
+    """Whether the effect of a record that has not ended may have happened."""
+    message = CommandRecord.FromString(record)
+    stage = message.WhichOneof("stage")
+    if stage == "dispatched":
+        return message.effect_class != command_record_pb2.EFFECT_CLASS_PURE
+    held = getattr(message, stage) if stage in ("proposed", "accepted") else ProposedStage()
+    # A question about an interrupted effect, or a tool that a client executes.
+    return held.HasField("interrupted") or held.effect.HasField("client_tool")
+
+
 _WAITS: Final = {"question": Wait.ANSWER, "client_tool": Wait.CLIENT}
 """What a proposal with an effect waits for, where that is no approval."""
 

@@ -21,6 +21,7 @@ import json
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -35,12 +36,13 @@ from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Done, Stage
-from turnwright_executor.domain.effects import EffectClass
+from turnwright_executor.domain.effects import EffectClass, FileEffect
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.tools.contract import Tool
+from turnwright_executor.tools.contract import Context, Tool
+from turnwright_executor.tools.files import compared
 from turnwright_executor.tools.native import schema
 from turnwright_executor.tools.parameters import BODY
 from turnwright_executor.turn.accepting import Proposals
@@ -51,6 +53,8 @@ from turnwright_executor.turn.loop_scope import Placement
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.recording import RecordingGate, new_record
 from turnwright_executor.turn.records import beat_write, new_record_write, record_write
+from turnwright_executor.turn.settlement import last_result
+from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import KEEP_TIMEOUT_S, WriteBuffer
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
@@ -80,7 +84,7 @@ _BODY_NAMES: Final = (BODY, "content")
 
 INVALID: Final = "invalid:400"
 
-GONE: Final = Done("Not completed: its caller disconnected.", State.CANCELLED, "aborted:499")
+GONE: Final = Done("Not carried out: its caller disconnected before it began.", State.CANCELLED, "aborted:499")
 
 
 class ClientCommand(Struct, frozen=True):
@@ -195,9 +199,9 @@ class ToolCalls:
                 state = TurnState(is_call=True, is_recorded=True, records={record.path: record})
                 buffer = WriteBuffer(self._ledger, call.address, None, run.turn, loop.sequence, state.records)
                 buffer.require_revision(record.path, revision)
-                steps = CommandSteps(self._scope(host, hub, run, events, buffer), state)
+                scope = self._scope(host, hub, run, events, buffer)
                 try:
-                    await self._driven(call, Driver(state, steps), buffer, state)
+                    await self._driven(call, scope, state)
                 except ConflictError as error:
                     if error.metadata.get("path") != record.path:
                         raise
@@ -206,11 +210,11 @@ class ToolCalls:
             (entry,) = await self._ledger.get_entries(call.address, [record.path])
             return entry
 
-    async def _driven(self, call: ClientCommand, driver: Driver, buffer: WriteBuffer, state: TurnState) -> None:
+    async def _driven(self, call: ClientCommand, scope: DispatchScope, state: TurnState) -> None:
         """Carry out a command that this executor owns, with heartbeats. Raises TurnwrightError."""
         [path] = state.records
-        working = asyncio.create_task(driver.drive(), name=f"work on {path}")
-        beating = asyncio.create_task(_beat(buffer, path), name=f"beat of {path}")
+        working = asyncio.create_task(Driver(state, CommandSteps(scope, state)).drive(), name=f"work on {path}")
+        beating = asyncio.create_task(_beat(scope.buffer, path), name=f"beat of {path}")
         try:
             await asyncio.wait((working, beating), return_when=asyncio.FIRST_COMPLETED)
             if working.done():
@@ -220,25 +224,29 @@ class ToolCalls:
         except (asyncio.CancelledError, TurnwrightError) as error:
             await _ended(working, beating)
             is_abandoned = isinstance(error, asyncio.CancelledError) and not self._stopping
-            await self._abandoned(call, buffer, state.records[path], is_abandoned=is_abandoned)
+            await self._abandoned(call, scope, state.records[path], is_abandoned=is_abandoned)
             raise
         finally:
             await _ended(working, beating)
 
     async def _abandoned(
-        self, call: ClientCommand, buffer: WriteBuffer, record: CommandRecord, *, is_abandoned: bool
+        self, call: ClientCommand, scope: DispatchScope, record: CommandRecord, *, is_abandoned: bool
     ) -> None:
         """Handle a command whose owner has gone.
 
         A repeated call continues it. Without one, it ends for good if its caller has gone too.
         """
+        buffer = scope.buffer
         if record.stage is Stage.SETTLED and not buffer.writes():
             return
         is_last = not call.request_id or record.effect_class is EffectClass.OUTSIDE
         with suppress(TurnwrightError, TimeoutError):
             async with asyncio.timeout(KEEP_TIMEOUT_S):
-                if is_abandoned and is_last and record.stage is not Stage.SETTLED:
-                    await buffer.write_now(record_write(record.settled(GONE)))
+                if is_abandoned and is_last:
+                    if record.stage is not Stage.SETTLED:
+                        compare = partial(_compared, scope.context)
+                        buffer.settle(record, await last_result(record, UnsavedState(0), GONE, compare))
+                    await buffer.flush(full=True)
                     return
                 # Use the stored state: what came after it may not have happened.
                 for stored in await self._ledger.get_entries(call.address, [record.path]):
@@ -333,6 +341,11 @@ class ToolCalls:
             message = f"The request id {call.request_id!r} was used with another command: choose another id."
             raise fault(Reason.REQUEST_ID_REUSED, message, request_id=call.request_id)
         return record, entry.revision
+
+
+async def _compared(context: Context, record: CommandRecord) -> Done | None:
+    assert isinstance(record.effect, FileEffect)
+    return await compared(record.effect, record.command, context)
 
 
 def _released(record: CommandRecord) -> CommandRecord:

@@ -3,7 +3,8 @@
 A record only changes through the methods below, each of which returns another record. Its `stage`:
 
     recorded    durable; nothing has happened
-    proposed    its effect, or a question about an interrupted effect, waits for a decision
+    proposed    its effect waits for a decision
+    asked       somebody is asked what became of its effect: a person, or the client that executes it
     answered    somebody has answered what became of an interrupted effect
     accepted    its effect was accepted, and has not been carried out
     dispatched  its effect may have begun
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import EntryWrite, State
-from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect, WrittenFile
+from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass, QuestionEffect, WrittenFile
 from turnwright_grammar.reply import Command
 
 
@@ -33,6 +34,7 @@ class Stage(StrEnum):
 
     RECORDED = "recorded"
     PROPOSED = "proposed"
+    ASKED = "asked"
     ANSWERED = "answered"
     ACCEPTED = "accepted"
     DISPATCHED = "dispatched"
@@ -104,7 +106,8 @@ class CommandRecord(Struct, frozen=True):
         if self.state.is_settled:
             return Stage.SETTLED
         if self.state is State.PROPOSED:
-            return Stage.PROPOSED
+            is_asked = self.interrupted is not None or isinstance(self.effect, ClientToolEffect)
+            return Stage.ASKED if is_asked else Stage.PROPOSED
         if self.is_dispatched:
             return Stage.DISPATCHED
         if self.effect is None or self.decision is None or self.decision.ruling is not DecisionKind.ACCEPTED:

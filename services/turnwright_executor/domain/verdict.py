@@ -64,7 +64,7 @@ class Limits(Struct, frozen=True):
 class RecordFacts(Struct, frozen=True):
     """How one command ended. `update_status` is that of an update, 102 if it is unknown.
 
-    `rejected`: somebody rejected it, or it expired; the model did nothing wrong.
+    `rejected`: somebody rejected or stopped it, or it expired; the model did nothing wrong.
     """
 
     path: str

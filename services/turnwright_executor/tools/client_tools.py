@@ -12,7 +12,7 @@ from typing import Any, Final
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason, fault
 from turnwright_core.tool_settings import ClientTool
-from turnwright_executor.domain.command_record import Done, failed
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass
 from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.tools.contract import Context, Proposed, Tool
@@ -42,7 +42,19 @@ class ClientExecutedTool:
     async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
         if not isinstance(effect, ClientToolEffect):
             return failed("invalid:400", f"{self.name} is executed by the client.")
-        return failed(FAILED, effect.result) if effect.failed else Done(effect.result, State.RESOLVED)
+        return _result(effect.result, is_failed=effect.failed)
+
+
+def _result(text: str, *, is_failed: bool) -> Done:
+    return failed(FAILED, text) if is_failed else Done(text, State.RESOLVED)
+
+
+def submitted_result(record: CommandRecord) -> Done | None:
+    """What the client of a tool has submitted, if the turn has not used it yet."""
+    decision = record.decision
+    if decision is None or record.rejection or not isinstance(record.effect, ClientToolEffect):
+        return None
+    return _result(decision.contents.get("", "") or record.effect.result, is_failed=decision.tool_failed)
 
 
 def client_tools(declared: Sequence[ClientTool], tools: Mapping[str, Tool]) -> dict[str, ClientExecutedTool]:

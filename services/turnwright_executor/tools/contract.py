@@ -86,6 +86,10 @@ async def never_repeats(_paths: Sequence[str]) -> None:
     await asyncio.Event().wait()
 
 
+def noop(*_: object) -> None:
+    """The default of callbacks."""
+
+
 class Context(Struct, frozen=True):
     """What a tool knows about the turn it works in: made once a turn, except for the fields of the command."""
 
@@ -102,8 +106,10 @@ class Context(Struct, frozen=True):
     """Idempotency key, the same at every attempt of an idempotent command; else empty."""
     ended: Callable[[Sequence[str]], Coroutine[Any, Any, None]] = never_repeats
     """Returns when somebody else has ended one of these streaming entries: their producer must stop."""
-    not_started: Callable[[], None] = lambda: None
+    not_started: Callable[[], None] = noop
     """To be called before an error leaves `perform` if its outside effect has not started: it is not in doubt then."""
+    stopped: Callable[[Done], None] = noop
+    """To be called before a cancellation leaves `perform`, if there is more to say of it than that it was stopped."""
     epoch: int = 0
     """Fencing token: increases with each owner of the run, so that external systems can refuse an older one.
 

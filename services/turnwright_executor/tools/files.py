@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Final, cast
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATCH_BYTES_MAX, RECORD_BYTES_MAX
 from turnwright_core.patterns.patch import unified_patch
+from turnwright_core.streams import STOPPED
 from turnwright_core.text import count_tokens, cut_bytes, scheme_of
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done, failed
@@ -167,6 +169,48 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     return Done(
         body, attributes=changed_files(map(_change, effect.edits, files)), writes=tuple(writes), files=tuple(files)
     )
+
+
+async def compared(effect: FileEffect, command: Command, context: Context) -> Done | None:
+    """What became of a change that nobody will carry out any more, by what its files hold; None: it did not happen."""
+    states = [await _found_state(edit, context) for edit in effect.edits]
+    if all(state is Found.UNTOUCHED for state in states):
+        return None
+    if Found.UNTOUCHED not in states and Found.UNKNOWN not in states:
+        # It was all done, so this only says what.
+        return await carry_out(effect, command, context)
+    done = [edit for edit, state in zip(effect.edits, states, strict=True) if state is Found.DONE]
+    lines = [f"{_FOUND[state]}: {summary_line(edit)}" for edit, state in zip(effect.edits, states, strict=True)]
+    files = tuple(_written(edit, None, PATCH_BYTES_MAX) for edit in done)
+    attributes = changed_files(map(_change, done, files))
+    body = "\n".join(["Stopped in the middle. Look at the files before you go on.", *lines])
+    return replace(failed(STOPPED, body), attributes=attributes, files=files)
+
+
+class Found(Enum):
+    """What a file tells of an edit."""
+
+    UNTOUCHED = "untouched"
+    DONE = "done"
+    UNKNOWN = "unknown"
+    """It is neither as it was nor as it was to become, or cannot be read."""
+
+
+_FOUND: Final = {
+    Found.UNTOUCHED: "Not done",
+    Found.DONE: "Done",
+    Found.UNKNOWN: "Not known, because the file is something else now",
+}
+
+
+async def _found_state(edit: FileEdit, context: Context) -> Found:
+    try:
+        file = await read_file(edit.path, context)
+    except RefusedError:
+        return Found.UNKNOWN
+    if (file.hash if file else None) == edit.base_hash:
+        return Found.UNTOUCHED
+    return Found.DONE if _is_done(edit, file) else Found.UNKNOWN
 
 
 def _written(edit: FileEdit, before: FileText | None, room: int) -> WrittenFile:

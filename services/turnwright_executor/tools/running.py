@@ -3,21 +3,17 @@
 The record is short; the output is in `{tool}://turn_N/{slug}_1` and `_2`, summarized. If the command failed, short non-
 empty channels become visible, so that the model reads the reason in its next packet without asking; of a long one it
 reads the end, in the summary. Ending the channels of a running command stops it; the turn continues.
-Source: rows RU009, RU083, RU163, RU170-RU178, RU237; decisions C30, C36.
+Source: rows RU009, RU083, RU163, RU170-RU178, RU237; decisions C30, C36, C63.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
-from typing import Any, Final
-
-from msgspec.structs import replace
+from typing import Any
 
 from turnwright_core.entries import State
-from turnwright_core.errors import TurnwrightError
-from turnwright_core.streams import CANCELLED, PRODUCER
+from turnwright_core.streams import PRODUCER, STOPPED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.effects import CommandEffect, Effect, EffectClass
@@ -27,9 +23,6 @@ from turnwright_executor.tools.output import CommandOutput, OutputEndedError
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_executor.tools.ports import CommandEnd
 from turnwright_grammar.reply import Command
-
-CLOSE_TIMEOUT_S: Final = 5.0
-"""Seconds that a cancelled command may take to close its output in the store."""
 
 
 class Running:
@@ -62,18 +55,15 @@ class Running:
         try:
             end = await _run(effect, context, output, self._settings.sh_beat_s)
         except asyncio.CancelledError:
-            with suppress(TurnwrightError, TimeoutError):
-                async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                    await context.entries.write(output.closed(State.CANCELLED, "aborted:499"))
+            context.stopped(_stopped(effect, time.monotonic() - began_s, output))
             raise
         except OutputEndedError:
-            return _stopped(effect, time.monotonic() - began_s, output)
+            return _stopped(effect, time.monotonic() - began_s, output, is_ended=True)
         except OSError as error:
             text = f"'{effect.command}' could not be started: {error.strerror}."
             outcome = "unstartable:500"
             return Done(text, State.FAILED, outcome, writes=output.closed(State.FAILED, outcome))
-        done = _ended(effect, end, output)
-        return replace(done, body=f"{done.body}\n\n{output.tail()}".rstrip()) if context.is_transcript else done
+        return _ended(effect, end, output)
 
 
 class Sh(Running):
@@ -136,18 +126,24 @@ def _handed_over(effect: CommandEffect, output: CommandOutput) -> Done:
     return Done(body, attributes={PRODUCER: effect.producer}, writes=output.opened())
 
 
-def _stopped(effect: CommandEffect, duration_s: float, output: CommandOutput) -> Done:
-    """The channels have already been ended; the record says so."""
-    body = f"ran '{effect.command}', cancelled after {duration_s:.1f} s, Output: {output.summary()}"
+def _stopped(effect: CommandEffect, duration_s: float, output: CommandOutput, *, is_ended: bool = False) -> Done:
+    """It was stopped, by its owner or by somebody who ended its channels (`is_ended`): it may have had effects."""
+    how = f"stopped after {duration_s:.1f} s: it may have had effects"
     figures = {"duration_s": round(duration_s, 3), "channels": output.size_attributes()}
-    return Done(body, State.CANCELLED, CANCELLED, figures)
+    writes = () if is_ended else output.closed(State.FAILED, STOPPED)
+    return Done(_result_body(effect, how, output), State.FAILED, STOPPED, figures, writes)
 
 
 def _ended(effect: CommandEffect, end: CommandEnd, output: CommandOutput) -> Done:
     outcome = _outcome(end)
     state = State.FAILED if outcome else State.RESOLVED
-    body = f"ran '{effect.command}', {_how(effect, end)}, Output: {output.summary()}"
+    body = _result_body(effect, _how(effect, end), output)
     return Done(body, state, outcome, _figures(end, output), output.closed(state, outcome))
+
+
+def _result_body(effect: CommandEffect, how: str, output: CommandOutput) -> str:
+    body = f"ran '{effect.command}', {how}, Output: {output.summary()}"
+    return f"{body}\n\n{output.tail()}".rstrip() if output.context.is_transcript else body
 
 
 def _how(effect: CommandEffect, end: CommandEnd) -> str:

@@ -27,7 +27,7 @@ from turnwright_executor.domain.endings import REJECTED_OUTCOME, Ending, is_tran
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
-from turnwright_executor.tools.contract import Context, Proposed, RefusedError, Tool, result_of
+from turnwright_executor.tools.contract import Context, Proposed, RefusedError, Tool, noop, result_of
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
@@ -206,7 +206,7 @@ class CommandSteps:
     async def _mark(self, record: CommandRecord) -> None:
         """Durably mark that the effect may start: it happens at most once, or is recognized by its hashes."""
         scope, record = self._scope, record.dispatched()
-        if record.effect_class is EffectClass.OUTSIDE:
+        if record.effect_class is EffectClass.OUTSIDE and not indeterminate.is_retried(record):
             scope.unstarted.add(record.key)
         by_grant = scope.grants is not None and record.path in scope.grants.used
         scope.buffer.move(record, granted_tool=record.tool if by_grant else "")
@@ -254,10 +254,22 @@ class CommandSteps:
         if not scope.is_call:
             # A client's command is no progress of the run's loop.
             scope.publisher.progress(Activity.PROCESSING, scope.context.turn, f"{record.tool} {record.target}".strip())
-        done = await self._performed(record)
+        try:
+            done = await self._performed(record)
+        except asyncio.CancelledError:
+            self._settle_stopped(record)
+            raise
         if record.effect_class is EffectClass.OUTSIDE:
             scope.outside_results[record.path] = done
         self._settle(record, done)
+
+    def _settle_stopped(self, record: CommandRecord) -> None:
+        """This process stopped the effect of a command in the middle: nobody else can say more about it."""
+        results = self._scope.outside_results
+        done = results.pop(record.path, indeterminate.STOPPED_HERE)
+        if record.effect_class is EffectClass.OUTSIDE and record.key not in self._scope.unstarted:
+            results[record.path] = done
+            self._settle(record, done)
 
     async def _performed(self, record: CommandRecord) -> Done:
         tool, effect = self._scope.tools.get(record.tool), record.effect
@@ -270,7 +282,7 @@ class CommandSteps:
             return _commented(record, await self._to_the_end(record, performing))
         except Exception as error:  # noqa: BLE001 - the same
             if isinstance(error, TurnwrightError) and error.reason in REFUSALS:
-                return failed(outcome_of(error), error.message)
+                return failed(outcome_of(error), error.message + self._effect_words(record))
             return self._failure(record, error)
 
     async def _to_the_end(self, record: CommandRecord, performing: Awaitable[Done]) -> Done:
@@ -326,9 +338,20 @@ class CommandSteps:
     def _context(self, record: CommandRecord) -> Context:
         """What a tool gets for one command."""
         key = record.key if record.effect_class is EffectClass.IDEMPOTENT else ""
-        not_started = partial(self._scope.unstarted.add, record.key)
-        is_yolo = self._scope.grants is not None and self._scope.grants.is_yolo
-        return replace(self._scope.context, record_path=record.path, key=key, not_started=not_started, yolo=is_yolo)
+        scope = self._scope
+        return replace(
+            scope.context,
+            record_path=record.path,
+            key=key,
+            not_started=noop if indeterminate.is_retried(record) else partial(scope.unstarted.add, record.key),
+            stopped=partial(scope.outside_results.__setitem__, record.path),
+            yolo=scope.grants is not None and scope.grants.is_yolo,
+        )
+
+    def _effect_words(self, record: CommandRecord) -> str:
+        """What is to be said of a command that failed, if its effect had begun outside of the store."""
+        is_begun = record.stage is Stage.DISPATCHED and record.effect_class is EffectClass.OUTSIDE
+        return f" {indeterminate.EFFECTS}" if is_begun and record.key not in self._scope.unstarted else ""
 
     def _failure(self, record: CommandRecord, error: Exception) -> Done:
         """The result for a crashed tool.
@@ -340,6 +363,7 @@ class CommandSteps:
         error_id = secrets.token_hex(8)
         _log.error("tool_crashed", tool=record.tool, path=record.path, error_id=error_id, exc_info=error)
         text = f"The tool {record.tool} crashed (error {error_id}). This is a fault of the runtime, not of the command."
+        text += self._effect_words(record)
         self._scope.buffer.add(error_write(error_path_of(record.path), "crash:500", text))
         return failed("crash:500", text)
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from turnwright_core.decisions import DecisionKind
 from turnwright_core.runs import RUNNING, TurnResult
+from turnwright_core.streams import STOPPED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord
@@ -91,7 +92,7 @@ def _record_facts(record: CommandRecord, tools: Container[str]) -> RecordFacts:
         state=record.state,
         body=record.body,
         update_status=status if isinstance(status, int) else RUNNING,
-        rejected=record.decision is not None and record.rejection is not None,
+        rejected=record.rejection is not None or record.outcome == STOPPED,
         is_unknown=record.tool not in tools,
     )
 

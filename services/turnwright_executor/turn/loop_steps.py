@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
+from turnwright_core.claims import Claim
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
@@ -31,13 +33,17 @@ from turnwright_core.runs import (
     Turn,
     TurnResult,
 )
-from turnwright_executor.domain.command_record import CommandRecord, failed
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
+from turnwright_executor.domain.effects import FileEffect
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.run_events import verdict_changed
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Verdict
 from turnwright_executor.tools.client_tools import check_names
+from turnwright_executor.tools.files import compared
+from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.beginning import begun_with, loop_beginning, model_of, turn_request, with_vendor_limits
+from turnwright_executor.turn.commands import tool_context
 from turnwright_executor.turn.images import image_writes
 from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
@@ -317,9 +323,23 @@ class LoopSteps:
         claim = scope.claim if is_known else await scope.lease.reclaim()
         is_same = claim.loop is not None and claim.loop.sequence == scope.loop.sequence
         if is_same and (claim.abort_requested or ending is not ABORT):
-            end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved.draft, ending)
+            compare = partial(self._compared, claim)
+            end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved, ending, compare)
             scope.events.ended(claim.run.turn, end)
         state.is_over = True
+
+    async def _compared(self, claim: Claim, record: CommandRecord) -> Done | None:
+        """What became of a marked change of files, by what they hold. Raises TurnwrightError."""
+        scope = self._scope
+        try:
+            place = await self._place()
+        except OSError:
+            return indeterminate.given_up(record)
+        turn = claim.open_turn.number if claim.open_turn else claim.run.turn
+        buffer = WriteBuffer(scope.services.ledger, scope.address, claim.epoch, turn, scope.loop.sequence)
+        context = tool_context(scope.loop, turn, buffer, place.workspace, place.shell, scope.publisher)
+        assert isinstance(record.effect, FileEffect)
+        return await compared(record.effect, record.command, replace(context, record_path=record.path))
 
 
 def _overruled(turn: int, verdict: Verdict) -> list[EntryWrite]:

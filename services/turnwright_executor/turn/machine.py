@@ -7,16 +7,18 @@ What only this process knows (an effect that has just happened, a reply that the
 between going on and asking what became of it.
 
 Whatever interrupts a turn is part of its state: an abort, an exhausted budget, a failure, too many lost owners. It is
-an `ending`, and a state with an ending has one next step.
+an `ending`, and a state with an ending has one next step. What its commands are told as follows from the same cells:
+`cancelled` only if it did not happen.
 
 The same tables drive the turn of a loop, a command called by a client, and the end of a loop from outside its turns.
 
-Source: architecture 2, 3, 11; rows RU005, RU007, RU127-RU142, RU149-RU157, RU199; decisions C3, C20, C26, C27, C29.
+Source: architecture 2, 3, 11; rows RU005, RU007, RU127-RU142, RU149-RU157, RU199; decisions C3, C20, C26, C27, C29,
+C63.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from itertools import product
 from typing import Final
@@ -80,7 +82,9 @@ class Action(StrEnum):
     REJECT = "reject"
     """Report that nothing happens, because of somebody's decision."""
     CANCEL = "cancel"
-    """An earlier command did not succeed."""
+    """It has not happened, and will not: an earlier command did not succeed, or the loop ends."""
+    COMPARE = "compare"
+    """The loop ends: whether it happened is told by what its files hold."""
     # Of nobody any more
     PARK = "park"
     """Wait for a decision."""
@@ -126,6 +130,7 @@ _ROWS: Final = (
     (Stage.RECORDED, _ANY_CLASS, (LocalStage.GRANTED,), Action.ACCEPT),
     (Stage.RECORDED, _ANY_CLASS, (LocalStage.CLEARED,), Action.MARK),
     (Stage.PROPOSED, _ANY_CLASS, tuple(LocalStage), Action.PARK),
+    (Stage.ASKED, _ANY_CLASS, tuple(LocalStage), Action.PARK),
     (Stage.ANSWERED, _ANY_CLASS, tuple(LocalStage), Action.ANSWER),
     (
         Stage.ACCEPTED,
@@ -143,10 +148,38 @@ _ROWS: Final = (
     (Stage.DISPATCHED, _REPEATED, (LocalStage.NOTHING,), Action.MARK),
 )
 
-COMMAND: Final[Mapping[tuple[Stage, EffectClass, LocalStage], Action]] = {
-    cell: action for stage, classes, heres, action in _ROWS for cell in product((stage,), classes, heres)
-}
+_UNKNOWN_HERE: Final = tuple(here for here in LocalStage if here is not LocalStage.DONE)
+_NOT_STARTED: Final = (LocalStage.CLEARED, LocalStage.MARKED)
+
+_LAST_ROWS: Final = (
+    *((stage, _ANY_CLASS, (LocalStage.DONE,), Action.SETTLE) for stage in Stage if stage is not Stage.SETTLED),
+    *((stage, _ANY_CLASS, _UNKNOWN_HERE, Action.CANCEL) for stage in (Stage.RECORDED, Stage.PROPOSED, Stage.ACCEPTED)),
+    (Stage.ASKED, _ANY_CLASS, _UNKNOWN_HERE, Action.INDETERMINATE),
+    (Stage.ANSWERED, _ANY_CLASS, _UNKNOWN_HERE, Action.ANSWER),
+    (Stage.DISPATCHED, (EffectClass.PURE,), _UNKNOWN_HERE, Action.CANCEL),
+    # An earlier owner may have carried it out, whatever this process has done.
+    (Stage.DISPATCHED, (EffectClass.IDEMPOTENT,), _UNKNOWN_HERE, Action.COMPARE),
+    (Stage.DISPATCHED, (EffectClass.OUTSIDE,), _NOT_STARTED, Action.CANCEL),
+    (
+        Stage.DISPATCHED,
+        (EffectClass.OUTSIDE,),
+        tuple(here for here in _UNKNOWN_HERE if here not in _NOT_STARTED),
+        Action.INDETERMINATE,
+    ),
+)
+
+Cell = tuple[Stage, EffectClass, LocalStage]
+
+
+def _table(rows: Iterable[tuple[Stage, Iterable[EffectClass], Iterable[LocalStage], Action]]) -> Mapping[Cell, Action]:
+    return {cell: action for stage, classes, heres, action in rows for cell in product((stage,), classes, heres)}
+
+
+COMMAND: Final = _table(_ROWS)
 """The steps of a command that is not settled. A cell that is missing cannot be reached."""
+
+LAST: Final = _table(_LAST_ROWS)
+"""What becomes of such a command when its loop ends, in whatever way. Has every cell."""
 
 
 class Step(Struct, frozen=True):

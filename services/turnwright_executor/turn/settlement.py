@@ -1,12 +1,13 @@
 """Ending a loop from outside its turns: it was aborted, or it cannot go on.
 
 Everything open is settled in one write, whatever state the loop was in; the text that the model had written so far is
-kept. Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C27, C36; RC06.
+kept. What a command is told as follows from the table of the turn (machine.LAST), whatever the ending.
+Source: architecture 11; rows RU004, RU111, RU154, RU217, RU220; decisions C6, C27, C36, C63; RC06.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -19,38 +20,57 @@ from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import REASON_BYTES_MAX, REPLY_RESERVE_TOKENS
 from turnwright_core.owner_calls import TurnEnd
 from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
-from turnwright_core.streams import channel_path
+from turnwright_core.streams import PRODUCER_LOST, channel_path
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.command_record import CommandRecord, Done
+from turnwright_executor.domain.effects import FileEffect
 from turnwright_executor.domain.endings import ABORT, CRASH_LOOP, GONE, Ending, is_transient
 from turnwright_executor.domain.records import error_path
-from turnwright_executor.domain.run_events import crashes_given_up, loop_aborted
+from turnwright_executor.domain.run_events import command_lost, crashes_given_up, loop_aborted
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.tools.client_tools import submitted_result
+from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.generation import Draft
+from turnwright_executor.turn.machine import LAST, Action, LocalStage
 from turnwright_executor.turn.model_call import model_call_from_entry, with_edits
-from turnwright_executor.turn.records import error_write
+from turnwright_executor.turn.records import error_write, record_write
 from turnwright_executor.turn.turn_line import turn_ended
-from turnwright_executor.wire.command_records import is_command, is_dispatched
+from turnwright_executor.turn.unsaved import UnsavedState
+from turnwright_executor.wire.command_records import is_command, is_dispatched, record_from_entry
 
 CHANNELS: Final = (1, 2)
 
 _log = get_logger("settlement")
 
 
-async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft, ending: Ending) -> LoopEnd:
+Compare = Callable[[CommandRecord], Awaitable[Done | None]]
+"""What became of a marked change, by what its files hold; None: nothing of it happened."""
+
+
+async def settle(
+    ledger: Ledger, address: RunAddress, claim: Claim, unsaved: UnsavedState, ending: Ending, compare: Compare
+) -> LoopEnd:
     """End the active loop of a claim with this ending. Raises TurnwrightError.
 
     A draft of another turn is ignored. Writes that the store rejects are left out: the end has priority.
     """
+    draft = unsaved.draft
     if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
         # The proposal must not fail while it waits: the run's state machine has no transition from 202 to 500.
         await ledger.write(address, claim.epoch, [], run_status=RUNNING)
     turn = claim.open_turn.number if claim.open_turn else 0
     draft = draft if draft.turn == turn else Draft()
     channels, reply = await _open_entries(ledger, address, claim)
-    settled = [_settled(record, ending) for record in claim.records if not record.state.is_settled]
-    event = _ending_event(turn or claim.run.turn, claim, ending, [write.path for write in settled])
-    writes = [*closed_channels(channels, ending.outcome), *settled, *event]
+    text = f"Not carried out: its loop ended before it began ({ending.word})."
+    cancelled = Done(text, State.CANCELLED, ending.outcome)
+    ended = [(record, await last_result(record, unsaved, cancelled, compare)) for record in _open_records(claim)]
+    settled = [record_write(record.settled(done)) for record, done in ended]
+    beside = [write for _, done in ended for write in done.writes]
+    event = _ending_events(turn or claim.run.turn, claim, ending, ended)
+    closed = {write.path for write in beside}
+    left = [channel for channel in channels if channel.path not in closed]
+    writes = [*closed_channels(left, PRODUCER_LOST), *settled, *beside, *event]
     if turn and not reply:
         writes += _unfinished_reply(turn, draft, ending)
     if ending.message:
@@ -71,19 +91,56 @@ async def settle(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
-    ended = TurnEnd(turn, result, loop_end=end)
-    await _end_with(ledger, address, claim.epoch, ended, (writes, [*settled, *event], ()))
+    turn_end = TurnEnd(turn, result, loop_end=end)
+    await _end_with(ledger, address, claim.epoch, turn_end, (writes, [*settled, *event], ()))
     if turn:
         turn_ended(address, turn, result, len(claim.records))
     return end
 
 
-def _ending_event(turn: int, claim: Claim, ending: Ending, cancelled: Sequence[str]) -> list[EntryWrite]:
-    """The event about an abort, or about a turn that was given up with unfinished commands."""
+def _open_records(claim: Claim) -> list[CommandRecord]:
+    """Records that have not ended, or whose question was not answered and that nobody has told of it."""
+    records = [record_from_entry(entry) for entry in claim.records if is_command(entry)]
+    return [record for record in records if not record.state.is_settled or record.interrupted]
+
+
+async def last_result(record: CommandRecord, unsaved: UnsavedState, cancelled: Done, compare: Compare) -> Done:
+    """How an open command ends that nobody goes on with: `cancelled` only if it has not happened."""
+    here = unsaved.local_stage(record)
+    known = unsaved.outside_results[record.path] if here is LocalStage.DONE else submitted_result(record)
+    here = LocalStage.DONE if known else here
+    action = Action.INDETERMINATE if record.state.is_settled else LAST[record.stage, record.effect_class, here]
+    match action:
+        case Action.SETTLE if known:
+            return known
+        case Action.ANSWER:
+            return indeterminate.apply_answer(record) or indeterminate.given_up(record)
+        case Action.COMPARE:
+            if not isinstance(record.effect, FileEffect):
+                return indeterminate.given_up(record)
+            if compared := await compare(record):
+                return compared
+        case Action.INDETERMINATE:
+            return indeterminate.given_up(record)
+    return cancelled
+
+
+def _ending_events(
+    turn: int, claim: Claim, ending: Ending, ended: Sequence[tuple[CommandRecord, Done]]
+) -> list[EntryWrite]:
+    """The events about an abort, a turn that was given up with unfinished commands, and what nobody knows of."""
     loop = claim.loop.sequence if claim.loop else 0
+    cancelled = [record.path for record, done in ended if done.state is State.CANCELLED]
+    events = [
+        command_lost(record.path, record.tool, done.outcome, ())
+        for record, done in ended
+        if done.outcome == indeterminate.OUTCOME
+    ]
     if ending is ABORT:
-        return [event_write(turn, loop_aborted(loop, cancelled))]
-    return [event_write(turn, crashes_given_up(loop, cancelled))] if ending.word == CRASH_LOOP and cancelled else []
+        events.append(loop_aborted(loop, cancelled))
+    elif ending.word == CRASH_LOOP and ended:
+        events.append(crashes_given_up(loop, cancelled))
+    return [event_write(turn, event) for event in events]
 
 
 async def _end_with(
@@ -126,11 +183,6 @@ async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft:
     calls = max(0, claim.turn_calls - draft.unmade_calls - (draft.usage.total_tokens > 0))
     packet = await ledger.read_packet(address, claim.open_turn.number) if calls else None
     return calls * (packet.expected_tokens + REPLY_RESERVE_TOKENS) if packet else 0
-
-
-def _settled(record: Entry, ending: Ending) -> EntryWrite:
-    change = SetEntry(state=State.CANCELLED, outcome=ending.outcome)
-    return EntryWrite(record.path, change, Tier.SYSTEM)
 
 
 def _unfinished_reply(turn: int, draft: Draft, ending: Ending) -> Iterable[EntryWrite]:

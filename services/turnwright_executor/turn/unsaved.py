@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from turnwright_core.claims import Claim
-from turnwright_executor.domain.command_record import Done, Stage
+from turnwright_executor.domain.command_record import CommandRecord, Done, Stage
 from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.machine import LocalStage, TurnState
@@ -30,6 +30,14 @@ class UnsavedState(Struct):
     """Records of the open turn whose effects are to happen because of a grant."""
     ending: Ending | None = None
     """How it ends, once that is decided from outside its turns."""
+
+    def local_stage(self, record: CommandRecord) -> LocalStage:
+        """What this process knows of a record from the ledger."""
+        if record.stage is not Stage.DISPATCHED:
+            return LocalStage.NOTHING
+        if record.path in self.outside_results:
+            return LocalStage.DONE
+        return LocalStage.CLEARED if record.key in self.unstarted else LocalStage.NOTHING
 
     def begin_reply(self, turn: int) -> Draft:
         """An empty draft for a turn; its calls that were not made stay counted."""
@@ -53,9 +61,5 @@ def state_of(claim: Claim, unsaved: UnsavedState, losses_max: int) -> TurnState:
         is_replied=bool(turn) and unsaved.draft.turn == turn and unsaved.draft.is_whole,
         is_recorded=bool(records),
         records=records,
-        local_stages={
-            path: LocalStage.DONE if path in unsaved.outside_results else LocalStage.CLEARED
-            for path, record in records.items()
-            if record.stage is Stage.DISPATCHED and (path in unsaved.outside_results or record.key in unsaved.unstarted)
-        },
+        local_stages={path: unsaved.local_stage(record) for path, record in records.items()},
     )

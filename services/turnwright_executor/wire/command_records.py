@@ -25,7 +25,8 @@ _CLASSES_PB: Final = {
 }
 _STAGES: Final[Mapping[Stage, tuple[str, tuple[str, ...]]]] = {
     Stage.RECORDED: ("recorded", ("effect",)),
-    Stage.PROPOSED: ("proposed", ("effect", "interrupted")),
+    Stage.PROPOSED: ("proposed", ("effect",)),
+    Stage.ASKED: ("proposed", ("effect", "interrupted")),
     Stage.ACCEPTED: ("accepted", ("effect", "decision")),
     Stage.ANSWERED: ("accepted", ("effect", "interrupted", "decision")),
     Stage.DISPATCHED: ("dispatched", ("effect", "decision")),

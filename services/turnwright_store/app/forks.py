@@ -5,21 +5,35 @@ Source: architecture 3 (forks); rows RU060, RU064, RU219; C18.
 
 from __future__ import annotations
 
+from typing import Final
+
+from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
+from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Run
+from turnwright_core.wire.command_records import may_have_happened
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.inheritance import asked_at
 from turnwright_store.app.registry import check_alias_free, generate_alias
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
 from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import forks as rows
+from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.loops import settings_json
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.runs import get_run
 from turnwright_store.sql.scopes import add_scope, bump_scope
 
+_UNDER_WAY: Final = SetEntry(
+    "It was under way when its run was forked. Look whether it happened before you do it again.",
+    state=State.FAILED,
+    outcome="indeterminate:500",
+)
 
-def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
+
+def fork_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, alias: str, turn: int) -> Run:
     """Fork a run as it is now (`turn` 0), or as it was at the end of a turn.
 
     Raises RUN_NOT_FOUND, RUN_EXISTS, TURN_NOT_FOUND.
@@ -41,4 +55,15 @@ def fork_run(tx: Transaction, address: RunRef, alias: str, turn: int) -> Run:
     child = rows.ForkedRun(scope, alias, number, ended, first, tx.now_ms, settings_json(asked) if asked else "")
     child_id = rows.add_child(tx.connection, parent.id, child)
     rows.copy_views(tx.connection, source, child_id, first, revision)
-    return get_run(tx.connection, address.project, alias).run
+    row = get_run(tx.connection, address.project, alias)
+    # The copies of open entries are cancelled, which says that they did not happen.
+    found = [
+        find_entry(tx.connection, row, path, bodies=False)
+        for path in rows.open_records(tx.connection, source, revision)
+    ]
+    begun = [entry for entry in found if entry and may_have_happened(entry.record)]
+    if begun:
+        tx.next_moment()
+        writes = [EntryWrite(one.path, _UNDER_WAY, Tier.SYSTEM, turn=one.turn, loop=one.loop) for one in begun]
+        row = apply_writes(tx, rules, row, writes, caller.principal, is_unbounded=True).run
+    return row.run

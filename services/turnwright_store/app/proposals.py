@@ -25,7 +25,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
 from turnwright_core.session import Wait
-from turnwright_core.wire.command_records import decision_in, tool_in, wait_in, with_decision
+from turnwright_core.wire.command_records import decision_in, may_have_happened, tool_in, wait_in, with_decision
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event
@@ -190,8 +190,12 @@ def expire_proposal(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_m
         return
     record = find_record(tx, run, path)
     after = with_decision(record.record, Decision(DecisionKind.EXPIRED, time_ms=tx.now_ms))
-    body = f"Nobody decided within {wait_ms / 1000:g} s, so it was not carried out."
-    change = SetEntry(body, state=State.CANCELLED, outcome=EXPIRED_OUTCOME, record=after)
+    nobody = f"Nobody decided within {wait_ms / 1000:g} s"
+    if may_have_happened(record.record):
+        body, state = f"{nobody}, and it may have happened: look before you do it again.", State.FAILED
+    else:
+        body, state = f"{nobody}, so it was not carried out.", State.CANCELLED
+    change = SetEntry(body, state=state, outcome=EXPIRED_OUTCOME, record=after)
     write_decision(tx, rules, run, record, change, _STORE)
 
 

@@ -135,7 +135,7 @@ def _branch(
     if command.up_to:
         # Of the source: the branch has the same messages, but nobody knows its name yet.
         message_edits.find_message(tx, get_run(tx.connection, address.project, command.source), command.up_to)
-    run = fork_run(tx, RunRef(address.project, command.source), address.run, 0)
+    run = fork_run(tx, rules, caller, RunRef(address.project, command.source), address.run, 0)
     row = get_run(tx.connection, run.project, run.run)
     rewound = None
     if command.up_to:

@@ -36,7 +36,9 @@ from turnwright_core.streams import (
     CHANNELS,
     CHANNELS_MAX,
     PRODUCER,
+    PRODUCER_LOST,
     REASON_CHARS_MAX,
+    STOPPED,
     channel_base,
     channel_path,
     is_record,
@@ -281,7 +283,7 @@ def end_channels(
     state, outcome = _result(ending)
     writes = [_channel_end(channel, state, outcome) for channel in still_open]
     if PRODUCER in record.attributes:
-        writes.append(_final_record_write(record, channels, ending, state, outcome))
+        writes.append(_final_record_write(record, channels, ending, *_record_result(state, outcome)))
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     if PRODUCER in record.attributes:
         # The exit code of a process must not be lost because the run is full.
@@ -295,6 +297,13 @@ def _result(ending: StreamEnd) -> tuple[State, str]:
     if ending.end is EndKind.COMPLETED:
         return State.RESOLVED, ""
     return State.CANCELLED, ending.outcome or (CANCELLED if ending.end is EndKind.CANCELLED else "aborted:499")
+
+
+def _record_result(state: State, outcome: str) -> tuple[State, str]:
+    """State and outcome of the record: it had begun, and only what has not is told as cancelled (C63)."""
+    if state is not State.CANCELLED:
+        return state, outcome
+    return State.FAILED, outcome if outcome == PRODUCER_LOST else STOPPED
 
 
 def _channel_end(channel: Channel, state: State, outcome: str) -> EntryWrite:

@@ -75,8 +75,8 @@ class ControlRpcs(Calls):
         return await watch_runs(self._database, request.project)
 
     @mutation(locks=alias_locks)
-    def ForkRun(self, request: registry_pb2.ForkRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        child = forks.fork_run(tx, address_of(request), request.new_run, request.turn)
+    def ForkRun(self, request: registry_pb2.ForkRunRequest, tx: Transaction, caller: Caller) -> Fields:
+        child = forks.fork_run(tx, self._rules, caller, address_of(request), request.new_run, request.turn)
         return {"run": wire.run_to_pb(child)}
 
     @mutation(locks=alias_locks)

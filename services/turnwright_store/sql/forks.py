@@ -64,6 +64,15 @@ def seen_at(at: ColumnElement[int], *more: ColumnElement[bool]) -> tuple[Select[
 
 _COPY: Final = insert(views).from_select(list(COPIED_COLUMNS), union_all(*seen_at(bindparam("revision"))))
 
+_OPEN_RECORDS: Final = select(views.c.path).where(
+    views.c.run_id == bindparam("source"),
+    views.c.from_rev <= bindparam("revision"),
+    or_(views.c.to_rev.is_(None), views.c.to_rev > bindparam("revision")),
+    views.c.path >= literal_column("'log://'"),
+    views.c.path < literal_column("'log:/0'"),
+    _IS_UNSETTLED,
+)
+
 _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "project_id": runs.c.project_id,
     "scope_id": cast(bindparam("scope"), BigInteger),
@@ -213,6 +222,12 @@ def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
         "asked": child.asked,
     }
     return int(connection.execute(_ADD, values).scalar_one())
+
+
+def open_records(connection: Connection, source: int, revision: int) -> list[str]:
+    """Paths of the records that had not ended for a run at a revision of its scope."""
+    found = connection.execute(_OPEN_RECORDS, {"source": source, "revision": revision})
+    return [path for (path,) in found]
 
 
 def copy_views(connection: Connection, source: int, child: int, first: int, revision: int) -> None:

@@ -34,7 +34,7 @@ GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">Done.</update>'
 SH = f"<sh>sh slow.sh</sh>{GO_ON}"
 RECORD, OUT = "log://turn_1/sh/sh_slow.sh", "sh://turn_1/sh_slow.sh_1"
-CANCELLED = entry_pb2.STATE_CANCELLED
+FAILED = entry_pb2.STATE_FAILED
 
 
 LEASE_S = 600
@@ -116,7 +116,7 @@ async def test_an_abort_reaches_the_command_at_once(services, through) -> None:
         loop = await services.until(queued)
     assert (loop.status, loop.reason) == (499, "aborted")
     entries = [await services.entry(path) for path in (RECORD, OUT)]
-    assert [(entry.state, entry.outcome) for entry in entries] == [(CANCELLED, "aborted:499")] * 2
+    assert [(entry.state, entry.outcome) for entry in entries] == [(FAILED, "stopped:499")] * 2
     assert entries[1].body == "begun\n"
 
 
@@ -333,7 +333,7 @@ async def test_the_output_of_an_executor_that_is_gone_ends_at_499(services) -> N
     loop = await services.until(queued)
     assert loop.status == 200
     entry, record = await services.entry(OUT), await services.entry(RECORD)
-    assert (entry.state, entry.body) == (CANCELLED, "begun\n")
+    assert (entry.state, entry.body) == (entry_pb2.STATE_CANCELLED, "begun\n")
     assert (record.status, record.outcome) == (500, "indeterminate:500")
 
 

@@ -165,8 +165,8 @@ async def test_an_abort_ends_the_active_loop_and_the_next_one_starts(services) -
     entries = services.view().entries
     settled = {path.split("://")[0]: entry for path, entry in entries.items() if "turn_1/sh" in path or "sh://" in path}
     assert {scheme: (entry.state, entry.outcome) for scheme, entry in settled.items()} == {
-        "log": (entry_pb2.STATE_CANCELLED, "aborted:499"),
-        "sh": (entry_pb2.STATE_CANCELLED, "aborted:499"),
+        "log": (entry_pb2.STATE_FAILED, "stopped:499"),
+        "sh": (entry_pb2.STATE_FAILED, "stopped:499"),
     }
 
 

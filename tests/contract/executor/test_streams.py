@@ -137,8 +137,8 @@ async def test_a_command_whose_stream_is_cancelled_is_stopped_and_its_loop_goes_
     loop = await services.until(queued)
     assert (loop.status, loop.turns) == (200, 2)
     told = await services.entry(record)
-    assert (told.status, told.outcome) == (499, "cancelled:499")
-    assert "cancelled after" in told.body
+    assert (told.state, told.outcome) == (entry_pb2.STATE_FAILED, "stopped:499")
+    assert "it may have had effects" in told.body
     assert (await services.entry(path)).body == f"{pid}\n"
     told = [event.output_cancelled for event in services.events if event.output_cancelled.path]
     assert [(one.path, one.channel, one.reason) for one in told] == [
@@ -229,14 +229,14 @@ async def test_watchers_see_a_clients_stream_grow_and_end(services) -> None:
             if kind in ("message_added", "message_updated"):
                 entry = getattr(event, kind).entry
                 heard.append((entry.path.rpartition("/")[2], entry.state, entry.body[:6]))
-            if heard and heard[-1][0] == "watch" and heard[-1][1] == CANCELLED:
+            if heard and heard[-1][0] == "watch" and heard[-1][1] == entry_pb2.STATE_FAILED:
                 break
     text = "".join(one[1] for one in heard if isinstance(one[0], int))
     first = next(one[2] for one in heard if one[0] == "watch_1")
     assert first + text == "onetwo"
     assert ("watch_1", CANCELLED, "onetwo") in heard
     record = await services.entry(stream.path)
-    assert (record.outcome, "The window was closed." in record.body) == ("aborted:499", True)
+    assert (record.outcome, "The window was closed." in record.body) == ("stopped:499", True)
 
 
 async def test_a_producer_whose_stream_is_cancelled_is_told_at_its_next_call(services) -> None:

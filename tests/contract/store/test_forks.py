@@ -3,10 +3,12 @@
 import pytest
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import run_pb2, settings_pb2
+from turnwright.types.v1.command_record_pb2 import CommandRecord, Effect
 
 from contract.store.counting import row_counts
 from contract.store.harness import (
     CANCELLED,
+    FAILED,
     PROPOSED,
     RECORDED,
     STREAMING,
@@ -19,6 +21,7 @@ from contract.store.harness import (
     set_,
     working_run,
 )
+from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
@@ -179,6 +182,34 @@ async def test_what_had_not_ended_is_cancelled_in_a_fork(run):
         "log://turn_1/get/d": (4, "", "d"),
     }
     assert (await run.entry("log://turn_1/sh/b")).state == PROPOSED
+
+
+def begun(number, **stage):
+    """The record of a command of the first turn, as far as it came."""
+    record = CommandRecord(tool="sh", ordinal=number, **stage)
+    state = PROPOSED if "proposed" in stage else RECORDED
+    path = f"log://turn_1/sh/{number}"
+    return set_(path, "run it", state=state, record=record.SerializeToString(), writer=Tier.SYSTEM)
+
+
+async def test_what_may_have_happened_is_not_cancelled_in_a_fork(run):
+    # C63: told cancelled, it did not happen
+    sh = Effect(command={"command": "make"})
+    await run.begin(
+        begun(1, accepted={"effect": sh}),
+        begun(2, dispatched={"effect": sh}, effect_class="EFFECT_CLASS_OUTSIDE"),
+        begun(3, dispatched={"effect": sh}, effect_class="EFFECT_CLASS_PURE"),
+        begun(4, proposed={"effect": {"question": {"question": "?"}}, "interrupted": sh}),
+        begun(5, proposed={"effect": {"client_tool": {}}}),
+    )
+    child = await fork(run, "child")
+    told = [await child.entry(f"log://turn_1/sh/{number}") for number in range(1, 6)]
+    unknown = (FAILED, "indeterminate:500")
+    assert [(one.state, one.outcome) for one in told] == [
+        (CANCELLED, "aborted:499"), unknown, (CANCELLED, "aborted:499"), unknown, unknown
+    ]  # fmt: skip
+    assert ["Look whether it happened" in one.body for one in told] == [False, True, False, True, True]
+    assert (await run.entry("log://turn_1/sh/2")).state == RECORDED
 
 
 async def test_a_fork_in_an_open_turn_follows_the_turn_before(run):

@@ -9,6 +9,7 @@ from turnwright.types.v1 import command_record_pb2, proposal_pb2
 
 from contract.store.harness import (
     CANCELLED,
+    FAILED,
     PROPOSED,
     RECORDED,
     RESOLVED,
@@ -310,6 +311,29 @@ async def test_a_proposal_that_nobody_decides_in_time_is_cancelled_with_the_reas
         assert {"state": "cancelled", "outcome": "expired:499", "decision": "expire"}.items() <= (
             late.value.metadata.items()
         )
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        {"effect": {"question": {"question": "?"}}, "interrupted": {"command": {"command": "make"}}},
+        {"effect": {"client_tool": {}}},
+    ],
+    ids=["a question about an interrupted command", "a tool of a client"],
+)
+async def test_what_may_have_happened_does_not_expire_as_cancelled(impatient, waits):
+    # C63
+    other = "log://turn_1/sh/other"
+    record = command_record_pb2.CommandRecord(tool="sh", ordinal=1, proposed=waits).SerializeToString()
+    async with impatient(proposal_expire_s=0.4) as client:
+        run = await proposing(client, await new_project(client), "r")
+        await run.write(set_(other, "run it", state=PROPOSED, turn=1, record=record, writer=Tier.SYSTEM))
+        for _ in range(1200):
+            if (entry := await run.entry(other)).state != PROPOSED:
+                break
+            await asyncio.sleep(0.05)
+        assert (entry.state, entry.outcome) == (FAILED, "expired:499")
+        assert "it may have happened" in entry.body
 
 
 async def test_a_run_whose_proposal_expired_has_work_again_without_any_executor(impatient):

@@ -109,7 +109,7 @@ REJECTED = Decision(DecisionKind.REJECTED, "no", "bob", 1)
         (GRANTED, Stage.ACCEPTED),
         (replace(GRANTED, decision=replace(ACCEPTED, contents={}, edited=("", "a"))).dispatched(), Stage.DISPATCHED),
         (NEW.prepared(CommandEffect("ls", 1.5, True, "bob"), "", {}).dispatched(), Stage.DISPATCHED),
-        (GRANTED.dispatched().asked(ASKED), Stage.PROPOSED),
+        (GRANTED.dispatched().asked(ASKED), Stage.ASKED),
         (replace(GRANTED.dispatched().asked(ASKED), state=State.RECORDED, decision=ACCEPTED), Stage.ANSWERED),
         (GRANTED.settled(Done("done", attributes={"exit_code": 0})), Stage.SETTLED),
         (replace(WAITING, state=State.FAILED, outcome="rejected:403", decision=REJECTED), Stage.SETTLED),

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_core.entries import State, Visibility
 from turnwright_core.kit.peer import Peer
@@ -123,16 +124,25 @@ async def test_output_is_in_the_store_while_the_command_runs(bench):
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_cancelled_command_closes_its_channels(bench):
+async def test_a_command_that_its_owner_stops_says_what_it_did_until_then(bench):
     text = "<sh>echo early; sleep 60</sh>"
-    running = asyncio.create_task(bench.perform(text, await bench.prepare(text)))
+    effect = (await bench.prepare(text)).effect
+    sent, told = command(text), []
+    running = asyncio.create_task(
+        Sh(ExecutorSettings()).perform(effect, sent, replace(bench.context(sent), stopped=told.append))
+    )
     assert await has_output(bench)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert {(entry.state, entry.outcome, entry.status) for entry in (await bench.rows())} == {
-        (State.CANCELLED, "aborted:499", 499)
-    }
+    [done] = told
+    assert (done.state, done.outcome) == (State.FAILED, "stopped:499")
+    assert "it may have had effects, Output: sh://turn_1/" in done.body
+    await bench.entries.write(done.writes)
+    assert [(entry.state, entry.outcome, entry.body) for entry in (await bench.rows())] == [
+        (State.FAILED, "stopped:499", "early\n"),
+        (State.FAILED, "stopped:499", ""),
+    ]
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -22,7 +22,7 @@ from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord, Decision, DecisionKind, Done, Stage, failed
-from turnwright_executor.domain.effects import CallEffect, EffectClass, QuestionEffect
+from turnwright_executor.domain.effects import CallEffect, ClientToolEffect, EffectClass, QuestionEffect
 from turnwright_executor.domain.endings import ABORT
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
@@ -32,7 +32,7 @@ from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.grants import Grants
-from turnwright_executor.turn.machine import COMMAND, Action, LocalStage, Step, TurnState, next_step
+from turnwright_executor.turn.machine import COMMAND, LAST, Action, LocalStage, Step, TurnState, next_step
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.unsaved import UnsavedState, state_of
 from turnwright_executor.turn.write_buffer import WriteBuffer
@@ -57,6 +57,7 @@ AT_STAGE = {
     (Stage.DISPATCHED, LocalStage.MARKED): Action.PERFORM,
     (Stage.DISPATCHED, LocalStage.DONE): Action.SETTLE,
     **{(Stage.PROPOSED, local): Action.PARK for local in LocalStage},
+    **{(Stage.ASKED, local): Action.PARK for local in LocalStage},
     **{(Stage.ANSWERED, local): Action.ANSWER for local in LocalStage},
 }
 OF_CLASS = {
@@ -65,6 +66,23 @@ OF_CLASS = {
     (Stage.DISPATCHED, OUTSIDE, LocalStage.NOTHING): Action.INDETERMINATE,
     (Stage.DISPATCHED, OUTSIDE, LocalStage.CLEARED): Action.MARK,
 }
+
+
+NOT_BEGUN = (Stage.RECORDED, Stage.PROPOSED, Stage.ACCEPTED)
+SOMEBODY_TELLS = {Stage.ASKED: Action.INDETERMINATE, Stage.ANSWERED: Action.ANSWER}
+LAST_OF_CLASS = {PURE: Action.CANCEL, IDEMPOTENT: Action.COMPARE, OUTSIDE: Action.INDETERMINATE}
+
+
+def last(stage, kind, local):
+    """What is told of a command when its loop ends: cancelled only if it has not happened. C63."""
+    if local is LocalStage.DONE:
+        return Action.SETTLE
+    if stage in NOT_BEGUN:
+        return Action.CANCEL
+    if stage is Stage.DISPATCHED:
+        is_not_started = kind is OUTSIDE and local in (LocalStage.CLEARED, LocalStage.MARKED)
+        return Action.CANCEL if is_not_started else LAST_OF_CLASS[kind]
+    return SOMEBODY_TELLS[stage]
 
 
 def record(effect_class=OUTSIDE, path="log://turn_1/act/1", tool="act", **more) -> CommandRecord:
@@ -76,6 +94,11 @@ def test_the_table_of_commands_says_what_the_architecture_says():
     assert dict(COMMAND) == expected | OF_CLASS
 
 
+def test_the_table_of_endings_says_of_every_command_what_is_known_of_it():
+    open_stages = [stage for stage in Stage if stage is not Stage.SETTLED]
+    assert dict(LAST) == {cell: last(*cell) for cell in product(open_stages, EffectClass, LocalStage)}
+
+
 ACCEPTED = Decision(DecisionKind.ACCEPTED)
 
 
@@ -85,6 +108,8 @@ ACCEPTED = Decision(DecisionKind.ACCEPTED)
         ({}, Stage.RECORDED),
         ({"effect": EFFECT}, Stage.RECORDED),
         ({"effect": EFFECT, "state": State.PROPOSED}, Stage.PROPOSED),
+        ({"effect": QuestionEffect("?"), "interrupted": EFFECT, "state": State.PROPOSED}, Stage.ASKED),
+        ({"effect": ClientToolEffect(), "state": State.PROPOSED}, Stage.ASKED),
         ({"effect": EFFECT, "decision": ACCEPTED}, Stage.ACCEPTED),
         ({"effect": EFFECT, "decision": Decision(DecisionKind.REJECTED)}, Stage.RECORDED),
         ({"effect": QuestionEffect("?"), "interrupted": EFFECT, "decision": ACCEPTED}, Stage.ANSWERED),

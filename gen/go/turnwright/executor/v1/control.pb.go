@@ -664,7 +664,7 @@ func (x *InjectMessageResponse) GetCursor() *EventCursor {
 
 // Runs a command with a tool on behalf of the caller, with the same checks as for the model. If the call is cancelled
 // or its deadline passes, its command is stopped; the record, which a repeat with the same `request_id` returns, then
-// has the outcome `indeterminate:500` if nobody knows how far the command came.
+// has the outcome `stopped:499` if it had begun, or `indeterminate:500` if nobody knows how far the command came.
 type CallToolRequest struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

@@ -1451,8 +1451,8 @@ func (x *OutputAppended) GetRevision() int64 {
 	return 0
 }
 
-// A channel was ended by somebody other than its producer, who must stop: it was cancelled, its loop was aborted, or
-// its producer sent nothing for too long.
+// A channel was ended by somebody other than its producer, who must stop: it was cancelled, its producer is gone, or its
+// producer sent nothing for too long.
 type OutputCancelled struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

@@ -1291,7 +1291,8 @@ type ForkRunResponse struct {
 	unknownFields protoimpl.UnknownFields
 
 	// The new run, with status 100 and the turn number, settings and views of the parent at that moment. Records that had
-	// not ended at that moment are cancelled in the fork, `aborted:499`.
+	// not ended at that moment are cancelled in the fork, `aborted:499`; those that may have happened have failed there,
+	// `indeterminate:500`.
 	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
 }
 

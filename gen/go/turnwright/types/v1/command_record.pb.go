@@ -161,8 +161,8 @@ type CommandRecord struct {
 	CallId string `protobuf:"bytes,7,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// The vendor's id of that call; empty if it gave none, or one of more than 512 characters. Not unique.
 	VendorCallId string `protobuf:"bytes,8,opt,name=vendor_call_id,json=vendorCallId,proto3" json:"vendor_call_id,omitempty"`
-	// How far the command has come. A command stopped from outside its turn (an abort, a lost loop) keeps its stage: its
-	// entry is then CANCELLED, and nothing more will happen.
+	// How far the command has come. When its loop ends from outside its turn (an abort, a spent budget, a failure), a
+	// command without a result is CANCELLED only if it did not happen; see State.
 	//
 	// Types that are assignable to Stage:
 	//

@@ -97,7 +97,8 @@ const (
 	State_STATE_RESOLVED State = 4
 	// Failed; `outcome` says why.
 	State_STATE_FAILED State = 5
-	// Stopped by somebody; `outcome` says why.
+	// Given up; `outcome` says why. Of a command: it did not happen, and will not. A command that may have happened is
+	// FAILED instead: `stopped:499` if it was stopped after it had begun, `indeterminate:500` if its result is not known.
 	State_STATE_CANCELLED State = 6
 )
 

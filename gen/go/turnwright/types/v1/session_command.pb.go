@@ -487,8 +487,8 @@ func (x *SetParams) GetPatch() *RunSettingsPatch {
 	return nil
 }
 
-// Ends the active loop. What was streamed is kept, commands without a result are cancelled, queued messages stay. In a
-// run without an active loop nothing happens.
+// Ends the active loop. What was streamed is kept, commands that have not begun are cancelled, one that runs is stopped
+// (`stopped:499`), queued messages stay. In a run without an active loop nothing happens.
 type AbortSession struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

@@ -28,9 +28,10 @@ const (
 	StreamEnd_STREAM_END_UNSPECIFIED StreamEnd = 0
 	// The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500.
 	StreamEnd_STREAM_END_COMPLETED StreamEnd = 1
-	// The producer gives up. Status 499, outcome `aborted`.
+	// The producer gives up. The channels are CANCELLED, `aborted:499`; the record is FAILED, `stopped:499`.
 	StreamEnd_STREAM_END_ABORTED StreamEnd = 2
-	// Somebody else ends the stream, and the producer must stop. Status 499, outcome `cancelled`.
+	// Somebody else ends the stream, and the producer must stop. The channels are CANCELLED, `cancelled:499`; the record
+	// is FAILED, `stopped:499`.
 	StreamEnd_STREAM_END_CANCELLED StreamEnd = 3
 )
 

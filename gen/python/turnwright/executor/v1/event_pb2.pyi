@@ -748,8 +748,8 @@ Global___OutputAppended: _TypeAlias = OutputAppended  # noqa: Y015
 
 @_typing.final
 class OutputCancelled(_message.Message):
-    """A channel was ended by somebody other than its producer, who must stop: it was cancelled, its loop was aborted, or
-    its producer sent nothing for too long.
+    """A channel was ended by somebody other than its producer, who must stop: it was cancelled, its producer is gone, or its
+    producer sent nothing for too long.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

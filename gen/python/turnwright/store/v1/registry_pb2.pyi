@@ -641,7 +641,8 @@ class ForkRunResponse(_message.Message):
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The new run, with status 100 and the turn number, settings and views of the parent at that moment. Records that had
-        not ended at that moment are cancelled in the fork, `aborted:499`.
+        not ended at that moment are cancelled in the fork, `aborted:499`; those that may have happened have failed there,
+        `indeterminate:500`.
         """
 
     def __init__(

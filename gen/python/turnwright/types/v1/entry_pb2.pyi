@@ -70,7 +70,9 @@ class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_State.ValueType
     STATE_FAILED: _State.ValueType  # 5
     """Failed; `outcome` says why."""
     STATE_CANCELLED: _State.ValueType  # 6
-    """Stopped by somebody; `outcome` says why."""
+    """Given up; `outcome` says why. Of a command: it did not happen, and will not. A command that may have happened is
+    FAILED instead: `stopped:499` if it was stopped after it had begun, `indeterminate:500` if its result is not known.
+    """
 
 class State(_State, metaclass=_StateEnumTypeWrapper):
     """The life cycle of an entry. Its HTTP status is derived from state and outcome: recorded 100, streaming 102, resolved
@@ -91,7 +93,9 @@ STATE_RESOLVED: State.ValueType  # 4
 STATE_FAILED: State.ValueType  # 5
 """Failed; `outcome` says why."""
 STATE_CANCELLED: State.ValueType  # 6
-"""Stopped by somebody; `outcome` says why."""
+"""Given up; `outcome` says why. Of a command: it did not happen, and will not. A command that may have happened is
+FAILED instead: `stopped:499` if it was stopped after it had begun, `indeterminate:500` if its result is not known.
+"""
 Global___State: _TypeAlias = State  # noqa: Y015
 
 class _Tier:

@@ -237,8 +237,8 @@ Global___SetParams: _TypeAlias = SetParams  # noqa: Y015
 
 @_typing.final
 class AbortSession(_message.Message):
-    """Ends the active loop. What was streamed is kept, commands without a result are cancelled, queued messages stay. In a
-    run without an active loop nothing happens.
+    """Ends the active loop. What was streamed is kept, commands that have not begun are cancelled, one that runs is stopped
+    (`stopped:499`), queued messages stay. In a run without an active loop nothing happens.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -29,9 +29,11 @@ class _StreamEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StreamEnd.V
     STREAM_END_COMPLETED: _StreamEnd.ValueType  # 1
     """The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500."""
     STREAM_END_ABORTED: _StreamEnd.ValueType  # 2
-    """The producer gives up. Status 499, outcome `aborted`."""
+    """The producer gives up. The channels are CANCELLED, `aborted:499`; the record is FAILED, `stopped:499`."""
     STREAM_END_CANCELLED: _StreamEnd.ValueType  # 3
-    """Somebody else ends the stream, and the producer must stop. Status 499, outcome `cancelled`."""
+    """Somebody else ends the stream, and the producer must stop. The channels are CANCELLED, `cancelled:499`; the record
+    is FAILED, `stopped:499`.
+    """
 
 class StreamEnd(_StreamEnd, metaclass=_StreamEndEnumTypeWrapper):
     """How a stream ends."""
@@ -41,9 +43,11 @@ STREAM_END_UNSPECIFIED: StreamEnd.ValueType  # 0
 STREAM_END_COMPLETED: StreamEnd.ValueType  # 1
 """The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500."""
 STREAM_END_ABORTED: StreamEnd.ValueType  # 2
-"""The producer gives up. Status 499, outcome `aborted`."""
+"""The producer gives up. The channels are CANCELLED, `aborted:499`; the record is FAILED, `stopped:499`."""
 STREAM_END_CANCELLED: StreamEnd.ValueType  # 3
-"""Somebody else ends the stream, and the producer must stop. Status 499, outcome `cancelled`."""
+"""Somebody else ends the stream, and the producer must stop. The channels are CANCELLED, `cancelled:499`; the record
+is FAILED, `stopped:499`.
+"""
 Global___StreamEnd: _TypeAlias = StreamEnd  # noqa: Y015
 
 @_typing.final

@@ -755,8 +755,8 @@ export declare type OutputAppended = Message<"turnwright.executor.v1.OutputAppen
 export declare const OutputAppendedSchema: GenMessage<OutputAppended>;
 
 /**
- * A channel was ended by somebody other than its producer, who must stop: it was cancelled, its loop was aborted, or
- * its producer sent nothing for too long.
+ * A channel was ended by somebody other than its producer, who must stop: it was cancelled, its producer is gone, or its
+ * producer sent nothing for too long.
  *
  * @generated from message turnwright.executor.v1.OutputCancelled
  */

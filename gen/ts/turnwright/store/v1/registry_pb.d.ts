@@ -614,7 +614,8 @@ export declare const ForkRunRequestSchema: GenMessage<ForkRunRequest>;
 export declare type ForkRunResponse = Message<"turnwright.store.v1.ForkRunResponse"> & {
   /**
    * The new run, with status 100 and the turn number, settings and views of the parent at that moment. Records that had
-   * not ended at that moment are cancelled in the fork, `aborted:499`.
+   * not ended at that moment are cancelled in the fork, `aborted:499`; those that may have happened have failed there,
+   * `indeterminate:500`.
    *
    * @generated from field: turnwright.types.v1.Run run = 1;
    */

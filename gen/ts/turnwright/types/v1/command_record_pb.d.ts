@@ -78,8 +78,8 @@ export declare type CommandRecord = Message<"turnwright.types.v1.CommandRecord">
   vendorCallId: string;
 
   /**
-   * How far the command has come. A command stopped from outside its turn (an abort, a lost loop) keeps its stage: its
-   * entry is then CANCELLED, and nothing more will happen.
+   * How far the command has come. When its loop ends from outside its turn (an abort, a spent budget, a failure), a
+   * command without a result is CANCELLED only if it did not happen; see State.
    *
    * @generated from oneof turnwright.types.v1.CommandRecord.stage
    */

@@ -250,7 +250,8 @@ export enum State {
   FAILED = 5,
 
   /**
-   * Stopped by somebody; `outcome` says why.
+   * Given up; `outcome` says why. Of a command: it did not happen, and will not. A command that may have happened is
+   * FAILED instead: `stopped:499` if it was stopped after it had begun, `indeterminate:500` if its result is not known.
    *
    * @generated from enum value: STATE_CANCELLED = 6;
    */

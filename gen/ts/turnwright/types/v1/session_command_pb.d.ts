@@ -223,8 +223,8 @@ export declare type SetParams = Message<"turnwright.types.v1.SetParams"> & {
 export declare const SetParamsSchema: GenMessage<SetParams>;
 
 /**
- * Ends the active loop. What was streamed is kept, commands without a result are cancelled, queued messages stay. In a
- * run without an active loop nothing happens.
+ * Ends the active loop. What was streamed is kept, commands that have not begun are cancelled, one that runs is stopped
+ * (`stopped:499`), queued messages stay. In a run without an active loop nothing happens.
  *
  * @generated from message turnwright.types.v1.AbortSession
  */

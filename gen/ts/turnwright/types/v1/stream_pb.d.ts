@@ -73,14 +73,15 @@ export enum StreamEnd {
   COMPLETED = 1,
 
   /**
-   * The producer gives up. Status 499, outcome `aborted`.
+   * The producer gives up. The channels are CANCELLED, `aborted:499`; the record is FAILED, `stopped:499`.
    *
    * @generated from enum value: STREAM_END_ABORTED = 2;
    */
   ABORTED = 2,
 
   /**
-   * Somebody else ends the stream, and the producer must stop. Status 499, outcome `cancelled`.
+   * Somebody else ends the stream, and the producer must stop. The channels are CANCELLED, `cancelled:499`; the record
+   * is FAILED, `stopped:499`.
    *
    * @generated from enum value: STREAM_END_CANCELLED = 3;
    */
