@@ -173,10 +173,9 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
     import asyncio
     import gc
 
-    import uvloop
-
     from turnwright_cli.exit_codes import INTERRUPTED
     from turnwright_cli.interrupts import until_hangup
+    from turnwright_core.kit.event_loop import EventLoop
 
     if isinstance(work, int):
         raise SystemExit(work)
@@ -184,7 +183,7 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
     gc.freeze()
     gc.enable()
     # Never closed: closing an event loop waits for its threads without a deadline, and the process ends anyway.
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    runner = asyncio.Runner(loop_factory=EventLoop)
     try:
         code = runner.run(until_hangup(work))
     except KeyboardInterrupt:

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-import uvloop
-
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.kit.event_loop import EventLoop
 from turnwright_core.kit.logs import configure_logs
 from turnwright_core.kit.memory import freeze_loaded, hide_memory
 from turnwright_core.kit.pages import serve_readiness
@@ -64,7 +63,7 @@ def run_service(
     server = RunningServer(build(settings, secret), settings.listen or default_listen, secret, settings.drain_s)
     freeze_loaded()
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=EventLoop) as runner:
             runner.run(serve_until_stopped(server, lame_duck_s=settings.lame_duck_s))
     except SettingsError as error:
         exit_with(error)

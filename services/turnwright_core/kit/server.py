@@ -19,6 +19,7 @@ from turnwright.settings.v1 import settings_service_pb2
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Authenticator
+from turnwright_core.kit.event_loop import report_lag
 from turnwright_core.kit.guard import GuardedServer
 from turnwright_core.kit.guarded_call import CallsInProgress
 from turnwright_core.kit.health import Health
@@ -129,6 +130,7 @@ class RunningServer:
             self.address = f"{self._wanted[:-2]}:{port}"
         self.service.listening(self.address)
         self._measure_certificate()
+        report_lag(asyncio.get_running_loop())
         report_readiness(self.service.name, partial(self._problem, asyncio.get_running_loop()))
         await server.start()
         self.local.open()

@@ -51,6 +51,7 @@ VENDOR_ERRORS: Final = "turnwright.vendor.errors"
 CERTIFICATES_REFUSED: Final = "turnwright.tls.certificates.refused"
 CERTIFICATE_EXPIRY: Final = "turnwright.tls.certificate.expiry"
 SANDBOX: Final = "turnwright.sandbox"
+LOOP_LAG: Final = "turnwright.event_loop.lag"
 
 METRICS: Final = {
     RPC_DURATION: ("histogram", "s", "Time that an rpc took, by method and status code."),
@@ -68,6 +69,7 @@ METRICS: Final = {
     QUEUE_AGE: ("gauge", "s", "Age of the loop that has waited longest for an executor, in the whole store."),
     CERTIFICATES_REFUSED: ("counter", "{file}", "Replaced certificates that could not be used."),
     CERTIFICATE_EXPIRY: ("gauge", "s", "Time until the certificate in use expires; negative: since it has."),
+    LOOP_LAG: ("gauge", "s", "How late the process is with what is due: the worst of the last 30 to 60 seconds."),
     SANDBOX: ("gauge", "{backend}", "1, with the backend that confines commands as an attribute."),
 }
 """Every metric: its kind, unit and meaning."""

@@ -36,12 +36,12 @@ from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Done, Stage
-from turnwright_executor.domain.effects import EffectClass, FileEffect
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.tools.contract import Context, Tool
+from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.files import compared
 from turnwright_executor.tools.native import schema
 from turnwright_executor.tools.parameters import BODY
@@ -244,7 +244,7 @@ class ToolCalls:
             async with asyncio.timeout(KEEP_TIMEOUT_S):
                 if is_abandoned and is_last:
                     if record.stage is not Stage.SETTLED:
-                        compare = partial(_compared, scope.context)
+                        compare = partial(compared, context=scope.context)
                         buffer.settle(record, await last_result(record, UnsavedState(0), GONE, compare))
                     await buffer.flush(full=True)
                     return
@@ -341,11 +341,6 @@ class ToolCalls:
             message = f"The request id {call.request_id!r} was used with another command: choose another id."
             raise fault(Reason.REQUEST_ID_REUSED, message, request_id=call.request_id)
         return record, entry.revision
-
-
-async def _compared(context: Context, record: CommandRecord) -> Done | None:
-    assert isinstance(record.effect, FileEffect)
-    return await compared(record.effect, record.command, context)
 
 
 def _released(record: CommandRecord) -> CommandRecord:

@@ -19,6 +19,7 @@ class Activity(IntEnum):
     THINKING = 1
     PROCESSING = 2
     RETRYING = 3
+    WAITING = 4
 
 
 class StreamBegan(Struct, frozen=True):

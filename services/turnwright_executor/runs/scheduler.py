@@ -23,11 +23,13 @@ from turnwright_core.kit.scope import detached
 from turnwright_core.runs import Loop
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
+from turnwright_executor.runs.failures import Failures
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.loop_scope import LeaseHandle, LoopScope, Placement, Services
 from turnwright_executor.turn.loop_steps import LoopSteps
 from turnwright_executor.turn.machine import Action
+from turnwright_executor.turn.slots import READY_MAX, Slot, Slots
 from turnwright_executor.turn.turn_line import bind_turn
 from turnwright_executor.turn.unsaved import UnsavedState, state_of
 from turnwright_executor.watching.hub import RunHub
@@ -48,6 +50,9 @@ TOLD_FROM: Final = 2
 CLAIMS_MAX: Final = 100
 """Maximum number of runs to claim in one call."""
 
+ASLEEP_MAX: Final = 8
+"""Runs that are held for each slot, most of them asleep: beyond that no more are looked for."""
+
 RETRY_S_MORE: Final = 0.05
 """Seconds after another's lease has expired before it is claimed: the clocks of two hosts differ."""
 
@@ -57,31 +62,17 @@ Placing = Callable[[RunAddress, Claim, Loop], Awaitable[Placement]]
 
 
 class _Worker(Struct):
+    slot: Slot
     task: asyncio.Task[None] | None = None
     again: bool = False
     driver: Driver | None = None
     aborting: bool = False
     is_placed: bool = False
-    """Whether it has one of the slots."""
+    """Whether it has got a slot for its loop, which it gives back while that sleeps."""
     sequence: int = 0
     """The loop being driven; 0: none."""
     claim: Claim | None = None
     """A claim from the work queue for this worker."""
-
-
-class _Failures(Struct):
-    """Failures of our services in a row."""
-
-    of_store: int = 0
-    of_others: int = 0
-
-    def count(self, error: TurnwrightError) -> int:
-        """Count one; how many there are now of the store, or else of the other services."""
-        if is_of_store(error):
-            self.of_store += 1
-            return self.of_store
-        self.of_others += 1
-        return self.of_others
 
 
 class Scheduler:
@@ -106,7 +97,8 @@ class Scheduler:
         self._backoff = backoff
         self._workers: dict[RunAddress, _Worker] = {}
         self._unsaved: dict[RunAddress, UnsavedState] = {}
-        self._slots = asyncio.Semaphore(services.settings.loops_max)
+        self._slots = Slots(services.settings.loops_max)
+        self._ready = Slots(READY_MAX)
         self._draining = False
         self._seeking: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -123,13 +115,13 @@ class Scheduler:
 
     def working(self) -> int:
         """How many loops are worked on."""
-        return sum(worker.is_placed for worker in self._workers.values())
+        return sum(worker.slot.has_loop for worker in self._workers.values())
 
     async def _seek(self) -> None:
         """Services start in any order, and fail for a while: whatever the store answers, polling goes on."""
         settings = self._services.settings
         while True:
-            free = min(settings.loops_max - len(self._workers), CLAIMS_MAX)
+            free = min(self._slots.free, settings.loops_max * ASLEEP_MAX - len(self._workers), CLAIMS_MAX)
             claims: Sequence[Claim] = ()
             if free > 0:
                 try:
@@ -149,7 +141,7 @@ class Scheduler:
 
     async def create(self, create: Callable[[bool], Coroutine[Any, Any, CreatedRun]]) -> CreatedRun:
         """Create a run, and claim it with that if it can be worked on here at once. Raises TurnwrightError."""
-        claims = not (self._draining or self._leases.is_workspace_bound or self._slots.locked())
+        claims = not (self._draining or self._leases.is_workspace_bound) and self._slots.free > 0
         return await self._leases.claim_created(create(claims))
 
     def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
@@ -161,9 +153,12 @@ class Scheduler:
             return
         if expecting := self._expecting.pop(address, None):
             expecting.cancel()
-        worker = self._workers[address] = _Worker(claim=claim, aborting=aborting)
+        worker = self._workers[address] = _Worker(self._slot(address), claim=claim, aborting=aborting)
         worker.task = detached(self._run(address, worker), name=f"worker {address.run}")
         worker.task.add_done_callback(lambda _: self._left(address, worker))
+
+    def _slot(self, address: RunAddress) -> Slot:
+        return Slot(self._slots, self._ready, address.project, partial(self._hubs.report_waiting, address))
 
     def kick(self, address: RunAddress, claim: Claim | None = None) -> None:
         """There may be something to do for a run: check now, or as soon as its worker is free.
@@ -276,17 +271,18 @@ class Scheduler:
     async def _run(self, address: RunAddress, worker: _Worker) -> None:
         bind_turn(address, 0)
         try:
-            if worker.aborting and self._slots.locked():
+            if worker.aborting and not self._slots.free:
                 await self._settle_aborted(address)
                 worker.aborting = False
-            async with self._slots:
-                worker.is_placed = True
-                while True:
-                    worker.again = False
-                    await self._work(address, worker)
-                    await self._leases.give_back(address)
-                    if not worker.again:
-                        return
+            while True:
+                await worker.slot.take_loop()
+                worker.is_placed, worker.again = True, False
+                await self._work(address, worker)
+                await self._leases.give_back(address)
+                worker.slot.sleep()
+                if not worker.again:
+                    return
+                worker.is_placed = False
         except (Exception, asyncio.CancelledError) as error:
             if worker.task and worker.task.cancelling():
                 # It is the worker itself that is being stopped, not only its step.
@@ -298,6 +294,7 @@ class Scheduler:
     def _left(self, address: RunAddress, worker: _Worker) -> None:
         """A worker has ended. Not a `finally` of its own: a task that is cancelled before its first step has none."""
         del self._workers[address]
+        worker.slot.sleep()
         if worker.aborting and not worker.is_placed:
             self.abort(address)
         elif worker.again:
@@ -310,12 +307,12 @@ class Scheduler:
             claim = await self._leases.claim(address)
             if claim.loop and claim.abort_requested:
                 async with self._hubs.hold(address) as hub:
-                    await self._driver(address, claim, claim.loop, hub)[1].drive()
+                    await self._driver(address, claim, claim.loop, hub, self._slot(address))[1].drive()
         await self._leases.give_back(address)
 
     async def _work(self, address: RunAddress, worker: _Worker) -> None:
         """Drive loop after loop, until none is left or one waits. Never raises, so that one run cannot break others."""
-        failures, turn = _Failures(), 0
+        failures, turn = Failures(), 0
         while True:
             try:
                 async with self._hubs.hold(address) as hub:
@@ -326,7 +323,7 @@ class Scheduler:
                         return
                     if claim.run.turn != turn:
                         # The loop has gone on: it is not the same failure again.
-                        failures, turn = _Failures(), claim.run.turn
+                        failures, turn = Failures(), claim.run.turn
                     outcome = await self._loop(address, worker, claim, claim.loop, hub)
                     self._unsaved.pop(address, None)
                     if outcome is Action.PARK:
@@ -335,12 +332,13 @@ class Scheduler:
                     if not self._leases.holds(address):
                         # It was released with the end of its last loop.
                         return
-                failures = _Failures()
+                failures = Failures()
             except TurnwrightError as error:
+                worker.slot.sleep()
                 if not await self._goes_on_after(error, address, failures):
                     return
 
-    async def _goes_on_after(self, error: TurnwrightError, address: RunAddress, failures: _Failures) -> bool:
+    async def _goes_on_after(self, error: TurnwrightError, address: RunAddress, failures: Failures) -> bool:
         """Whether to claim a run again whose loop was left with this error, after a pause."""
         if error.reason is Reason.LEASE_HELD:
             self._unsaved.pop(address, None)
@@ -365,7 +363,9 @@ class Scheduler:
         expires_s = int(error.metadata.get("expires_in_ms", "0")) / 1000
         return min(expires_s + RETRY_S_MORE, self._services.settings.work_poll_s)
 
-    def _driver(self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub) -> tuple[LoopSteps, Driver]:
+    def _driver(
+        self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub, slot: Slot
+    ) -> tuple[LoopSteps, Driver]:
         """A driver for a loop in the state of its ledger."""
         unsaved = self._unsaved.get(address)
         if unsaved is None or unsaved.loop != loop.sequence:
@@ -375,14 +375,14 @@ class Scheduler:
             partial(leases.confirm, address), partial(leases.claim, address), partial(leases.returning, address)
         )
         place = partial(self._place, address, claim, loop)
-        steps = LoopSteps(LoopScope(self._services, address, claim, loop, unsaved, hub, lease), place)
+        steps = LoopSteps(LoopScope(self._services, address, claim, loop, unsaved, hub, lease, slot), place)
         driver = Driver(state_of(claim, unsaved, self._services.settings.turn_losses_max), steps)
         steps.interrupt = driver.interrupt
         return steps, driver
 
     async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> Action:
         """Drive a loop until it ends or waits for a decision. Raises TurnwrightError if it is left as it is."""
-        steps, driver = self._driver(address, claim, loop, hub)
+        steps, driver = self._driver(address, claim, loop, hub, worker.slot)
         worker.driver, worker.sequence = driver, loop.sequence
         # An abort may be requested from another executor, or from the store: the change feed reports it at once, the
         # next renewal in any case.

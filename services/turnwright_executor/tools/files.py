@@ -19,7 +19,7 @@ from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.streams import STOPPED
 from turnwright_core.text import count_tokens, cut_bytes, scheme_of
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.domain.command_record import Done, failed
+from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect, WrittenFile
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal
@@ -171,8 +171,10 @@ async def carry_out(effect: Effect, command: Command, context: Context) -> Done:
     )
 
 
-async def compared(effect: FileEffect, command: Command, context: Context) -> Done | None:
+async def compared(record: CommandRecord, context: Context) -> Done | None:
     """What became of a change that nobody will carry out any more, by what its files hold; None: it did not happen."""
+    effect, command = record.effect, record.command
+    assert isinstance(effect, FileEffect)
     states = [await _found_state(edit, context) for edit in effect.edits]
     if all(state is Found.UNTOUCHED for state in states):
         return None

@@ -128,6 +128,7 @@ class Generation:
         call_index: int,
         begin: Callable[[], Draft],
         again: Callable[[], Awaitable[None]],
+        sleeps: Callable[[], None],
         images: Sequence[Image] = (),
         *,
         refused: tuple[str, ...] = (),
@@ -136,7 +137,8 @@ class Generation:
         """Fill a draft with the reply. Raises TurnwrightError; the draft then holds what came before.
 
         `begin` gives the draft of each call, empty. `refused`, `limits_cost`: see Models. `again` is told of a call
-        that is lost and shall be made again; what it raises ends the calls.
+        that is lost and shall be made again; what it raises ends the calls. `sleeps` is told before it waits for
+        another attempt.
         """
         for attempt in range(1, ATTEMPTS_MAX + 1):
             draft = begin()
@@ -145,7 +147,7 @@ class Generation:
                 call = self._models.generate(
                     model, messages, turn.request, call_index, images=images, refused=refused, limits_cost=limits_cost
                 )
-                await self._stream(publisher, turn, model, call, draft)
+                await self._stream(publisher, turn, model, call, draft, sleeps)
             except TurnwrightError as error:
                 draft.unmade_calls += not _may_cost(draft, error)
                 publisher.stream(turn.number, StreamBroke(outcome_of(error)))
@@ -154,6 +156,7 @@ class Generation:
                 await again()
                 wait_s = RESTART_BACKOFF.pause_s(attempt)
                 publisher.progress(Activity.RETRYING, turn.number, error.message, wait_s)
+                sleeps()
                 await asyncio.sleep(wait_s)
             else:
                 return
@@ -165,6 +168,7 @@ class Generation:
         model: Model,
         call: AbstractAsyncContextManager[AsyncIterator[GeneratePart]],
         draft: Draft,
+        sleeps: Callable[[], None],
     ) -> None:
         begin_s = self._clock_s()
         publisher.progress(Activity.THINKING, turn.number, model.vendor_model)
@@ -175,6 +179,8 @@ class Generation:
                 if is_first:
                     draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
                 _publish(publisher, turn.number, event)
+                if isinstance(event, Retry):
+                    sleeps()
                 _fold(draft, event)
                 self._check_length(draft)
                 if is_first:

@@ -38,6 +38,7 @@ from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.project_files import FileSync
 from turnwright_executor.turn.recording import ParsedReply, reply_reader
+from turnwright_executor.turn.slots import Slot
 from turnwright_executor.turn.spend_meter import SpendMeter
 from turnwright_executor.turn.turn_line import bind_turn, turn_ended
 from turnwright_executor.turn.unsaved import UnsavedState
@@ -120,6 +121,7 @@ class LoopScope:
         unsaved: UnsavedState,
         publisher: Publisher,
         lease: LeaseHandle,
+        slot: Slot,
     ) -> None:
         """Start from the ledger state of the loop, and from unsaved state of this process."""
         services, self.tools = with_tools_of(services, loop.settings)
@@ -131,6 +133,7 @@ class LoopScope:
         self.publisher = publisher
         self.lease = lease
         self.grants = Grants(claim.run, partial(services.ledger.get_run, address), unsaved.granted)
+        self.slot = slot
         self.model: Model
         self.placement: Placement
         self.recent = [turn.result for turn in claim.recent_turns if turn.result]

@@ -34,7 +34,6 @@ from turnwright_core.runs import (
     TurnResult,
 )
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
-from turnwright_executor.domain.effects import FileEffect
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
 from turnwright_executor.domain.run_events import verdict_changed
@@ -83,14 +82,28 @@ class LoopSteps:
             Action.GENERATE: model.generate,
             Action.RECORD: model.record,
             Action.JUDGE: self._judge,
-            Action.END: self._end,
         }
 
-    def perform(self, state: TurnState, step: Step) -> Awaitable[None]:
-        """Carry out one step. Raises TurnwrightError if a service fails, OSError, and BudgetError."""
-        if step.path and self._scope.commands:
-            return self._scope.commands.perform(state, step)
-        return self._steps[step.action](state)
+    async def perform(self, state: TurnState, step: Step) -> None:
+        """Carry out one step, in turn with other runs.
+
+        Raises TurnwrightError if a service fails, OSError, and BudgetError.
+        """
+        slot = self._scope.slot
+        if step.action is Action.END:
+            # Nothing is carried out for it.
+            return await self._end(state)
+        await slot.begin_step()
+        try:
+            if step.path and self._scope.commands:
+                await self._scope.commands.perform(state, step)
+            else:
+                await self._steps[step.action](state)
+        finally:
+            slot.end_step()
+        if step.action is Action.JUDGE:
+            slot.yield_turn()
+        return None
 
     async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped: keep how commands had ended by then."""
@@ -338,8 +351,7 @@ class LoopSteps:
         turn = claim.open_turn.number if claim.open_turn else claim.run.turn
         buffer = WriteBuffer(scope.services.ledger, scope.address, claim.epoch, turn, scope.loop.sequence)
         context = tool_context(scope.loop, turn, buffer, place.workspace, place.shell, scope.publisher)
-        assert isinstance(record.effect, FileEffect)
-        return await compared(record.effect, record.command, replace(context, record_path=record.path))
+        return await compared(record, replace(context, record_path=record.path))
 
 
 def _overruled(turn: int, verdict: Verdict) -> list[EntryWrite]:

@@ -161,6 +161,7 @@ class ModelSteps:
                 scope.turns_ended,
                 partial(scope.unsaved.begin_reply, turn.number),
                 self._again,
+                scope.slot.sleep,
                 images,
                 refused=scope.refused_before,
                 limits_cost=scope.spend_meter.limits_cost,

@@ -16,6 +16,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.publishing import Activity
 from turnwright_executor.watching.hub import FEED_BACKOFF, HubEndedError, Predicate, RunHub, draining_error
 from turnwright_executor.watching.run_fold import FreshRun
 
@@ -39,8 +40,17 @@ class Hubs:
 
     def has(self, address: RunAddress) -> bool:
         """Whether the hub of a run is open."""
+        return self.find(address) is not None
+
+    def find(self, address: RunAddress) -> RunHub | None:
+        """The hub of a run, if it is open."""
         hub = self._hubs.get(address)
-        return hub is not None and not hub.is_closed
+        return None if hub is None or hub.is_closed else hub
+
+    def report_waiting(self, address: RunAddress) -> None:
+        """Send those who watch a run that it waits for its turn."""
+        if hub := self.find(address):
+            hub.progress(Activity.WAITING, 0, "its turn: other runs are at work")
 
     @contextlib.asynccontextmanager
     async def hold(self, address: RunAddress, fresh: FreshRun | None = None) -> AsyncIterator[RunHub]:

@@ -552,6 +552,8 @@ class RunProgress(_message.Message):
         """A command is being carried out."""
         PHASE_RETRYING: RunProgress._Phase.ValueType  # 3
         """A model call failed and will be retried."""
+        PHASE_WAITING: RunProgress._Phase.ValueType  # 4
+        """The run waits for its turn, because other runs of this executor are at work. Told again every few seconds."""
 
     class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
         """What the turn is doing."""
@@ -564,6 +566,8 @@ class RunProgress(_message.Message):
     """A command is being carried out."""
     PHASE_RETRYING: RunProgress.Phase.ValueType  # 3
     """A model call failed and will be retried."""
+    PHASE_WAITING: RunProgress.Phase.ValueType  # 4
+    """The run waits for its turn, because other runs of this executor are at work. Told again every few seconds."""
 
     PHASE_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
@@ -572,7 +576,7 @@ class RunProgress(_message.Message):
     phase: Global___RunProgress.Phase.ValueType
     """What the turn is doing."""
     turn: _builtins.int
-    """Number of the turn."""
+    """Number of the turn; 0 while waiting."""
     detail: _builtins.str
     """Text for people."""
     wait_s: _builtins.float

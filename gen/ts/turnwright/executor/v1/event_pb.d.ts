@@ -513,7 +513,7 @@ export declare type RunProgress = Message<"turnwright.executor.v1.RunProgress"> 
   phase: RunProgress_Phase;
 
   /**
-   * Number of the turn.
+   * Number of the turn; 0 while waiting.
    *
    * @generated from field: uint32 turn = 2;
    */
@@ -573,6 +573,13 @@ export enum RunProgress_Phase {
    * @generated from enum value: PHASE_RETRYING = 3;
    */
   RETRYING = 3,
+
+  /**
+   * The run waits for its turn, because other runs of this executor are at work. Told again every few seconds.
+   *
+   * @generated from enum value: PHASE_WAITING = 4;
+   */
+  WAITING = 4,
 }
 
 /**
