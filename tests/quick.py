@@ -32,12 +32,12 @@ def pytest_collection_modifyitems(config, items):
         return
     documents = tomllib.loads((TESTS / "rows.toml").read_text(encoding="utf-8")).values()
     proofs = {test.partition("[")[0] for rows in documents for row in rows.values() for test in row.get("tests", ())}
-    quick = [item for item in items if _is_quick(item, proofs)]
+    quick = [item for item in items if is_quick(item, proofs)]
     config.stash[SLOW] = len(items) - len(quick)
     items[:] = quick
 
 
-def _is_quick(item, proofs):
+def is_quick(item, proofs):
     folder = item.path.relative_to(TESTS).parts[0]
     if folder == KILLS or item.get_closest_marker("slow"):
         return False

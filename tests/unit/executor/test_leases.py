@@ -12,7 +12,8 @@ from turnwright_executor.runs.leases import Leases
 
 from .bench import run_entries, served_store
 
-pytestmark = pytest.mark.asyncio
+# Slow, for it waits: a busy machine has no hold on terms of half a second.
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 TERM_S = 0.6
 

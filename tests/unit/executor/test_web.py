@@ -290,6 +290,7 @@ async def test_what_a_page_becomes_is_no_more_than_the_limit(server, body) -> No
     assert (0 < len(page.text) <= LIMITS.web_text_bytes, page.is_cut) == (True, True)
 
 
+@pytest.mark.slow
 async def test_a_page_that_is_too_much_for_its_reader_is_the_end_of_that_page_alone(server) -> None:
     # Ten thousand bytes for each of its addresses: two gigabytes.
     body = f"<base href='https://e.org/{'x' * 100_000}/'>" + "<a href=r>l</a> " * 20_000

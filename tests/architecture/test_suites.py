@@ -1,0 +1,41 @@
+"""Which tests `make test` runs, and what is said of those that it leaves out."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from needs import need_of
+from quick import TESTS, is_quick
+
+PROOFS = frozenset({"tests/contract/store/test_x.py::test_row", "tests/crash/test_x.py::test_row"})
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "marks", "expected"),
+    [
+        ("tests/unit/core/test_x.py::test_a", (), True),
+        ("tests/architecture/test_x.py::test_a[b]", (), True),
+        ("tests/unit/core/test_x.py::test_a", ("slow",), False),
+        ("tests/contract/store/test_x.py::test_a", (), False),
+        ("tests/contract/store/test_x.py::test_row", (), True),
+        ("tests/contract/store/test_x.py::test_row[sqlite]", (), True),
+        ("tests/contract/store/test_x.py::test_row", ("slow",), False),
+        ("tests/crash/test_x.py::test_row", (), False),
+    ],
+)
+def test_a_test_is_quick_by_where_it_stands_or_what_it_proves(nodeid, marks, expected):
+    path = TESTS.parent / nodeid.partition("::")[0]
+    item = SimpleNamespace(nodeid=nodeid, path=path, get_closest_marker=lambda name: name in marks)
+    assert is_quick(item, PROOFS) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "need"),
+    [
+        ("Skipped: needs PostgreSQL: set it", "PostgreSQL"),
+        ("needs the cases in ../shared: there is no /x: y", "the cases in ../shared"),
+        ("Skipped: a file has one store", ""),
+    ],
+)
+def test_what_a_skipped_test_needs_is_in_its_reason(reason, need):
+    assert need_of(reason) == need
