@@ -12,9 +12,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from turnwright_provider.domain.error_body import ErrorBody, read_error, read_error_bytes
-from turnwright_provider.domain.failures import Failure, FailureClass
+from turnwright_provider.domain.failures import RETRYABLE, Failure, FailureClass
 from turnwright_provider.domain.overflow import is_context_exceeded
-from turnwright_provider.domain.retry import retry_after_s
+from turnwright_provider.domain.retry import reset_after_s, retry_after_s, wait_in_words_s
 
 _BY_STATUS: Final[dict[int, FailureClass]] = {
     401: FailureClass.AUTH,
@@ -66,7 +66,19 @@ _MODERATED: Final = re.compile(r"moderat|content polic|flagged", re.IGNORECASE)
 _RATE: Final = re.compile(
     r"too many requests|rate.?limit|tokens per min|\bTPM\b|resource_exhausted|速率限制|请求频率", re.IGNORECASE
 )
+_THROTTLED: Final = re.compile(
+    r"throttl(?:ed|ing)|too ?many ?requests|\brate.?limit(?:s|ed|ing)?\b[^.\n]{0,60}\b(?:exceeded|reached|hit|error)"
+    r"|\b(?:exceeded|reached|hit)\b[^.\n]{0,60}\brate.?limit|rate_limit_(?:exceeded|error|reached)|\brate.?limited\b"
+    r"|resource_exhausted|slow_?down\b|\bslow down\b|request(?: )?(?:rate|limit)(?: )?(?:is )?(?:too high|exceeded)"
+    r"|reduce (?:your )?request rate|provisionedthroughputexceeded|速率限制|请求频率|限流",
+    re.IGNORECASE,
+)
+"""Phrases and codes for a rate limit, for servers that send another status than 429."""
+
+_THROTTLED_STATUSES: Final = frozenset({400, 403, 409, 422, 500, 503})
+
 _BY_WORDS: Final[tuple[tuple[re.Pattern[str], int], ...]] = (
+    (_THROTTLED, 429),
     (_RATE, 429),
     (re.compile(r"gateway|upstream (?:connect|timeout)", re.IGNORECASE), 502),
     (_BAD_KEY, 401),
@@ -106,9 +118,12 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float)
     """The failure for an HTTP answer other than 200. Header names are lower case; `now_s` is the wall clock."""
     error = read_error_bytes(body)
     failure = _failure(status, error, error.message or f"HTTP {status} without a message")
-    wait_s = retry_after_s(headers, now_s)
+    asked_s = retry_after_s(headers, now_s)
+    wait_s = asked_s or failure.retry_after_s
+    if wait_s is None and failure.kind is FailureClass.RATE_LIMIT:
+        wait_s = reset_after_s(headers, now_s)
     may_retry = _SAYS_RETRY.get(headers.get("x-should-retry", "").strip().lower(), failure.may_retry)
-    return replace(failure, retry_after_s=error.retry_s if wait_s is None else wait_s, may_retry=may_retry)
+    return replace(failure, retry_after_s=asked_s if wait_s is None else wait_s, may_retry=may_retry)
 
 
 def classify_in_stream(body: Any) -> Failure:
@@ -123,10 +138,23 @@ def _failure(status: int, error: ErrorBody, detail: str) -> Failure:
     is_spent = bool({code.lower() for code in error.codes} & _SPENT or _SPENT_WORDS.search(error.message))
     if is_spent or (status == 500 and _BAD_REQUEST.search(error.message)):
         return Failure(FailureClass.INVALID, detail, status, may_retry=False)
-    return Failure(_kind(status, error), detail, status, retry_after_s=error.retry_s)
+    kind = _kind(status, error)
+    in_words_s = wait_in_words_s(error.message) if kind in RETRYABLE else None
+    return Failure(kind, detail, status, retry_after_s=error.retry_s or in_words_s)
 
 
 def _kind(status: int, error: ErrorBody) -> FailureClass:
+    if kind := _kind_by_words(status, error):
+        return kind
+    if status == 503 and _WARMING.search(error.message):
+        return FailureClass.WARMUP
+    if kind := _BY_STATUS.get(status):
+        return kind
+    return FailureClass.INVALID if 300 <= status < 500 else FailureClass.SERVER
+
+
+def _kind_by_words(status: int, error: ErrorBody) -> FailureClass | None:
+    """The class of an error whose words say more than its status."""
     words = error.message
     if status in _KEY_STATUSES and _BAD_KEY.search(" ".join((*error.codes, words))):
         return FailureClass.AUTH
@@ -134,11 +162,9 @@ def _kind(status: int, error: ErrorBody) -> FailureClass:
         return FailureClass.INVALID
     if status == 413 and _RATE.search(words):
         return FailureClass.INVALID
-    if status == 503 and _WARMING.search(words):
-        return FailureClass.WARMUP
-    if kind := _BY_STATUS.get(status):
-        return kind
-    return FailureClass.INVALID if 300 <= status < 500 else FailureClass.SERVER
+    if status in _THROTTLED_STATUSES and _THROTTLED.search(" ".join((*error.codes, words))):
+        return FailureClass.RATE_LIMIT
+    return None
 
 
 def _status_by_words(error: ErrorBody) -> int:

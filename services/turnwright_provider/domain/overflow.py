@@ -27,7 +27,8 @@ _VETO: Final = re.compile(
     r"rate.?limit|quota|\b(?:tokens?|requests?|characters) (?:per|a) (?:min|day|hour|sec|month)"
     r"|\bper[- ](?:min|hour|day|sec|month)|\b(?:daily|hourly|weekly|monthly)\b|requests? per|too many requests"
     r"|\b[TR]P[MDSH]\b|throttl|billing|\bcredits?\b|\bafford|balance|usage limit|concurren|subscription|\byour plan\b"
-    r"|string too long|access token|bearer|\bJWT\b|速率|频率|每分钟|配额|余额|并发",
+    r"|string too long|access token|bearer|\bJWT\b|速率|频率|每分钟|配额|余额|并发"
+    r"|\bwait before|\bplease wait|\btry(?:ing)? again (?:later|in \d)|\bslow down\b",
     re.IGNORECASE,
 )
 
@@ -115,6 +116,14 @@ _STATUSES: Final = frozenset({0, 200, 400, 413, 422, 500})
 """Where words are believed; 0 is an error without a status. A 500 is what older llama.cpp answers."""
 
 
+_FIELD: Final = re.compile(
+    r"\b(?:field|parameter|propert(?:y|ie)|attribute|column|title|description|name|id|identifier|key|label|tag|metadata|ur[il]"
+    r"|header|schema|enum|filename|username|user|email|address|stop[ _]sequence|[a-z]{1,40}_(?:id|key|name|url))s?\b",
+    re.IGNORECASE,
+)
+"""What is sent beside the prompt, and has a length of its own."""
+
+
 def is_context_exceeded(status: int, error: ErrorBody) -> bool:
     if any(_CODE.fullmatch(_SEPARATORS.sub("", code.lower())) for code in error.codes):
         return True
@@ -139,7 +148,9 @@ def _leaves_no_room(sentences: list[str]) -> bool:
 
 
 def _is_overflow_sentence(sentence: str) -> bool:
-    if _is_of_the_reply(sentence):
+    if _is_of_the_reply(sentence) or (
+        _FIELD.search(sentence) and not (_LENGTH.search(sentence) or _TOKENS.search(sentence))
+    ):
         return False
     is_compared = bool(_OVER.search(sentence))
     if _LENGTH.search(sentence) and (is_compared or _NUMBER.search(sentence)):

@@ -207,6 +207,17 @@ def test_a_wait_that_the_vendor_names_counts_as_it_is():
         ({"retry-after": "Wed, 21 Oct 2020 07:28:00 GMT"}, 0.0),
         ({"retry-after": "20s"}, 20.0),
         ({"retry-after": "5, 5"}, 5.0),
+        ({"retry-after": "1792567690"}, 10.0),
+        ({"retry-after": "1792567690000"}, 10.0),
+        ({"retry-after": "1792567690.5"}, 10.5),
+        ({"retry-after-ms": "1792567690000"}, 10.0),
+        ({"retry-after": "1792567000"}, 0.0),
+        ({"retry-after": "2026-10-21T07:28:10Z"}, 10.0),
+        ({"retry-after": "2026-10-21T09:28:10.5+02:00"}, 10.5),
+        ({"retry-after": "Wednesday, 21-Oct-26 07:28:10 GMT"}, 10.0),
+        ({"retry-after": "1m30s"}, 90.0),
+        ({"retry-after": "350ms"}, 0.35),
+        ({"retry-after": "2 minutes"}, 120.0),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after": "-5"}, None),
@@ -216,6 +227,110 @@ def test_a_wait_that_the_vendor_names_counts_as_it_is():
 def test_retry_after_is_read_in_each_form(headers, seconds):
     now_s = 1792567680.0  # Wed, 21 Oct 2026 07:28:00 GMT
     assert retry_after_s(headers, now_s) == seconds
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, 360.0),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "900"}, 1.0),
+        ({"x-ratelimit-reset-requests": "86ms"}, 0.086),
+        ({"x-ratelimit-reset": "1792567690000"}, 10.0),
+        ({"x-ratelimit-reset": "1792567690"}, 10.0),
+        ({"x-ratelimit-reset": "30"}, 30.0),
+        ({"ratelimit-reset": "30", "ratelimit-remaining": "0"}, 30.0),
+        ({"anthropic-ratelimit-tokens-reset": "2026-10-21T07:28:10Z", "anthropic-ratelimit-tokens-remaining": "0"}, 10.0),
+        ({"anthropic-ratelimit-requests-reset": "2026-10-21T07:28:10Z", "anthropic-ratelimit-requests-remaining": "49"}, None),
+        ({"retry-after": "2", "x-ratelimit-reset": "30"}, 2.0),
+        ({"x-ratelimit-limit-requests": "30"}, None),
+        ({"x-ratelimit-reset": "never"}, None),
+    ],
+)  # fmt: skip
+def test_a_used_up_limit_says_when_it_is_reset(headers, seconds):
+    failure = classify(429, headers, b'{"error": {"message": "slow down"}}', 1792567680.0)
+    assert (failure.kind, failure.retry_after_s) == (FailureClass.RATE_LIMIT, seconds)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested 4000. Please try again in 11.054s.", 11.054),
+        ("Please try again in 350ms.", 0.35),
+        ("Please try again in 1m30s. Visit our site", 90.0),
+        ("try again in 6m0s", 360.0),
+        ("Try again in 2 minutes", 120.0),
+        ("Please wait 1 minute and 30 seconds before trying again", 90.0),
+        ("Please retry after 20 seconds.", 20.0),
+        ("Please retry in 34.074824224s.", 34.074824224),
+        ("Requests have exceeded the rate limit of your tier. Please retry after 5 seconds, or upgrade.", 5.0),
+        ("You are being rate limited, retry after: 12", 12.0),
+        ("Please wait at least 10 sec.", 10.0),
+        ("The limit resets in 1h2m3s", 3723.0),
+        ("Service available again in about 3 min", 180.0),
+        ("Limit 3 / min. Please try again in 20s. Contact us", 20.0),
+        ("3 requests per 20 seconds are allowed", None),
+        ("You sent 100 requests in 60 seconds", None),
+        ("Please try again later.", None),
+        ("Try again. 30 requests are allowed each minute", None),
+        ("wait for 5 apples", None),
+    ],
+)  # fmt: skip
+def test_a_wait_is_read_in_words(words, seconds):
+    assert classify(429, {}, json.dumps({"error": {"message": words}}).encode(), 0.0).retry_after_s == seconds
+    assert classify_in_stream({"error": {"message": words, "code": 429}}).retry_after_s == seconds
+    assert (
+        classify(429, {"retry-after": "7"}, json.dumps({"error": {"message": words}}).encode(), 0.0).retry_after_s
+        == 7.0
+    )
+
+
+@pytest.mark.parametrize("status", [400, 403, 422, 500, 503, 429, 0])
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "ThrottlingException: Too many tokens, please wait before trying again."},
+        {"message": "Too many requests, please wait before trying again."},
+        {"message": "Rate limit exceeded: 20 requests per minute"},
+        {"message": "You have hit your rate limit. Slow down."},
+        {"message": "Request was throttled. Expected available in 12 seconds."},
+        {"message": "no", "code": "rate_limit_exceeded"},
+        {"message": "no", "code": "Throttling.RateQuota"},
+        {"message": "no", "type": "TooManyRequestsException"},
+        {"message": "no", "type": "rate_limit_error"},
+        {"message": "Resource has been exhausted", "status": "RESOURCE_EXHAUSTED"},
+        {"message": "Please reduce your request rate.", "code": "SlowDown"},
+    ],
+    ids=lambda one: one["message"] if len(one["message"]) > 3 else " ".join(one.values()),
+)
+def test_throttling_is_a_rate_limit_whatever_its_status(status, error):
+    body = {"error": error}
+    failure = classify_in_stream(body) if not status else classify(status, {}, json.dumps(body).encode(), 0.0)
+    assert failure.kind is FailureClass.RATE_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "kind"),
+    [
+        (400, "Unknown parameter: rate_limit", FailureClass.INVALID),
+        (400, "Input is too long for this field: title", FailureClass.INVALID),
+        (400, "The tool's description is too long: at most 1024 characters", FailureClass.INVALID),
+        (400, "metadata.user_id is too long", FailureClass.INVALID),
+        (400, "Invalid 'user': input is too long, the maximum length is 64", FailureClass.INVALID),
+        (400, "prompt_cache_key exceeds the maximum length of 64", FailureClass.INVALID),
+        (400, "The name of the conversation is too long", FailureClass.INVALID),
+        (422, "Input text for the property `label` is too long", FailureClass.INVALID),
+        (400, "Input is too long for requested model.", FailureClass.CONTEXT_EXCEEDED),
+        (400, "The prompt is too long.", FailureClass.CONTEXT_EXCEEDED),
+        (400, "Input is too long.", FailureClass.CONTEXT_EXCEEDED),
+        (400, "messages exceed the maximum length of the context window", FailureClass.CONTEXT_EXCEEDED),
+        (403, "Country not supported", FailureClass.AUTH),
+        (503, "The model is overloaded", FailureClass.SERVER),
+        (503, "Loading model", FailureClass.WARMUP),
+        (429, "You exceeded your quota, insufficient_quota", FailureClass.RATE_LIMIT),
+    ],
+)
+def test_words_near_a_limit_have_their_own_class(status, words, kind):
+    assert classify(status, {}, json.dumps({"error": {"message": words}}).encode(), 0.0).kind is kind
 
 
 # ---- Redaction
