@@ -70,7 +70,7 @@ class Services:
         """The same stack with another project, of which nothing has been heard yet."""
         made = replace(self, folder=folder, events=[])
         made.files.mkdir()
-        made.project = (await self.client.init_project(str(made.files))).name
+        made.project = (await self.client.init_project(str(made.files), clients=True)).name
         return made
 
     async def start(self, name: str, observers: Sequence[grpc.aio.ServerInterceptor] = ()) -> None:
@@ -165,5 +165,5 @@ async def running(
         for name in made.builds:
             await made.start(name, observers)
             stopping.push_async_callback(made.stop, name)
-        made.project = (await made.client.init_project(str(made.files))).name
+        made.project = (await made.client.init_project(str(made.files), clients=True)).name
         yield made

@@ -8,7 +8,7 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.options import AS_JSON, DATABASE, FILE, WITHOUT_PROJECT, add_command, add_group
+from turnwright_cli.options import AS_JSON, DATABASE, FILE, PROJECT, SERVER, WITHOUT_PROJECT, add_command, add_group
 
 _BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)
 
@@ -24,10 +24,12 @@ def _add_services(app: click.Group) -> None:
         app,
         "init",
         "initializing:init",
-        "Find a model server on this host, and write it into your turnwright.toml.",
+        "Find a model server on this host, and write it into your turnwright.toml.\n\n"
+        "--clients instead opens the project of the directory to derived tokens, --no-clients closes it again.",
         Option(["--url"], metavar="URL", help="Ask this server instead, such as http://127.0.0.1:8080/v1."),
         Option(["--force"], is_flag=True, help="Replace the file that there is."),
-        common=(),
+        Option(["--clients/--no-clients"], default=None, help="Whether tokens for clients may use this project."),
+        common=(PROJECT, SERVER),
     )
     add_command(
         app,
@@ -39,6 +41,7 @@ def _add_services(app: click.Group) -> None:
             type=click.Choice(["packet", "transcript", "default"]),
             help="How new runs are sent to the model, unless their task says; default: as TURNWRIGHT_ASSEMBLY says.",
         ),
+        Option(["--force"], is_flag=True, help="Take a folder of the system or a home as a project, too."),
     )
     add_command(
         app,

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation, config_file
-from turnwright_cli.output import console, put
+from turnwright_cli.output import answer, console, put
 from turnwright_cli.plain import safe_line
+from turnwright_cli.session import open_session
 
 SERVERS: Final = {
     "llama.cpp": "http://127.0.0.1:8080/v1",
@@ -30,7 +31,9 @@ ANSWER_S_MAX: Final = 2.0
 LIST_BYTES_MAX: Final = 1024 * 1024
 
 
-async def init(_call: Invocation, *, url: str | None, force: bool) -> int:
+async def init(call: Invocation, *, url: str | None, force: bool, clients: bool | None) -> int:
+    if clients is not None:
+        return await _open_to_clients(call, clients=clients)
     file = config_file()
     if file.exists() and not force:
         raise usage(f"{file} exists already. Edit it, or replace it with --force.")
@@ -48,6 +51,13 @@ async def init(_call: Invocation, *, url: str | None, force: bool) -> int:
         f"No model server answers. Asked: {where}.\nStart one, name another one with --url URL, or set the key of a "
         "vendor (docs/vendors.md), such as OPENAI_API_KEY.",
     )
+
+
+async def _open_to_clients(call: Invocation, *, clients: bool) -> int:
+    async with open_session(call.settings) as session:
+        project = await session.client.init_project(call.root, clients=clients)
+    may = "may use it" if clients else "may use it only if it lies below TURNWRIGHT_CLIENT_ROOTS"
+    return answer(call, [project], f"{safe_line(project.name)}: tokens for clients {may}")
 
 
 async def _models_at(url: str) -> list[str]:

@@ -87,17 +87,18 @@ async def configure_run(
     return answer(call, [changed], *settings_lines(changed.settings))
 
 
-async def configure_project(call: Invocation, *, assembly: str | None) -> int:
+async def configure_project(call: Invocation, *, assembly: str | None, force: bool) -> int:
     wanted = {
         "packet": settings_pb2.ASSEMBLY_PACKET,
         "transcript": settings_pb2.ASSEMBLY_TRANSCRIPT,
         "default": settings_pb2.ASSEMBLY_UNSPECIFIED,
     }
     async with open_session(call.settings) as session:
-        project = await session.client.init_project(call.root, assembly=wanted.get(assembly or ""))
+        project = await session.client.init_project(call.root, assembly=wanted.get(assembly or ""), force=force)
     chosen = Assembly(project.assembly).name.lower() if project.assembly else "default"
     names = f"project   {safe_line(project.name)}", f"root      {safe_line(project.root)}"
-    return answer(call, [project], *names, f"assembly  {chosen}")
+    clients = "this project" if project.clients else "projects below TURNWRIGHT_CLIENT_ROOTS"
+    return answer(call, [project], *names, f"assembly  {chosen}", f"clients   derived tokens may use {clients}")
 
 
 def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:

@@ -120,14 +120,18 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         name: str = "",
         config_path: str | None = None,
         assembly: settings_pb2.Assembly.ValueType | None = None,
+        *,
+        force: bool = False,
+        clients: bool | None = None,
     ) -> project_pb2.Project:
         """Register a directory on the executor's host; safe to repeat. An empty name is derived from the root.
 
         `config_path` is the client's own configuration file for the project, `assembly` how its runs are sent to
-        their models by default; None: unchanged.
+        their models by default, `clients` whether derived tokens may use it wherever it lies; None: unchanged. `force`:
+        also a folder of the system or a home.
         """
         request = executor_service_pb2.InitProjectRequest(
-            root=root, name=name, config_path=config_path, assembly=assembly
+            root=root, name=name, config_path=config_path, assembly=assembly, force=force, clients=clients
         )
         return (await self._peer.call(self._stub.InitProject, request)).project
 

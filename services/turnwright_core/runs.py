@@ -140,6 +140,8 @@ class Project(Struct, frozen=True):
     """Path of the client's own configuration file for the project; for clients only."""
     assembly: Assembly = Assembly.UNSPECIFIED
     """That of runs whose loops do not say; UNSPECIFIED: the store's."""
+    clients: bool = False
+    """Whether derived tokens may use it, wherever it lies."""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):

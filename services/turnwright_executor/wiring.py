@@ -32,7 +32,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.edge.assembler import AssemblerPackets
-from turnwright_executor.edge.client_roots import ClientRoots
+from turnwright_executor.edge.client_roots import ClientRoots, unfit
 from turnwright_executor.edge.explaining import PacketExplanations
 from turnwright_executor.edge.owner_monitors import OwnerMonitors
 from turnwright_executor.edge.owners import Owners
@@ -54,6 +54,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.rpc.project_gate import gate_projects
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
@@ -179,6 +180,7 @@ class _Wired:
         settings, store, ledger = self._settings, self._store, self._ledger
         projects = Projects(store)
         explained = PacketExplanations(store, self._assembler, services, projects.root, places.current_files)
+        roots = ClientRoots(settings.client_roots, settings.home, projects)
         self._watches = OpenWatches()
 
         async def tool_host(project: str) -> Placement:
@@ -196,7 +198,8 @@ class _Wired:
             self._watches,
             self._calls,
             locate,
-            ClientRoots(settings.client_roots, settings.home, projects).admits,
+            roots.admits,
+            unfit,
             projects.at,
             places.like_run,
             RunPayload(store, self._schemes).read,
@@ -213,6 +216,7 @@ class _Wired:
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
         router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
+        gate_projects(self._servicer, roots.is_open)
 
     def _listening(self, address: str) -> None:
         """Start to look for work, once other executors can reach this one: they read its address in the lease."""

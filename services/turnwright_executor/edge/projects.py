@@ -23,12 +23,15 @@ class Projects:
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
-    async def has_root(self, root: str) -> bool:
+    async def with_root(self, root: str) -> project_pb2.Project | None:
         try:
             real = await on_files(lambda _: os.path.realpath(root))
         except (OSError, ValueError):
-            return False
-        return await self._find(lambda project: project.root == real) is not None
+            return None
+        return await self._find(lambda project: project.root == real)
+
+    async def named(self, name: str) -> project_pb2.Project | None:
+        return await self._find(lambda project: project.name == name)
 
     async def at(self, root: str) -> project_pb2.Project | None:
         """The registered project of a directory; None if there is none. Nothing is written."""
@@ -40,7 +43,7 @@ class Projects:
 
     async def root(self, name: str) -> str:
         """The directory of a project. Raises PROJECT_NOT_FOUND."""
-        found = await self._find(lambda project: project.name == name)
+        found = await self.named(name)
         if found is None:
             raise fault(Reason.PROJECT_NOT_FOUND, f"There is no project {name!r}.", project=name)
         return found.root

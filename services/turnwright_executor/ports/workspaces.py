@@ -28,6 +28,9 @@ FindProject = Callable[[str], Awaitable[Any]]
 Admits = Callable[[str], Awaitable[bool]]
 """Whether a caller without the deployment's secret may register a directory."""
 
+Unfit = Callable[[str], Awaitable[str]]
+"""What a directory is that hardly anybody means as a project; empty if it may be one."""
+
 
 class Scan(Struct, frozen=True):
     """The result of a scan: new and changed files, and deleted paths."""

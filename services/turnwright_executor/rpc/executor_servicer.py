@@ -11,7 +11,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_executor.ports.workspaces import Admits, FindProject, Locate
+from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Unfit
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
@@ -48,6 +48,7 @@ class ExecutorServicer(
         calls: ToolCalls,
         locate: Locate,
         admits: Admits,
+        unfit: Unfit,
         find_project: FindProject,
         like_run: Callable[[str], str],
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
@@ -61,7 +62,10 @@ class ExecutorServicer(
         heartbeat_s: float,
         opens_models: bool,
     ) -> None:
-        """`admits` decides which directories clients may use, `opens_models` if derived tokens may change models."""
+        """`admits` decides which directories clients may use, `unfit` which nobody means.
+
+        `opens_models`: derived tokens may change models.
+        """
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._ledger = ledger
         self._hubs = hubs
@@ -69,7 +73,7 @@ class ExecutorServicer(
         self._scheduler = scheduler
         self._watches = watches
         self._calls = calls
-        self._locate, self._admits, self._find_project = locate, admits, find_project
+        self._locate, self._admits, self._unfit, self._find_project = locate, admits, unfit, find_project
         self._like_run = like_run
         self._read_run, self._read_messages, self._status = read_run, read_messages, status
         self._explain, self._preview = explain, preview

@@ -11,10 +11,12 @@ from turnwright.executor.v1 import explain_pb2, query_pb2
 from turnwright.store.v1 import read_pb2, registry_pb2
 
 from turnwright_core.errors import Reason, fault
+from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import cut_body
-from turnwright_executor.ports.workspaces import FindProject
+from turnwright_executor.ports.workspaces import Admits, FindProject
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding, copy_fields
+from turnwright_executor.rpc.project_gate import closed_error
 
 _read = partial(Forward, identity=CallIdentity.EXECUTOR)
 
@@ -23,6 +25,7 @@ class QueryRpcs(Forwarding):
     """Read-only rpcs. They are made in the executor's name: whoever may call them may read."""
 
     _find_project: FindProject
+    _admits: Admits
     _read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]]
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
     _read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]]
@@ -36,7 +39,9 @@ class QueryRpcs(Forwarding):
     ListFileConstraints = _read()
 
     async def GetProject(self, request: query_pb2.GetProjectRequest, context: Any) -> query_pb2.GetProjectResponse:
-        """The project of a directory. Raises PROJECT_NOT_FOUND."""
+        """The project of a directory. Raises PROJECT_NOT_FOUND, TIER_FORBIDDEN."""
+        if not current_caller().holds_secret and not await self._admits(request.root):
+            raise closed_error(repr(request.root))
         project = await self._find_project(request.root)
         if project is None:
             message = f"{request.root!r} is not registered as a project: no task was given in it yet."

@@ -25,8 +25,9 @@ from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.workspaces import Admits, Locate
+from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Unfit
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
+from turnwright_executor.rpc.project_gate import closed_error
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
@@ -45,6 +46,8 @@ class TaskRpcs(Forwarding):
     _like_run: Callable[[str], str]
     """The run of a project whose files a new one adopts; empty: none."""
     _admits: Admits
+    _unfit: Unfit
+    _find_project: FindProject
 
     StartRun = Forward("CreateRun", model=lambda request: request.settings.model)
 
@@ -57,10 +60,19 @@ class TaskRpcs(Forwarding):
         is_trusted = current_caller().holds_secret
         if not is_trusted and PurePath(root).is_absolute():
             await self._check_root(root)
+        if PurePath(root).is_absolute() and not request.force:
+            await self._check_fit(root)
         workspace = await self._locate(root)
         # Looked at again: a link on the way may have changed meanwhile.
         if workspace and not is_trusted:
             await self._check_root(workspace.root)
+        if request.HasField("clients") and not is_trusted:
+            raise fault(
+                Reason.TIER_FORBIDDEN,
+                "Only the deployment's secret opens a project to derived tokens, or closes it.",
+                tier="system",
+                ceiling="client",
+            )
         if workspace is None:
             raise fault(
                 Reason.WORKSPACE_UNAVAILABLE,
@@ -74,15 +86,20 @@ class TaskRpcs(Forwarding):
         project.copied_from = workspace.copied_from
         return pb.InitProjectResponse(project=project)
 
+    async def _check_fit(self, root: str) -> None:
+        """Before anything is written there: its marker makes a directory a project."""
+        if (what := await self._unfit(root)) and await self._find_project(root) is None:
+            raise fault(
+                Reason.WORKSPACE_UNAVAILABLE,
+                f"{root!r} is {what}, and all that lies in it would be the project. Name the project's own directory "
+                "with --project; `turnwright project --force` takes this one all the same.",
+                project="",
+                root=root,
+            )
+
     async def _check_root(self, root: str) -> None:
         if not await self._admits(root):
-            raise fault(
-                Reason.TIER_FORBIDDEN,
-                f"{root!r} may not be registered with a derived token: use the deployment's secret, or list a folder "
-                "above it in TURNWRIGHT_CLIENT_ROOTS of the executor.",
-                tier="system",
-                ceiling="client",
-            )
+            raise closed_error(repr(root))
 
     async def Ask(self, request: task_pb2.AskRequest, context: Any) -> task_pb2.AskResponse:
         return task_pb2.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))

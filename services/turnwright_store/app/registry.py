@@ -47,6 +47,7 @@ def init_project(
     name: str,
     config_path: str | None = None,
     assembly: Assembly | None = None,
+    clients: bool | None = None,
 ) -> Project:
     """Register a project, or update that of the workspace (RU226); what is None stays as it is."""
     check_words("root", root, ROOT_CHARS_MAX)
@@ -63,6 +64,7 @@ def init_project(
         root=root,
         config_path=before.config_path if config_path is None else config_path,
         assembly=before.assembly if assembly is None else assembly,
+        clients=before.clients if clients is None else clients,
     )
     if found:
         registry.change_project(tx.connection, found.id, project)

@@ -30,7 +30,8 @@ class RegistryRpcs(Calls):
     def InitProject(self, request: registry_pb2.InitProjectRequest, tx: Transaction, _caller: Caller) -> Fields:
         config_path = request.config_path if request.HasField("config_path") else None
         assembly = known(Assembly, request.assembly, "assembly") if request.HasField("assembly") else None
-        project = app.init_project(tx, request.root, request.workspace_id, request.name, config_path, assembly)
+        clients = request.clients if request.HasField("clients") else None
+        project = app.init_project(tx, request.root, request.workspace_id, request.name, config_path, assembly, clients)
         return {"project": wire.project_to_pb(project)}
 
     @query

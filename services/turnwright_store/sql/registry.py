@@ -40,6 +40,7 @@ _PROJECT: Final = select(
     projects.c.create_ms,
     projects.c.config_path,
     projects.c.assembly,
+    projects.c.clients,
 )
 _PROJECT_BY_NAME: Final = _PROJECT.where(projects.c.name == bindparam("name"))
 _PROJECT_BY_WORKSPACE: Final = _PROJECT.where(projects.c.workspace_id == bindparam("workspace"))
@@ -48,7 +49,9 @@ _PROJECT_PAGE: Final = (
 )
 _PROJECT_ADD: Final = insert(projects).values(parameters("scope_id", *Project.__struct_fields__))
 _PROJECT_CHANGE: Final = (
-    update(projects).where(projects.c.id == bindparam("project")).values(parameters("root", "config_path", "assembly"))
+    update(projects)
+    .where(projects.c.id == bindparam("project"))
+    .values(parameters("root", "config_path", "assembly", "clients"))
 )
 
 _WINDOW_KEY: Final = "window:"
@@ -79,8 +82,8 @@ _SCHEMES_ADD: Final = insert(schemes).values(parameters(*Scheme.__struct_fields_
 
 
 def _project(row: Sequence[Any]) -> ProjectRow:
-    key, scope, name, root, workspace_id, create_ms, config_path, assembly = row
-    project = Project(name, root, workspace_id, create_ms, config_path, Assembly(assembly))
+    key, scope, name, root, workspace_id, create_ms, config_path, assembly, clients = row
+    project = Project(name, root, workspace_id, create_ms, config_path, Assembly(assembly), bool(clients))
     return ProjectRow(key, scope, project)
 
 

@@ -72,6 +72,7 @@ projects = Table(
     number_column("create_ms", None),
     text_column("config_path"),
     number_column("assembly"),
+    number_column("clients"),
 )
 
 models = Table(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+from pathlib import Path
 
 import grpc
 import pytest
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
-from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2, message_pb2, model_pb2, settings_pb2
@@ -93,6 +94,82 @@ async def test_an_open_directory_and_a_project_that_is_known_are_for_everybody(f
         made = await client.init_project(f"{folders}/open/project")
         known = await client.init_project(str(services.files))
         assert (made.root, known.name) == (f"{folders}/open/project", services.project)
+
+
+def names_a_project(method) -> bool:
+    return bool({"project", "task"} & set(method.input_type.fields_by_name))
+
+
+async def first_answer(client, method, request) -> None:
+    call = getattr(client._stub, method.name)
+    if not method.server_streaming:
+        return await client._peer.call(call, request)
+    async with client._peer.stream(call, request, 10.0) as answers:
+        return await anext(answers)
+
+
+HOME = str(Path.home())
+METHODS = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].methods
+
+
+@pytest.mark.parametrize("tier", [Tier.MODEL, Tier.CLIENT])
+async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_call(folders, tier):
+    async with running(folders, client_roots=f"{folders}/open") as services, guest(services, tier) as client:
+        await services.client.add_model("m", "scripted/m")
+        mine = (await services.client.init_project(f"{folders}/closed")).name
+        await services.client.start_run(mine, run="r", settings=settings_pb2.RunSettings(model="m"))
+        await refused(client.init_project(f"{folders}/closed", clients=True))
+        await refused(client.find_project(f"{folders}/closed"))
+        for method in filter(names_a_project, METHODS):
+            request = method.input_type._concrete_class()
+            (request.task if "task" in method.input_type.fields_by_name else request).project = mine
+            with pytest.raises(TurnwrightError) as told:
+                await first_answer(client, method, request)
+            assert (told.value.reason, method.name) == (Reason.TIER_FORBIDDEN, method.name)
+            if tier is Tier.CLIENT:
+                assert "turnwright init --clients" in told.value.message
+        if tier is Tier.CLIENT:
+            await services.client.init_project(f"{folders}/closed", clients=True)
+            assert (await client.get_run(mine, "r")).run.run == "r"
+            assert (await client.init_project(f"{folders}/closed")).name == mine
+
+
+async def test_a_list_of_all_projects_leaves_out_what_is_closed(folders):
+    async with running(folders, client_roots=f"{folders}/open") as services, guest(services) as client:
+        await services.client.add_model("m", "scripted/m")
+        services.script(f'<set path="a.txt">new</set>{GO_ON}')
+        names = []
+        for folder in ("open/project", "closed"):
+            names.append((await services.client.init_project(f"{folders}/{folder}")).name)
+            queued = await services.client.act(names[-1], "Edit it.", settings=settings_pb2.LoopSettings(model="m"))
+            async with contextlib.aclosing(services.client.watch(names[-1], queued.run)) as events:
+                async for event in events:
+                    if event.run_state.run.status == 202 or event.snapshot.run.status == 202:
+                        break
+        assert {item.project async for item in client.list_proposals()} == {names[0]}
+        async with contextlib.aclosing(client.watch_proposals()) as changes:
+            assert {item.project for item in (await anext(changes)).pending} == {names[0]}
+
+
+@pytest.mark.parametrize("root", ["/", "/etc", "/etc/ssl", "/proc", "/dev", "/usr", "/usr/bin", "/tmp", "~", "/home/x"])
+async def test_a_folder_of_the_system_and_a_home_are_taken_only_by_force(services, root):
+    with pytest.raises(PreconditionError) as told:
+        await services.client.init_project(HOME if root == "~" else root)
+    assert told.value.reason is Reason.WORKSPACE_UNAVAILABLE
+    if root != "/home/x":
+        assert "turnwright project --force" in told.value.message
+
+
+async def test_a_home_that_was_taken_by_force_stays_a_project(services, monkeypatch):
+    home = services.root / "person"
+    (home / "project").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    with pytest.raises(PreconditionError):
+        await services.client.init_project(str(home))
+    assert not (home / ".turnwright").exists()
+    assert (await services.client.init_project(f"{home}/project")).root == f"{home}/project"
+    made = await services.client.init_project(str(home), force=True)
+    assert (await services.client.init_project(str(home))).name == made.name
 
 
 async def test_a_link_in_the_place_of_a_project_leads_nowhere(services):

@@ -59,9 +59,12 @@ class InitProjectRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
     root: _builtins.str
-    """Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist. With a
-    derived token it must be a registered project, or lie below TURNWRIGHT_CLIENT_ROOTS.
+    """Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, and if it
+    is no project yet and is a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, unless `force` is set.
+    With a derived token it must lie below TURNWRIGHT_CLIENT_ROOTS, or be a project with `Project.clients`.
     """
     name: _builtins.str
     """Name, `[A-Za-z0-9._-]{1,128}`. Empty: derived from the last part of `root`. An existing project keeps its name."""
@@ -69,6 +72,10 @@ class InitProjectRequest(_message.Message):
     """Path of the client's own configuration file for the project, at most 4096 characters. Absent: unchanged."""
     assembly: _settings_pb2.Assembly.ValueType
     """`Project.assembly`. Absent: unchanged."""
+    force: _builtins.bool
+    """True: also a folder of the system or a home."""
+    clients: _builtins.bool
+    """`Project.clients`. Absent: unchanged. Fails with TIER_FORBIDDEN for a derived token."""
     def __init__(
         self,
         *,
@@ -76,17 +83,23 @@ class InitProjectRequest(_message.Message):
         name: _builtins.str = ...,
         config_path: _builtins.str | None = ...,
         assembly: _settings_pb2.Assembly.ValueType | None = ...,
+        force: _builtins.bool = ...,
+        clients: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "name", b"name", "root", b"root"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path", "force", b"force", "name", b"name", "root", b"root"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
     _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015
+    _WhichOneofReturnType__clients: _TypeAlias = _typing.Literal["clients"]  # noqa: Y015
+    _WhichOneofArgType__clients: _TypeAlias = _typing.Literal["_clients", b"_clients"]  # noqa: Y015
     _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
     _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__assembly) -> _WhichOneofReturnType__assembly | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clients) -> _WhichOneofReturnType__clients | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
 

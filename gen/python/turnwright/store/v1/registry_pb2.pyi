@@ -36,6 +36,7 @@ class InitProjectRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     CONFIG_PATH_FIELD_NUMBER: _builtins.int
     ASSEMBLY_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
     root: _builtins.str
     """Absolute path of the root directory."""
     workspace_id: _builtins.str
@@ -48,6 +49,8 @@ class InitProjectRequest(_message.Message):
     """Path of the client's own configuration file for the project; at most 4096 characters. Absent: unchanged."""
     assembly: _settings_pb2.Assembly.ValueType
     """`Project.assembly`. Absent: unchanged."""
+    clients: _builtins.bool
+    """`Project.clients`. Absent: unchanged."""
     def __init__(
         self,
         *,
@@ -57,17 +60,22 @@ class InitProjectRequest(_message.Message):
         request_id: _builtins.str = ...,
         config_path: _builtins.str | None = ...,
         assembly: _settings_pb2.Assembly.ValueType | None = ...,
+        clients: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_config_path", b"_config_path", "assembly", b"assembly", "config_path", b"config_path", "name", b"name", "request_id", b"request_id", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path", "name", b"name", "request_id", b"request_id", "root", b"root", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
     _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015
+    _WhichOneofReturnType__clients: _TypeAlias = _typing.Literal["clients"]  # noqa: Y015
+    _WhichOneofArgType__clients: _TypeAlias = _typing.Literal["_clients", b"_clients"]  # noqa: Y015
     _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
     _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__assembly) -> _WhichOneofReturnType__assembly | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clients) -> _WhichOneofReturnType__clients | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
 

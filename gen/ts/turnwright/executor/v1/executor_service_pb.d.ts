@@ -32,8 +32,9 @@ export declare const file_turnwright_executor_v1_executor_service: GenFile;
  */
 export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitProjectRequest"> & {
   /**
-   * Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist. With a
-   * derived token it must be a registered project, or lie below TURNWRIGHT_CLIENT_ROOTS.
+   * Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, and if it
+   * is no project yet and is a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, unless `force` is set.
+   * With a derived token it must lie below TURNWRIGHT_CLIENT_ROOTS, or be a project with `Project.clients`.
    *
    * @generated from field: string root = 1;
    */
@@ -59,6 +60,20 @@ export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitPro
    * @generated from field: optional turnwright.types.v1.Assembly assembly = 4;
    */
   assembly?: Assembly | undefined;
+
+  /**
+   * True: also a folder of the system or a home.
+   *
+   * @generated from field: bool force = 5;
+   */
+  force: boolean;
+
+  /**
+   * `Project.clients`. Absent: unchanged. Fails with TIER_FORBIDDEN for a derived token.
+   *
+   * @generated from field: optional bool clients = 6;
+   */
+  clients?: boolean | undefined;
 };
 
 /**

@@ -63,6 +63,13 @@ export declare type InitProjectRequest = Message<"turnwright.store.v1.InitProjec
    * @generated from field: optional turnwright.types.v1.Assembly assembly = 6;
    */
   assembly?: Assembly | undefined;
+
+  /**
+   * `Project.clients`. Absent: unchanged.
+   *
+   * @generated from field: optional bool clients = 7;
+   */
+  clients?: boolean | undefined;
 };
 
 /**

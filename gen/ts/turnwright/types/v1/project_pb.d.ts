@@ -70,6 +70,14 @@ export declare type Project = Message<"turnwright.types.v1.Project"> & {
    * @generated from field: turnwright.types.v1.Assembly assembly = 7;
    */
   assembly: Assembly;
+
+  /**
+   * Whether derived tokens of the tiers client and model may use the project, wherever its root lies. False: only if that
+   * lies below the executor's TURNWRIGHT_CLIENT_ROOTS; every other call that names the project fails with TIER_FORBIDDEN.
+   *
+   * @generated from field: bool clients = 8;
+   */
+  clients: boolean;
 };
 
 /**
