@@ -263,7 +263,7 @@ def test_runs_are_listed_and_shown(bench) -> None:
     unknown = bench.run("runs", "show", "nobody")
 
     assert alias in listed.stdout
-    assert "All is done." in listed.stdout
+    assert "Edit it." in listed.stdout
     assert "1. Edit it.: 200 done" in shown.stdout
     assert unknown.returncode == 2
     assert json_lines(bench.run("runs", "--json").stdout)[0]["run"] == alias

@@ -58,7 +58,7 @@ def _stream(inner: Callable[[Any, Any], AsyncIterator[Any]], is_open: IsOpen) ->
     return answer
 
 
-def _is_gated() -> bool:
+def is_gated() -> bool:
     """Plugins of an executor see all of its projects, as the operator does who has installed them."""
     caller = current_caller()
     return not caller.holds_secret and caller.ceiling is not Tier.PLUGIN
@@ -69,12 +69,12 @@ def _name(request: Any) -> str:
 
 
 async def _check(request: Any, is_open: IsOpen) -> None:
-    if _is_gated() and (name := _name(request)) and not await is_open(name):
+    if is_gated() and (name := _name(request)) and not await is_open(name):
         raise closed_error(f"The project {name!r}")
 
 
 async def _leave_out(request: Any, found: Message, is_open: IsOpen) -> None:
-    if _name(request) or not _is_gated():
+    if _name(request) or not is_gated():
         return
     for field in _ITEMS:
         if field in found.DESCRIPTOR.fields_by_name:

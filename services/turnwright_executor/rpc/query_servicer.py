@@ -11,12 +11,11 @@ from turnwright.executor.v1 import explain_pb2, query_pb2
 from turnwright.store.v1 import read_pb2, registry_pb2
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import cut_body
 from turnwright_executor.ports.workspaces import Admits, FindProject
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding, copy_fields
-from turnwright_executor.rpc.project_gate import closed_error
+from turnwright_executor.rpc.project_gate import is_gated
 
 _read = partial(Forward, identity=CallIdentity.EXECUTOR)
 
@@ -39,11 +38,9 @@ class QueryRpcs(Forwarding):
     ListFileConstraints = _read()
 
     async def GetProject(self, request: query_pb2.GetProjectRequest, context: Any) -> query_pb2.GetProjectResponse:
-        """The project of a directory. Raises PROJECT_NOT_FOUND, TIER_FORBIDDEN."""
-        if not current_caller().holds_secret and not await self._admits(request.root):
-            raise closed_error(repr(request.root))
+        """The project of a directory. Raises PROJECT_NOT_FOUND, also for one that is closed to the caller."""
         project = await self._find_project(request.root)
-        if project is None:
+        if project is None or (is_gated() and not await self._admits(request.root)):
             message = f"{request.root!r} is not registered as a project: no task was given in it yet."
             raise fault(Reason.PROJECT_NOT_FOUND, message, project="", root=request.root)
         return query_pb2.GetProjectResponse(project=project)

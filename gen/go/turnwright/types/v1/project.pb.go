@@ -45,7 +45,7 @@ type Project struct {
 	// How runs of the project are sent to their models if neither the task nor an earlier loop of the run says.
 	// UNSPECIFIED: the store's TURNWRIGHT_ASSEMBLY.
 	Assembly Assembly `protobuf:"varint,7,opt,name=assembly,proto3,enum=turnwright.types.v1.Assembly" json:"assembly,omitempty"`
-	// Whether derived tokens of the tiers client and model may use the project, wherever its root lies. False: only if that
+	// Whether derived tokens of the tier client may use the project, wherever its root lies. False: only if that
 	// lies below the executor's TURNWRIGHT_CLIENT_ROOTS; every other call that names the project fails with TIER_FORBIDDEN.
 	Clients bool `protobuf:"varint,8,opt,name=clients,proto3" json:"clients,omitempty"`
 }

@@ -53,7 +53,7 @@ class Project(_message.Message):
     UNSPECIFIED: the store's TURNWRIGHT_ASSEMBLY.
     """
     clients: _builtins.bool
-    """Whether derived tokens of the tiers client and model may use the project, wherever its root lies. False: only if that
+    """Whether derived tokens of the tier client may use the project, wherever its root lies. False: only if that
     lies below the executor's TURNWRIGHT_CLIENT_ROOTS; every other call that names the project fails with TIER_FORBIDDEN.
     """
     @_builtins.property

@@ -72,7 +72,7 @@ export declare type Project = Message<"turnwright.types.v1.Project"> & {
   assembly: Assembly;
 
   /**
-   * Whether derived tokens of the tiers client and model may use the project, wherever its root lies. False: only if that
+   * Whether derived tokens of the tier client may use the project, wherever its root lies. False: only if that
    * lies below the executor's TURNWRIGHT_CLIENT_ROOTS; every other call that names the project fails with TIER_FORBIDDEN.
    *
    * @generated from field: bool clients = 8;
