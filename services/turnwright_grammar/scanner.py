@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-FAILED_CHARS_MAX = 2_000_000
+FAILED_CHARS_MIN = 16 * 1024
+FAILED_CHARS_PER_CHAR = 8
 _IN_STRING = re.compile(r"[\"\\]")
 _OUTSIDE = re.compile(r"[\"\[\]{}]")
 
@@ -16,14 +17,16 @@ class TextScanner:
     comes from the cache, and so does "no match". Hostile text repeats openers that never close, so every search needs
     this.
 
-    What cannot be amortized (attempts that fail after reading far ahead) is paid from a budget of characters; see
-    `spend`. `final` says that no more text will come.
+    What cannot be amortized (attempts that fail after reading far ahead) is paid from a budget that grows with the
+    position of the attempt, so all of them together are linear, however the text was split; see `spend`. `final` says
+    that no more text will come.
     """
 
     def __init__(self, text: str, *, final: bool = True) -> None:
         self.text = text
         self.final = final
-        self.budget_chars = FAILED_CHARS_MAX
+        self.spent_chars = 0
+        self._dropped_chars = 0
         self._last: dict[re.Pattern[str], tuple[int, re.Match[str] | None]] = {}
 
     def search(self, pattern: re.Pattern[str], start: int) -> re.Match[str] | None:
@@ -35,17 +38,19 @@ class TextScanner:
         self._last[pattern] = (start, found)
         return found
 
-    def replace_text(self, text: str, *, final: bool) -> None:
-
+    def replace_text(self, text: str, *, final: bool, dropped: int = 0) -> None:
+        """Go on with a text that lacks the first `dropped` characters of the one before."""
         self.text, self.final = text, final
+        self._dropped_chars += dropped
         self._last.clear()
 
-    def spend(self, chars: int) -> bool:
-        """Take `chars` from the budget; False if it is used up."""
-        if self.budget_chars <= 0:
-            return False
-        self.budget_chars -= chars
-        return True
+    def can_spend(self, at: int) -> bool:
+        """Whether the budget of an attempt at this offset is not used up."""
+        return self.spent_chars < FAILED_CHARS_MIN + FAILED_CHARS_PER_CHAR * (self._dropped_chars + at)
+
+    def spend(self, chars: int) -> None:
+
+        self.spent_chars += chars
 
 
 class SearchTrigger:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -114,13 +115,18 @@ def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
 
 
 def read_draft(
-    draft: Draft, commands_max: int, tools: Collection[str] = TOOL_ORDER, *, is_native: bool = False
+    draft: Draft,
+    commands_max: int,
+    tools: Collection[str] = TOOL_ORDER,
+    *,
+    is_native: bool = False,
+    is_stopped: Callable[[], bool] = bool,
 ) -> ParsedReply:
     """The commands of a reply, those in its text before its native calls; `tools` are all that exist.
 
     `is_native`: the model was offered native tools, so if it made calls, its text is only text. Of a reply that its
     vendor cut off, everything before the first unfinished thing (C54). What stands before the close of a thought that
-    was never opened becomes reasoning in the draft (C59). Never raises.
+    was never opened becomes reasoning in the draft (C59). Once `is_stopped` says so, the result is void. Never raises.
     """
     from turnwright_grammar.reply import Reply  # noqa: PLC0415
 
@@ -129,7 +135,7 @@ def read_draft(
         # It was not parsed while streaming, or it is parsed again.
         reader, rest = reply_reader(commands_max, tools), draft.text
     is_text = is_native and bool(draft.calls)
-    reply = reader.finish(rest, is_cut=draft.is_cut)
+    reply = reader.finish(rest, is_cut=draft.is_cut, is_stopped=is_stopped)
     if reply.thought_ends:
         thought, text = reply.split_thought(draft.text)
         draft.reasoning.append(thought)
@@ -137,7 +143,7 @@ def read_draft(
     if is_text:
         reply = Reply(narration=draft.text)
     found = _Commands(list(reply.commands), list(reply.warnings), [None] * len(reply.commands), dropped=reply.dropped)
-    if draft.calls:
+    if draft.calls and not is_stopped():
         found.add_calls(draft, frozenset(tools))
     found.limit(commands_max)
     storable = tuple(map(_storable, found.commands))
@@ -204,10 +210,19 @@ async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> Par
 async def read_aside(
     draft: Draft, commands_max: int, tools: Collection[str], *, is_native: bool = False
 ) -> ParsedReply:
-    """Like `read_draft`, but a long reply is parsed in a thread, to keep the event loop free for lease renewals."""
+    """Like `read_draft`, but a long reply is parsed in a thread, to keep the event loop free for lease renewals.
+
+    The thread stops with its caller.
+    """
     if len(draft.text) + sum(len(call.arguments) for call in draft.calls) < READ_ASIDE_CHARS:
         return read_draft(draft, commands_max, tools, is_native=is_native)
-    return await asyncio.to_thread(read_draft, draft, commands_max, tools, is_native=is_native)
+    stopped = threading.Event()
+    try:
+        return await asyncio.to_thread(
+            read_draft, draft, commands_max, tools, is_native=is_native, is_stopped=stopped.is_set
+        )
+    finally:
+        stopped.set()
 
 
 def _storable(command: Command) -> Command:

@@ -23,6 +23,8 @@ SPACE = r"(?:\w++:|[|\uff5c]DSML[|\uff5c])?"
 _STRICT_CHARS_FIRST = 1_000
 # The lenient parser is slower than the strict one, so it takes more from the budget.
 LENIENT_COST = 8
+ATTEMPT_CHARS = 100
+"""What an attempt costs at least."""
 LIMIT = re.compile(
     r"</?(?:\w+[:|])?(?:tool_?calls?|tool_?use|function_?calls?)>|<tool_call\|>|<\|/?tool_call[^<>\n]*>"
     r"|<end_function_call>|<\|(?:end_message|action_end|tools_suffix|call|end)\|>|<\|END_ACTION\|>"
@@ -82,7 +84,7 @@ def read_json(
     `limit` matches. Never raises; failed attempts are paid from the budget.
     """
     text = scanner.text
-    size, affordable = _STRICT_CHARS_FIRST, scanner.spend(0)
+    size, affordable = _STRICT_CHARS_FIRST, scanner.can_spend(start)
     while True:
         strict = read_strict(text[start : start + size])
         if isinstance(strict, ReadValue):
@@ -94,7 +96,7 @@ def read_json(
     if is_cut and not scanner.final:
         return ReadValue(None, len(text), cut=True)
     found = scanner.search(limit, start)
-    if is_cut and found is not None and _ends_in_string(text, start) and text[found.end() :].strip():
+    if is_cut and affordable and found is not None and _ends_in_string(text, start) and text[found.end() :].strip():
         # The text ends inside a string that contains the token.
         found = None
     end = min(found.start() if found else len(text), start + lenient_chars_max)
@@ -102,10 +104,11 @@ def read_json(
         # The end of a broken value is not known yet.
         return ReadValue(None, len(text), cut=True)
     # Nothing may be paid for that depends on how much of the text has come.
-    if not scanner.spend(len(text) - start if is_cut else _STRICT_CHARS_FIRST):
+    if not scanner.can_spend(start):
         return None
+    scanner.spend(len(text) - start if is_cut else ATTEMPT_CHARS)
     read = read_value(text, start, end)
-    scanner.spend(LENIENT_COST * ((read.end if read else end) - start))
+    scanner.spend(LENIENT_COST * ((read.end if read else end) - start) + (read.looked_chars if read else 0))
     return read
 
 

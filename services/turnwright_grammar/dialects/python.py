@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from turnwright_grammar.dialects.payloads import LENIENT_COST, NAME, Payload, skip_blanks
+from turnwright_grammar.dialects.payloads import ATTEMPT_CHARS, LENIENT_COST, NAME, Payload, skip_blanks
 from turnwright_grammar.scanner import TextScanner
 from turnwright_grammar.values.lenient import read_lenient
 from turnwright_grammar.values.strict import ReadValue, Value
@@ -149,12 +149,13 @@ def _value(scanner: TextScanner, position: int) -> ReadValue | None:
         return ReadValue(int(integer[0]), integer.end())
     if word := _WORD.match(scanner.text, position):
         return ReadValue(_WORDS[word[0].lower()], word.end())
-    if not scanner.spend(0):
+    if not scanner.can_spend(position):
         return None
+    scanner.spend(ATTEMPT_CHARS)
     read = read_lenient(scanner.text, position)
     if read is None or read.end <= position:
         return None
-    scanner.spend(LENIENT_COST * (read.end - position))
+    scanner.spend(LENIENT_COST * (read.end - position) + read.looked_chars)
     return read
 
 

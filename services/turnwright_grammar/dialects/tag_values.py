@@ -59,7 +59,7 @@ def _balanced(scanner: TextScanner, position: int) -> re.Match[str] | None:
     """The close that leaves no tag open inside the value and is followed by what may follow it."""
     depth, start = 1, position
     opening, closing = scanner.search(_OPENING, position), scanner.search(_CLOSING, position)
-    for _ in range(_TAGS_TRIED_MAX if scanner.spend(0) else 1):
+    for _ in range(_TAGS_TRIED_MAX if scanner.can_spend(start) else 1):
         if closing is None:
             break
         position = closing.end()
@@ -86,7 +86,7 @@ def _next_begins(scanner: TextScanner, position: int, first: re.Match[str], give
 def _followed(scanner: TextScanner, first: re.Match[str]) -> re.Match[str]:
     """The first close that is followed by what may follow it, or else the first."""
     closing: re.Match[str] | None = first
-    while closing and not _AFTER_VALUE.match(scanner.text, closing.end()) and scanner.spend(0):
+    while closing and not _AFTER_VALUE.match(scanner.text, closing.end()) and scanner.can_spend(first.end()):
         closing = scanner.search(_CLOSING, closing.end())
     scanner.spend((closing.end() if closing else len(scanner.text)) - first.end())
     return closing or first

@@ -132,7 +132,8 @@ def _fields(scanner: TextScanner, name: str, start: int, ending: re.Pattern[str]
         position = end + len(finish)
     if wrapper:
         position = max(position, text.find(f"</{wrapper['name']}>", position, closing.start()) + len(wrapper[0]))
-    if not scanner.spend(closing.start() - start) or skip_blanks(text, position) < closing.start():
+    if not scanner.can_spend(start) or skip_blanks(text, position) < closing.start():
+        scanner.spend(closing.start() - start)
         return None
     return Payload(closing.end(), [(name, arguments)])
 

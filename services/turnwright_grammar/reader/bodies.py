@@ -29,17 +29,15 @@ How = Literal["self", "reopened", "closed", "empty", "unbalanced", "mismatched",
 LATER_TAGS_MAX = 10
 # An unclosed tool without a body does not consume the text that was searched for its end, so the search is bounded.
 STOPS_TRIED_MAX = 20
-CALL_LINES_TRIED_MAX = 1_000
 WHOLE_TAG = re.compile(r"<[^<>\n]{0,200}[<>\n]|<[^<>\n]{200}")
 """The lookahead at a `<` that decides which tag it begins."""
-_CALL_LINE = re.compile(r"^[ \t]*(?=[<\[{A>f`*\u273f])", re.MULTILINE)
 _CALL_SHAPE = re.compile(
     r"""<\|(?:channel|start)\|>|\*\*\*\ Begin\ Patch|```(?:tool_c|json\s*\n\s*[\[{])|\[[A-Za-z_][\w.]{0,40}\("""
     r"""|[\[{]\s{0,16}(?:[\[{]\s{0,16})?["'](?:name|function|tool|tool_name|tool_calls?|function_?[cC]all)["']\s{0,4}:"""
 )
-_CALL_TOKEN = re.compile(
-    r"(?P<message><\|(?:channel|start)\|>)|<[|\uff5c]|<(?:[a-z]\w{0,20}[:|])?(?:tool|function|longcat|dots|invoke|action)"
-    r"|\[(?:TOOL_|ARGS)|functools\[",
+_CALL_BEGIN = re.compile(
+    r"(?=(?P<message><\|(?:channel|start)\|>)|<[|\uff5c]|<(?:[a-z]\w{0,20}[:|])?(?:tool|function|longcat|dots|invoke|action)"
+    r"|\[(?:TOOL_|ARGS)|functools\[)|(?<=\n)[ \t]*+(?=[<\[{A>f`*\u273f])",
     re.IGNORECASE,
 )
 _BLANKS = re.compile(r"\s*")
@@ -75,6 +73,8 @@ class BodyFinder:
         self._plain = simple_call_pattern(tools)
         self._own: dict[str, re.Pattern[str]] = {}
         self._partners: dict[str, dict[int, Tag]] = {}
+        self._call_at = -1
+        self._no_call_before = 0
 
     def simple_call(self, start: int) -> re.Match[str] | None:
         """The call at `start` if no other text can change how it ends; see `simple_call_pattern`."""
@@ -194,43 +194,40 @@ class BodyFinder:
             return TagEnd("sibling", tag.end, thought_end.start(), thought_end.start())
         if tag.name == "think":
             # Reasoning that was never closed holds no vendor's call: the model went on to it.
-            calls = (self._call_line(tag.end, ending.body_end), self._whole_call(tag.end, ending.body_end))
-            call = min((start for start in calls if start is not None), default=None)
+            call = self._next_call(tag.end, ending.body_end)
             ending = ending if call is None else TagEnd("sibling", tag.end, call, call)
         if tag.name in BODILESS and ending.how in ("sibling", "end"):
             return self._on_its_line(tag, ending.how, ending.body_end)
         return ending
 
-    def _call_line(self, position: int, end: int) -> int | None:
-        """The start of the first line that is a call in a vendor's notation."""
-        text = self.scanner.text
-        for _ in range(CALL_LINES_TRIED_MAX):
-            line = self.scanner.search(_CALL_LINE, position)
-            if line is None or line.end() >= end:
-                return None
-            start = position = line.end()
-            token = dialects.TOKEN.match(text, start)
-            if token and dialects.announces_call(token[0]):
-                return start
-            if dialects.FUNCTION_TAG.match(text, start) or _CALL_SHAPE.match(text, start):
-                return start
-        return None
+    def _next_call(self, position: int, end: int) -> int | None:
+        """The start of the first call in a vendor's notation: on its own line, or whole behind a vendor's token."""
+        # Amortized: positions grow, so what was searched for an earlier tag is not searched again.
+        if self._call_at < position:
+            begin = max(position, self._no_call_before)
+            while begin < end and self._call_at < position:
+                found = self.scanner.search(_CALL_BEGIN, begin)
+                if found is None or found.end() >= end:
+                    break
+                begin = found.end() + 1
+                self._call_at = found.end() if self._is_call(found) else self._call_at
+            self._no_call_before = end
+        return self._call_at if position <= self._call_at < end else None
 
-    def _whole_call(self, position: int, end: int) -> int | None:
-        """The start of the first whole call behind a vendor's token, wherever on its line."""
-        text, tried = self.scanner.text, 0
-        while tried < CALL_LINES_TRIED_MAX and (token := self.scanner.search(_CALL_TOKEN, position)):
-            start = position = token.start()
-            if start >= end:
-                break
-            while (following := dialects.TOKEN.match(text, position)) and dialects.announces_call(following[0]):
-                position = _BLANKS.match(text, following.end()).end()  # type: ignore[union-attr]
-            is_call = position > start or dialects.FUNCTION_TAG.match(text, start)
-            payload = dialects.read_payload(self.scanner, position) if is_call and self.scanner.spend(0) else None
-            if token["message"] or (payload and payload.calls and not payload.cut):
-                return start
-            position, tried = max(position, token.end()), tried + 1
-        return None
+    def _is_call(self, found: re.Match[str]) -> bool:
+        text, start = self.scanner.text, found.end()
+        token = dialects.TOKEN.match(text, start)
+        is_announced = token is not None and dialects.announces_call(token[0])
+        is_announced = is_announced or dialects.FUNCTION_TAG.match(text, start) is not None
+        if found["message"] or ((is_announced or _CALL_SHAPE.match(text, start)) and begins_line(text, start)):
+            return True
+        if not (is_announced and self.scanner.can_spend(start)):
+            return False
+        position = start
+        while (token := dialects.TOKEN.match(text, position)) and dialects.announces_call(token[0]):
+            position = _BLANKS.match(text, token.end()).end()  # type: ignore[union-attr]
+        payload = dialects.read_payload(self.scanner, position)
+        return payload is not None and bool(payload.calls) and not payload.cut
 
     def _first_stop(self, tag: Tag) -> TagEnd:
         text = self.scanner.text

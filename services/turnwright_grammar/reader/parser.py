@@ -158,11 +158,13 @@ def finish_reply(state: ParserState, rest: str, *, is_cut: bool) -> Reply:
     if is_cut:
         discard_truncated(state)
     thought_ends: list[Span] = []
-    while state.thought_ends:
+    while state.thought_ends and not state.is_stopped():
         thought_ends += state.thought_ends
         start = thought_ends[-1][1]
         scanner = TextScanner(rest[len(rest) - (size - start) :], final=not is_cut)
+        is_stopped = state.is_stopped
         state = ParserState(scanner, state.tools, parse, state.commands_max, start)
+        state.is_stopped = is_stopped
         parse(state)
         if is_cut:
             discard_truncated(state)
@@ -188,7 +190,7 @@ def parse(state: ParserState) -> None:
     """Parse the text from the current position on: call the handler of each trigger."""
     state.is_waiting = False
     search, text, final = TRIGGER.search, state.text, state.scanner.final
-    while found := search(text, state.position):
+    while not state.is_stopped() and (found := search(text, state.position)):
         start = state.position = found.start()
         char = text[start]
         handler = _HANDLERS[char]

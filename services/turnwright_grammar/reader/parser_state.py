@@ -46,8 +46,8 @@ class ParserState(Struct):
     one. `native_calls` counts commands in another notation than our tags. `fence` matches the end of the fence with
     conflict blocks that the parser is in; `path` is the file of the last such block, which ended at `path_end`.
     `thought_ends` are the closes of thoughts that were never opened, in the whole reply; `is_code`: this text is of a
-    fence, where they mean nothing. `cut_at` is where the first unterminated construct of a truncated reply begins; of a
-    list, the complete calls end at `complete_commands`.
+    fence, where they mean nothing. `is_stopped`: nobody waits for the result any more. `cut_at` is where the first
+    unterminated construct of a truncated reply begins; of a list, the complete calls end at `complete_commands`.
 
     A handler that needs more lookahead calls `needs_more`. The parser then rolls back to before the handler and stops
     there until new text contains `resume_on`.
@@ -71,6 +71,7 @@ class ParserState(Struct):
     fence: re.Pattern[str] | None = None
     thought_ends: list[Span] = field(default_factory=list)
     is_code: bool = False
+    is_stopped: Callable[[], bool] = bool
     path: str | None = None
     path_end: int = 0
     cut_at: int = -1
@@ -117,13 +118,13 @@ class ParserState(Struct):
             self.path,
             self.path_end,
             self.fence,
-            self.scanner.budget_chars,
+            self.scanner.spent_chars,
         )
 
     def rollback(self, mark: Savepoint) -> None:
         """Undo everything since the savepoint."""
         commands, warnings, parts, self.narrated_to, deferred, self.native_calls, *rest = mark
-        self.path, self.path_end, self.fence, self.scanner.budget_chars = rest  # type: ignore[assignment]
+        self.path, self.path_end, self.fence, self.scanner.spent_chars = rest  # type: ignore[assignment]
         del self.commands[commands:], self.warnings[warnings:], self.narration_parts[parts:], self.deferred[deferred:]
 
     def extend(self, more: str, *, final: bool = False) -> int:
@@ -141,7 +142,7 @@ class ParserState(Struct):
         self.position -= passed
         self.narrated_to -= passed
         self.path_end -= passed
-        self.scanner.replace_text(text[passed:], final=False)
+        self.scanner.replace_text(text[passed:], final=False, dropped=passed)
         return passed
 
     def skip(self, start: int, end: int) -> None:
@@ -244,7 +245,7 @@ class ParserState(Struct):
         """Parse a part of the text that begins at `start` by itself."""
         offset, depth = self.offset + start, self.depth + 1
         inner = ParserState(TextScanner(content), self.tools, self.parse, self.commands_max, offset, depth)
-        inner.is_code = is_code or self.is_code
+        inner.is_code, inner.is_stopped = is_code or self.is_code, self.is_stopped
         inner.parse(inner)
         return inner
 

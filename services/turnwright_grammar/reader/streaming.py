@@ -6,6 +6,7 @@ may contain that, so that most deltas cost next to nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from turnwright_grammar.reader.parser import CANDIDATE, HALF_TRIGGER, TRIGGER, finish_reply, parse
@@ -72,11 +73,12 @@ class ReplyReader:
             self._fence_shown = open_text
         return text
 
-    def finish(self, rest: str = "", *, is_cut: bool = False) -> Reply:
+    def finish(self, rest: str = "", *, is_cut: bool = False, is_stopped: Callable[[], bool] = bool) -> Reply:
         """Parse the end of the reply, and return the whole reply; nothing may be fed afterwards.
 
-        `is_cut`: the vendor has truncated it.
+        `is_cut`: the vendor has truncated it. Once `is_stopped` says so, the rest is not parsed, and the reply is void.
         """
+        self._state.is_stopped = is_stopped
         self._state.extend("".join((*self._pieces, rest)), final=not is_cut)
         self._pieces.clear()
         parse(self._state)

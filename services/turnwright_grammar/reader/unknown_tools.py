@@ -54,11 +54,12 @@ def _parametric(scanner: TextScanner, opening: re.Match[str], tools: frozenset[s
         if scanner.final or (before and before.end() < len(text)):
             return None
         return UnknownCall(name, {}, opening.end(), settled=False)
+    is_affordable = scanner.can_spend(opening.end())
     closing = _close_after(scanner, name, opening.end())
     if closing is None and not scanner.final:
         return UnknownCall(name, {}, opening.end(), closed=False)
     end = closing.start() if closing else min(len(text), opening.end() + _UNCLOSED_CHARS_MAX)
-    attributes = read_parameters(text[opening.end() : end]) if scanner.spend(0) else None
+    attributes = read_parameters(text[opening.end() : end]) if is_affordable else None
     if attributes is None or not attributes.keys().isdisjoint(tools | _CALLS):
         scanner.spend(end - opening.end())
         return None
@@ -119,7 +120,7 @@ def _attribute_form(scanner: TextScanner, start: int) -> UnknownCall | None:
 
 def _close_after(scanner: TextScanner, name: str, start: int) -> re.Match[str] | None:
     # Searches for many different names are not amortized, so a failed one is paid from the budget.
-    closing = scanner.search(_closing(name), start) if scanner.budget_chars > 0 else None
+    closing = scanner.search(_closing(name), start) if scanner.can_spend(start) else None
     if closing is None:
         scanner.spend(_UNCLOSED_CHARS_MAX)
     return closing

@@ -148,6 +148,8 @@ def _is_bounded(state: ParserState, payload: dialects.Payload) -> bool:
 
 def resume_condition(state: ParserState, position: int) -> SearchTrigger | BracketBalance | None:
     """What new text must contain before the payload at `position` is parsed again."""
+    if state.scanner.final:
+        return None
     opening = _OPENING.match(state.text, position)
     if opening is None:
         is_tag = dialects.FUNCTION_TAG.match(state.text, _after_blanks(state, position))
@@ -183,7 +185,7 @@ def on_json(state: ParserState, start: int) -> int:
     if read and read.cut and (payload := _truncated_calls(state, read, start)):
         return warn_truncated(state, payload, start, read.end)
     calls = parse_calls(read.value, wrapped=False) if read and not read.cut else None
-    if read is None and not state.scanner.spend(0):
+    if read is None and not state.scanner.can_spend(start):
         state.warn("unreadable_call", "Too many broken calls came before; this text was not read.", (start, start + 1))
     if read is None or calls is None:
         return start + 1

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from turnwright_grammar.values.brackets import CLOSERS, ELLIPSES, Bracket
 from turnwright_grammar.values.quotes import BLANKS, MEMBER_START, ValuePosition
 from turnwright_grammar.values.strict import ReadValue, Value, read_strict
@@ -74,7 +76,7 @@ def read_value(
     if read is None:
         return None
     cut = read.cut and (limit is None or limit >= len(text))
-    return ReadValue(read.value, start + read.end, repaired=True, cut=cut, over=read.over)
+    return replace(read, end=start + read.end, cut=cut)
 
 
 def _plain_value(found: re.Match[str]) -> Value:
@@ -108,7 +110,8 @@ class _Reader:
         self._value()
         while self.brackets:
             self._step()
-        return ReadValue(self.result, self.position, repaired=True, cut=self.cut, over=self.over)
+        read = ReadValue(self.result, self.position, repaired=True, cut=self.cut, over=self.over)
+        return replace(read, looked_chars=self.strings.looked_chars)
 
     def _step(self) -> None:
         self._skip()

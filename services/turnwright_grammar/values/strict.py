@@ -29,7 +29,8 @@ class NotStrict(Enum):
 class ReadValue(Struct, frozen=True):
     """A value and its end. `cut`: it was truncated.
 
-    `over`: text inside belongs to no member, as after an unescaped quote that ended a string too early.
+    `over`: text inside belongs to no member, as after an unescaped quote that ended a string too early. `looked_chars`:
+    how many characters were looked at for the ends of strings, which may be far beyond its end.
     """
 
     value: Value
@@ -37,6 +38,7 @@ class ReadValue(Struct, frozen=True):
     repaired: bool = False
     cut: bool = False
     over: bool = False
+    looked_chars: int = 0
 
 
 def read_strict(part: str) -> ReadValue | NotStrict:

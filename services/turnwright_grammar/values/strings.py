@@ -97,6 +97,7 @@ class StringReader:
         self._budget_chars = _BUDGET_PER_CHAR * len(text)
         self._tries = _TRIES_FULL if full_lookahead else _TRIES
         self._sound_close: tuple[int, re.Match[str] | None] = (len(text), None)
+        self.looked_chars = 0
 
     def read(self, position: int, place: ValuePosition, closers: str) -> ReadString:
         """Return the string that opens at `position`; `closers` are those of the open brackets. Never raises."""
@@ -174,6 +175,7 @@ class StringReader:
     def _quoted(self, opening: _Opening, place: ValuePosition, closers: str) -> ReadString:
         scan = _Scan(self.text, opening, place, closers, full_lookahead=self._full_lookahead)
         end = self._end_of(scan, opening, place, closers)
+        self.looked_chars += scan.read_to - opening.begin
         if end < 0:
             raw = _without_closers(self.text[opening.begin :], len(closers))
             return ReadString(_content(opening, raw, cut=True), len(self.text), cut=True)
@@ -250,6 +252,7 @@ class _Scan:
         self.out_of_budget = False
         self.saw_bracket = False
         self.quotes = 0
+        self.read_to = opening.begin
         self.missing = False
         self.over_escaped = False
         self.likely_close = -1
@@ -261,6 +264,7 @@ class _Scan:
         marks = re.compile(pattern % self._opening.closing).finditer(self._text, self._opening.begin)
         for number, found in enumerate(marks):
             mark, at = found[0], found.start()
+            self.read_to = max(self.read_to, at)
             if mark in "([{":
                 brackets, self.saw_bracket = brackets + (not inner), True
             elif mark in ")]}":
@@ -273,7 +277,8 @@ class _Scan:
                 self.over_escaped |= self._text[at - 1] == "\\"
                 inner = self._skip_inner_quote(at, inner)
             if not self._full_lookahead and self._exceeds_budget(waited, number if skip_brackets else 0):
-                break
+                return -1
+        self.read_to = len(self._text)
         return -1
 
     def _exceeds_budget(self, waited: int, marks: int) -> bool:

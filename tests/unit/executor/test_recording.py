@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -150,3 +152,17 @@ def test_what_stands_before_the_close_of_an_unopened_thought_is_kept_as_reasonin
     assert (draft.thoughts, draft.text) == (f"Of the vendor. {thought}", rest)
     assert (reading.narration, reading.losses) == (rest.strip(), ())
     assert read_draft(draft, 50, is_native=bool(calls)).commands == reading.commands
+
+
+@pytest.mark.asyncio
+async def test_the_reading_of_a_long_reply_stops_with_its_caller() -> None:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    names = Names()
+    reading = asyncio.create_task(read_aside(Draft(["<get path='a'/> " * 2_000_000]), 9, names))
+    while not names.readers:  # noqa: ASYNC110 - a thread says so
+        await asyncio.sleep(0.01)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    # The only thread is free again long before it could have read all of it.
+    await asyncio.wait_for(asyncio.to_thread(int), 30)

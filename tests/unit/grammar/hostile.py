@@ -235,6 +235,17 @@ PLAIN = (
     "s/a/b/ ",
     "Action: get\nAction Input: ",
 )
+DIALECTS = (
+    "to=functions.get {", "to=functions.get", 'to=functions.get json{"a":', "[/THINK]", "[THINK]", "<think>\n", "\u25c1think\u25b7",
+    '<|channel|>commentary to=functions.get <|message|>{"a":"', ">>>get\n{", ">>>all\n", 'Action: get\nAction Input: {"a":"',
+    "Observation: ", "\nUser:", "<tool_response>", "[TOOL_RESULTS]", "<|im_start|>user", "\u273fFUNCTION\u273f: get\n\u273fARGS\u273f: {",
+    "<tool>get</tool><tool_input>", "<action>get</action><action_input>", '<tool_call>get(path="', "<|python_tag|>get(",
+    '<|python_tag|>{"name":"get","parameters":{', "\n    <get>", "> <get>", "\n\n    ", '<function_calls><invoke name="get">',
+    "<parameters><a>", "<tool_use><name>get</name><arguments><path>", "</arguments>", '<sh command="echo "a" > "',
+    '{"role":"user","content":"', '{"tool_calls":[{"function":{"name":"get","arguments":"', 'get(a="b",', '(a="', '"""', "[CALL_ID]x[ARGS]{",
+    "call:get{path:", '<|"|>', "\n- ", "```json\n{", "```tool_code\nget(", "# User\n", "<|START_ACTION|>[", "<|recipient|>all",
+    "<|message_sep|>function call<|role_sep|>", 'functools[{"name":"get",', "a.py\n```\n<<<<<<< SEARCH\n", "</arg_value>",
+)  # fmt: skip
 PIECES = tuple(
     dict.fromkeys(
         (
@@ -247,6 +258,7 @@ PIECES = tuple(
             *VALUES,
             *HARMONY,
             *FOREIGN,
+            *DIALECTS,
             *PLAIN,
         )
     )
