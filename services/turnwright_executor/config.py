@@ -44,8 +44,8 @@ class ExecutorSettings(PeerSettings):
     cycle_period_max: int = setting("Longest cycle to look for, in turns.", 4, ge=1, le=32)
 
     client_roots: str = setting(
-        "Directories in which derived tokens may use projects and register them, separated by colons. Any other project "
-        "must be opened to them with `turnwright init --clients`.",
+        "Directories in which derived tokens may use projects and register them, separated by colons. Any other "
+        "project must be opened to them with `turnwright init --clients`.",
         "",
     )
     client_tools: str = setting(

@@ -81,9 +81,8 @@ type InitProjectRequest struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, and if it
-	// is no project yet and is a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, unless `force` is set.
-	// With a derived token it must lie below TURNWRIGHT_CLIENT_ROOTS, or be a project with `Project.clients`.
+	// Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, or is no
+	// project yet but a folder of the system or a home. With a derived token see `Project.clients`.
 	Root string `protobuf:"bytes,1,opt,name=root,proto3" json:"root,omitempty"`
 	// Name, `[A-Za-z0-9._-]{1,128}`. Empty: derived from the last part of `root`. An existing project keeps its name.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -91,9 +90,9 @@ type InitProjectRequest struct {
 	ConfigPath *string `protobuf:"bytes,3,opt,name=config_path,json=configPath,proto3,oneof" json:"config_path,omitempty"`
 	// `Project.assembly`. Absent: unchanged.
 	Assembly *v1.Assembly `protobuf:"varint,4,opt,name=assembly,proto3,enum=turnwright.types.v1.Assembly,oneof" json:"assembly,omitempty"`
-	// True: also a folder of the system or a home.
+	// True: a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home is taken, too.
 	Force bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
-	// `Project.clients`. Absent: unchanged. Fails with TIER_FORBIDDEN for a derived token.
+	// `Project.clients`; needs the secret. Absent: unchanged.
 	Clients *bool `protobuf:"varint,6,opt,name=clients,proto3,oneof" json:"clients,omitempty"`
 }
 
@@ -680,8 +679,7 @@ type WatchRunResponse_ProposalResolved struct {
 }
 
 type WatchRunResponse_RunState struct {
-	// The status of the run or its loop has changed. Always the last of several events that happen together, for
-	// instance at the end of a loop.
+	// The status of the run or its loop has changed. Always the last of several events that happen together, for instance at the end of a loop.
 	RunState *RunState `protobuf:"bytes,15,opt,name=run_state,json=runState,proto3,oneof"`
 }
 

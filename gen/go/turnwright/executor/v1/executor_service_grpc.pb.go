@@ -85,10 +85,10 @@ type ExecutorServiceClient interface {
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
 	Act(ctx context.Context, in *ActRequest, opts ...grpc.CallOption) (*ActResponse, error)
-	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
-	// stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-	// ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
-	// ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
+	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
+	// end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
+	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
+	// RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunClient, error)
 	// Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
 	// this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
@@ -134,11 +134,10 @@ type ExecutorServiceClient interface {
 	RemoveRun(ctx context.Context, in *RemoveRunRequest, opts ...grpc.CallOption) (*RemoveRunResponse, error)
 	// Sends the model a message for its next turn, without giving it a task.
 	InjectMessage(ctx context.Context, in *InjectMessageRequest, opts ...grpc.CallOption) (*InjectMessageResponse, error)
-	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
-	// tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
-	// with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
-	// other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
-	// TURNWRIGHT_CLIENT_TOOLS lists.
+	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
+	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
+	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
+	// except those that TURNWRIGHT_CLIENT_TOOLS lists.
 	CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error)
 	// Reads a run with its loops and turns.
 	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
@@ -752,10 +751,10 @@ type ExecutorServiceServer interface {
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
 	Act(context.Context, *ActRequest) (*ActResponse, error)
-	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
-	// stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-	// ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
-	// ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
+	// Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
+	// end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
+	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
+	// RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(*WatchRunRequest, ExecutorService_WatchRunServer) error
 	// Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
 	// this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
@@ -801,11 +800,10 @@ type ExecutorServiceServer interface {
 	RemoveRun(context.Context, *RemoveRunRequest) (*RemoveRunResponse, error)
 	// Sends the model a message for its next turn, without giving it a task.
 	InjectMessage(context.Context, *InjectMessageRequest) (*InjectMessageResponse, error)
-	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
-	// tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
-	// with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
-	// other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
-	// TURNWRIGHT_CLIENT_TOOLS lists.
+	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
+	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
+	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
+	// except those that TURNWRIGHT_CLIENT_TOOLS lists.
 	CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error)
 	// Reads a run with its loops and turns.
 	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)

@@ -62,9 +62,8 @@ class InitProjectRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     CLIENTS_FIELD_NUMBER: _builtins.int
     root: _builtins.str
-    """Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, and if it
-    is no project yet and is a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, unless `force` is set.
-    With a derived token it must lie below TURNWRIGHT_CLIENT_ROOTS, or be a project with `Project.clients`.
+    """Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, or is no
+    project yet but a folder of the system or a home. With a derived token see `Project.clients`.
     """
     name: _builtins.str
     """Name, `[A-Za-z0-9._-]{1,128}`. Empty: derived from the last part of `root`. An existing project keeps its name."""
@@ -73,9 +72,9 @@ class InitProjectRequest(_message.Message):
     assembly: _settings_pb2.Assembly.ValueType
     """`Project.assembly`. Absent: unchanged."""
     force: _builtins.bool
-    """True: also a folder of the system or a home."""
+    """True: a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home is taken, too."""
     clients: _builtins.bool
-    """`Project.clients`. Absent: unchanged. Fails with TIER_FORBIDDEN for a derived token."""
+    """`Project.clients`; needs the secret. Absent: unchanged."""
     def __init__(
         self,
         *,
@@ -267,9 +266,7 @@ class WatchRunResponse(_message.Message):
 
     @_builtins.property
     def run_state(self) -> _event_pb2.RunState:
-        """The status of the run or its loop has changed. Always the last of several events that happen together, for
-        instance at the end of a loop.
-        """
+        """The status of the run or its loop has changed. Always the last of several events that happen together, for instance at the end of a loop."""
 
     @_builtins.property
     def runtime_updated(self) -> _event_pb2.RuntimeUpdated:

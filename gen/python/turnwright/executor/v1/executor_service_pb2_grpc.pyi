@@ -40,12 +40,11 @@ class ExecutorServiceStub:
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
     return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
-    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status
-    with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
-    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
-    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
-    long as the vendors take.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
+    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
+    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
+    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
+    `check_models` as long as the vendors take.
     """
 
     @_typing.overload
@@ -63,10 +62,10 @@ class ExecutorServiceStub:
     Act: _grpc.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]
     """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _grpc.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]
-    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
-    stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-    ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
-    ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
+    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
+    end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
+    the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
+    RUN_NOT_FOUND: it was removed or renamed.
     """
     SubmitCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]
     """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
@@ -115,11 +114,10 @@ class ExecutorServiceStub:
     InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
     """Sends the model a message for its next turn, without giving it a task."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
-    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
-    tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
-    with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
-    other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
-    TURNWRIGHT_CLIENT_TOOLS lists.
+    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
+    the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
+    them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
+    except those that TURNWRIGHT_CLIENT_TOOLS lists.
     """
     GetRun: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]
     """Reads a run with its loops and turns."""
@@ -175,12 +173,11 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
     return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
-    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status
-    with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
-    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
-    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
-    long as the vendors take.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
+    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
+    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
+    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
+    `check_models` as long as the vendors take.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -195,10 +192,10 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     Act: _aio.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]  # type: ignore[assignment]
     """Gives a run a task that may change things. Creates the run if necessary."""
     WatchRun: _aio.UnaryStreamMultiCallable[_executor_service_pb2.WatchRunRequest, _executor_service_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
-    stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-    ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
-    ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
+    """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
+    end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
+    the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
+    RUN_NOT_FOUND: it was removed or renamed.
     """
     SubmitCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]  # type: ignore[assignment]
     """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
@@ -247,11 +244,10 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
     """Sends the model a message for its next turn, without giving it a task."""
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
-    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
-    tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
-    with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
-    other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
-    TURNWRIGHT_CLIENT_TOOLS lists.
+    """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
+    the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
+    them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
+    except those that TURNWRIGHT_CLIENT_TOOLS lists.
     """
     GetRun: _aio.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]  # type: ignore[assignment]
     """Reads a run with its loops and turns."""
@@ -306,12 +302,11 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
     return as soon as the loop is durably queued, and WatchRun streams what follows.
 
-    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
-    `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status
-    with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
-    MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
-    Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
-    long as the vendors take.
+    Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
+    Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
+    are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
+    of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
+    `check_models` as long as the vendors take.
     """
 
     @_abc_1.abstractmethod
@@ -360,10 +355,10 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _executor_service_pb2.WatchRunRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_executor_service_pb2.WatchRunResponse], _abc.AsyncIterator[_executor_service_pb2.WatchRunResponse]]:
-        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
-        stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-        ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
-        ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
+        """Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
+        end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
+        the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
+        RUN_NOT_FOUND: it was removed or renamed.
         """
 
     @_abc_1.abstractmethod
@@ -544,11 +539,10 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.CallToolResponse, _abc.Awaitable[_control_pb2.CallToolResponse]]:
-        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
-        tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
-        with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
-        other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
-        TURNWRIGHT_CLIENT_TOOLS lists.
+        """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
+        the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
+        them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
+        except those that TURNWRIGHT_CLIENT_TOOLS lists.
         """
 
     @_abc_1.abstractmethod

@@ -32,9 +32,8 @@ export declare const file_turnwright_executor_v1_executor_service: GenFile;
  */
 export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitProjectRequest"> & {
   /**
-   * Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, and if it
-   * is no project yet and is a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home, unless `force` is set.
-   * With a derived token it must lie below TURNWRIGHT_CLIENT_ROOTS, or be a project with `Project.clients`.
+   * Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, or is no
+   * project yet but a folder of the system or a home. With a derived token see `Project.clients`.
    *
    * @generated from field: string root = 1;
    */
@@ -62,14 +61,14 @@ export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitPro
   assembly?: Assembly | undefined;
 
   /**
-   * True: also a folder of the system or a home.
+   * True: a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home is taken, too.
    *
    * @generated from field: bool force = 5;
    */
   force: boolean;
 
   /**
-   * `Project.clients`. Absent: unchanged. Fails with TIER_FORBIDDEN for a derived token.
+   * `Project.clients`; needs the secret. Absent: unchanged.
    *
    * @generated from field: optional bool clients = 6;
    */
@@ -273,8 +272,7 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
     case: "proposalResolved";
   } | {
     /**
-     * The status of the run or its loop has changed. Always the last of several events that happen together, for
-     * instance at the end of a loop.
+     * The status of the run or its loop has changed. Always the last of several events that happen together, for instance at the end of a loop.
      *
      * @generated from field: turnwright.executor.v1.RunState run_state = 15;
      */
@@ -483,12 +481,11 @@ export declare const PlanEventsSchema: GenEnum<PlanEvents>;
  * The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
  * return as soon as the loop is durably queued, and WatchRun streams what follows.
  *
- * Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only
- * `grpc.health.v1` answers without one. Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status
- * with an ErrorInfo; ErrorReason lists the reasons. Requests are limited to 32 MiB, answers to 4 MiB (see
- * MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline of 30 seconds, with these exceptions:
- * Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with `check_models` as
- * long as the vendors take.
+ * Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
+ * Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
+ * are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
+ * of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
+ * `check_models` as long as the vendors take.
  *
  * @generated from service turnwright.executor.v1.ExecutorService
  */
@@ -544,10 +541,10 @@ export declare const ExecutorService: GenService<{
     output: typeof ActResponseSchema;
   },
   /**
-   * Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The
-   * stream continues after the end of a loop: to wait for a loop, end the call at the RunState in which that loop has
-   * ended. If the stream ends by itself, call again with the last cursor: after OK, UNAVAILABLE, or an error without
-   * ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason RUN_NOT_FOUND: it was removed or renamed.
+   * Streams the events of a run: first a snapshot, or the events after a cursor, then every event as it happens. The stream continues after the
+   * end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
+   * the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
+   * RUN_NOT_FOUND: it was removed or renamed.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.WatchRun
    */
@@ -769,11 +766,10 @@ export declare const ExecutorService: GenService<{
     output: typeof InjectMessageResponseSchema;
   },
   /**
-   * Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that
-   * tools do. The command passes the same checks and filters as the model's, and gets the same kind of record. Fails
-   * with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of them are running on the executor. `sh`, `env` and
-   * other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN), except those that
-   * TURNWRIGHT_CLIENT_TOOLS lists.
+   * Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
+   * the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
+   * them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
+   * except those that TURNWRIGHT_CLIENT_TOOLS lists.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.CallTool
    */
