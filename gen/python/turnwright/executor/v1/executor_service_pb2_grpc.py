@@ -38,7 +38,6 @@ if _version_not_supported:
 class ExecutorServiceStub(object):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
     return as soon as the loop is durably queued, and WatchRun streams what follows.
-
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
@@ -307,7 +306,6 @@ class ExecutorServiceStub(object):
 class ExecutorServiceServicer(object):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
     return as soon as the loop is durably queued, and WatchRun streams what follows.
-
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
@@ -939,7 +937,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
 class ExecutorService(object):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
     return as soon as the loop is durably queued, and WatchRun streams what follows.
-
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
