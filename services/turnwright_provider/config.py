@@ -93,6 +93,12 @@ class ProviderSettings(Settings, beside=_preset_settings()):
     vendor_gateway_deadline_s: float = setting(
         "How long to retry after gateway errors, in seconds.", 30.0, ge=0, le=86400
     )
+    vendor_connect_deadline_s: float = setting(
+        "How long to retry if a vendor's server refuses connections, as local ones do that restart, in seconds.",
+        10.0,
+        ge=0,
+        le=86400,
+    )
     vendor_server_deadline_s: float = setting(
         "How long to retry after server errors, in seconds.", 60.0, ge=0, le=86400
     )

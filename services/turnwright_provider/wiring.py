@@ -86,6 +86,7 @@ def _servicer(
         settings.vendor_server_deadline_s,
         settings.vendor_backoff_s_min,
         settings.vendor_backoff_s_max,
+        settings.vendor_connect_deadline_s,
     )
     pace = FlowControl(settings.flush_ms / 1000, settings.flush_bytes)
     chance = RetryClock(time.monotonic, asyncio.sleep, random.SystemRandom().random)

@@ -48,6 +48,9 @@ class Publisher(Protocol):
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
         """Progress. `wait_s` are the seconds until a retry."""
 
+    def warn(self, text: str) -> None:
+        """A notice for people, which is not stored."""
+
     def stream(self, turn: int, event: StreamEvent) -> None:
         """An event of the model's streaming answer."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from turnwright_core.backoff import Backoff
@@ -43,6 +43,36 @@ RESTART_BACKOFF: Final = Backoff(1.0, 5.0)
 
 UNTOLD: Final = (Reason.STREAM_INTERRUPTED, Reason.VENDOR_TIMEOUT, Reason.VENDOR_PROTOCOL, Reason.INTERNAL)
 """Errors after which the vendor may have served the call although nothing arrived."""
+
+
+SILENT_S: Final = 10.0
+"""Seconds after which people are told that a vendor sends nothing, and then after twice as long each time."""
+
+
+class SilenceAlarm:
+    """Reports how long nothing was heard."""
+
+    def __init__(self, after_s: float, report: Callable[[float], None]) -> None:
+        """`report` gets the seconds of silence: `after_s`, twice that, and so on."""
+        self._after_s = after_s
+        self._report = report
+        self._timer: asyncio.TimerHandle | None = None
+
+    def heard(self, pause_s: float = 0.0) -> None:
+        """Begin anew, behind a pause of this many seconds in which nothing is expected."""
+        self._arm(pause_s + self._after_s, self._after_s)
+
+    def _arm(self, wait_s: float, silent_s: float) -> None:
+        self.stop()
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring, silent_s)
+
+    def _ring(self, silent_s: float) -> None:
+        self._report(silent_s)
+        self._arm(silent_s, 2 * silent_s)
+
+    def stop(self) -> None:
+        if self._timer:
+            self._timer.cancel()
 
 
 class Draft(PartialReply):
@@ -108,8 +138,10 @@ class Generation:
         reply_bytes_max: int,
         clock_s: Callable[[], float],
         reader: Callable[[], ReplyReader],
+        silent_s: float = SILENT_S,
     ) -> None:
-        """`clock_s` is a monotonic clock in seconds, `reader` reads a reply."""
+        """`clock_s` is a monotonic clock in seconds, `reader` reads a reply; `silent_s`: see SILENT_S."""
+        self._silent_s = silent_s
         self._models = models
         self._reply_bytes_max = reply_bytes_max
         self._clock_s = clock_s
@@ -117,7 +149,7 @@ class Generation:
 
     def reading(self, reader: Callable[[], ReplyReader]) -> Generation:
         """The same with another reader."""
-        return Generation(self._models, self._reply_bytes_max, self._clock_s, reader)
+        return Generation(self._models, self._reply_bytes_max, self._clock_s, reader, self._silent_s)
 
     async def run(
         self,
@@ -173,8 +205,19 @@ class Generation:
         begin_s = self._clock_s()
         publisher.progress(Activity.THINKING, turn.number, model.vendor_model)
         publisher.stream(turn.number, StreamBegan())
-        async with call as stream:
+
+        def warn(silent_s: float) -> None:
+            silent = f"{model.vendor_model} has sent nothing for {silent_s:g} s"
+            publisher.progress(Activity.THINKING, turn.number, f"{model.vendor_model}, silent for {silent_s:g} s")
+            publisher.warn(f"{silent}. It may be busy or loading the model; an abort ends the wait.")
+
+        alarm = SilenceAlarm(self._silent_s, warn)
+        async with AsyncExitStack() as stack:
+            stack.callback(alarm.stop)
+            alarm.heard()
+            stream = await stack.enter_async_context(call)
             async for event in stream:
+                alarm.heard(event.wait_s if isinstance(event, Retry) else 0.0)
                 is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finished)
                 if is_first:
                     draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())

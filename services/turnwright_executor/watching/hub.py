@@ -159,6 +159,9 @@ class RunHub:
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
         self._send(events.progress(activity, turn, detail, wait_s))
 
+    def warn(self, text: str) -> None:
+        self._send(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=text)))
+
     def stream(self, turn: int, event: StreamEvent) -> None:
         self._known.stream(turn, event)
         self._send(events.stream_moved(turn, event))
@@ -257,7 +260,7 @@ class RunHub:
                     return self._end()
                 is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
                 if failures == 1 and error.reason in AWAY:
-                    self._send(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=STORE_AWAY)))
+                    self.warn(STORE_AWAY)
                 if error.reason not in AWAY:
                     _log.warning("feed_failed", run=self.address.run, reason=error.reason.name)
             except Exception as error:  # noqa: BLE001 - whatever it was: the hub goes on

@@ -42,7 +42,7 @@ from turnwright_core.model_calls import Retry
 from turnwright_core.runs import Usage
 from turnwright_core.suggestions import unknown_vendor
 from turnwright_provider.app.outbox import FlowControl, Outbox
-from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed, to_fault
+from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed, retry_detail, to_fault
 from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor, VendorState
@@ -194,7 +194,7 @@ class ReplyStream:
         if is_final or self._policy.gives_up(failure, now_s - self._failed_at, wait_s):
             key_setting = self._vendor.describe().key_setting
             raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
-        return Retry(attempt, wait_s, failure.retry_class, clean(failure.detail))
+        return Retry(attempt, wait_s, failure.retry_class, retry_detail(failure, self._name))
 
     def _measure(self, call: ModelCall, finish: Finish) -> None:
         if not is_on():

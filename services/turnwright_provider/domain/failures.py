@@ -1,6 +1,6 @@
 """Failures of calls to vendors: their classes, the errors for the caller, and which of them are retried.
 
-Source: architecture 8 (error classes), 15 (refused connections end the turn at once); rows RU220, RU305.
+Source: architecture 8 (error classes), 15; rows RU220, RU305.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Failure(Struct, frozen=True):
     """One failed attempt. `status` is 0 if there was no HTTP answer.
 
     `hint` is our own advice for people, in addition to the class. `may_retry` is the vendor's word on a retry, whatever
-    the class; None if it has none. `timeout_s` is the timeout that expired, in seconds.
+    the class; None if it has none. `timeout_s` is the timeout that expired, in seconds, `url` where the vendor
+    was looked for, without secrets.
     """
 
     kind: FailureClass
@@ -52,6 +53,7 @@ class Failure(Struct, frozen=True):
     may_retry: bool | None = None
     timeout_s: float = 0.0
     hint: str = ""
+    url: str = ""
 
     def is_retryable(self) -> bool:
         return self.kind in RETRYABLE if self.may_retry is None else self.may_retry
@@ -94,7 +96,7 @@ _SENTENCE: Final[dict[Reason, str]] = {
     Reason.VENDOR_AUTH: "{vendor} refused the key{http}; set {key_setting} where the provider runs: {detail}",
     Reason.CONTEXT_EXCEEDED: "The request is longer than the context window of {model} at {vendor}: {detail}",
     Reason.VENDOR_REJECTED: "{vendor} refused the request for model {model}{http}: {detail}",
-    Reason.VENDOR_UNREACHABLE: "{vendor} cannot be reached; check that it runs and its address: {detail}",
+    Reason.VENDOR_UNREACHABLE: "Cannot connect to {vendor}{at}: {detail}",
     Reason.VENDOR_PROTOCOL: "{vendor} did not answer with a chat completion; check its address: {detail}",
     Reason.VENDOR_TIMEOUT: "{vendor} sent nothing for too long; try again later, or use another model: {detail}",
     Reason.STREAM_INTERRUPTED: "The stream of {vendor} stopped in the middle of the reply: {detail}",
@@ -108,10 +110,11 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_se
     reason = Reason.STREAM_INTERRUPTED if interrupted else _REASON[failure.kind]
     detail = clean(failure.detail)
     http = f" (HTTP {failure.status})" if failure.status else ""
-    message = _SENTENCE[reason].format(vendor=vendor, model=model, http=http, detail=detail, key_setting=key_setting)
-    if failure.hint:
-        stop = "" if message.endswith((".", "!", "?")) else "."
-        message = f"{message}{stop} {failure.hint}"
+    at = f" at {failure.url}" if failure.url else ""
+    message = _SENTENCE[reason].format(
+        vendor=vendor, model=model, http=http, detail=detail, key_setting=key_setting, at=at
+    )
+    message = _advised(message, failure.hint)
     metadata: dict[str, object] = {"vendor": vendor, "detail": detail}
     if failure.status:
         metadata["http_status"] = failure.status
@@ -121,6 +124,20 @@ def to_fault(failure: Failure, vendor: str, model: str, *, started: bool, key_se
     if reason is Reason.VENDOR_TIMEOUT:
         metadata["timeout_s"] = failure.timeout_s
     return fault(reason, message, **metadata)
+
+
+def retry_detail(failure: Failure, vendor: str) -> str:
+    """What is said of a failure that is retried: of a connection also where it was tried, and what to look at."""
+    if failure.kind is not FailureClass.UNREACHABLE:
+        return clean(failure.detail)
+    return clean(to_fault(failure, vendor, "", started=False).message)
+
+
+def _advised(message: str, hint: str) -> str:
+    if not hint:
+        return message
+    stop = "" if message.endswith((".", "!", "?")) else "."
+    return f"{message}{stop} {hint}"
 
 
 def clean(detail: str) -> str:

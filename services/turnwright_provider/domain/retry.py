@@ -30,6 +30,7 @@ class RetryPolicy(Struct, frozen=True):
     server_deadline_s: float = 60.0
     backoff_s_min: float = 1.0
     backoff_s_max: float = 30.0
+    connect_deadline_s: float = 10.0
 
     def wait_s(self, attempt: int, failure: Failure, jitter: float) -> float:
         """Seconds to wait after the failed attempt `attempt` (1-based); `jitter` is drawn from [0, 1).
@@ -38,6 +39,9 @@ class RetryPolicy(Struct, frozen=True):
         """
         if failure.retry_after_s:
             return failure.retry_after_s
+        if failure.kind is FailureClass.UNREACHABLE:
+            # A server that restarts is back within seconds.
+            attempt = 1
         return Backoff(self.backoff_s_min, self.backoff_s_max).pause_s(attempt) * (1 - JITTER * jitter)
 
     def gives_up(self, failure: Failure, elapsed_s: float, wait_s: float) -> bool:
@@ -50,6 +54,7 @@ class RetryPolicy(Struct, frozen=True):
             FailureClass.WARMUP: self.llm_deadline_s,
             FailureClass.GATEWAY: self.gateway_deadline_s,
             FailureClass.SERVER: self.server_deadline_s,
+            FailureClass.UNREACHABLE: self.connect_deadline_s if failure.may_retry else 0.0,
         }.get(failure.kind, self.server_deadline_s if failure.may_retry else 0.0)
 
 

@@ -33,7 +33,7 @@ from turnwright_provider.ports import ModelCheck, VendorState
 from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
 from turnwright_provider.vendors.catalogue import Catalogue
 from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, read_body_start
-from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTransport
+from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTransport, ignored_proxy
 
 LIST_BYTES_MAX: Final = 4 * 1024 * 1024
 """As much of a list of models is read; OpenRouter's has about 1 MB."""
@@ -63,6 +63,7 @@ class HttpVendor:
         self._base_url = spec.base_url
         self._wire = wire
         self._limits = limits
+        self._from_environment = from_environment
         self._transport = HttpTransport(self._base_url, limits, from_environment=from_environment)
         keys = (value for name, value in spec.headers.items() if SECRET_NAMES.search(name))
         self._secrets = Secrets((spec.api_key, *secrets_of(self._base_url), *keys))
@@ -120,7 +121,21 @@ class HttpVendor:
         url = join_url(self._base_url, request.path)
         async with AsyncExitStack() as stack:
             opening = self._transport.open("POST", url, self._headers(request.body), request.body)
-            yield await attempt.wait(stack.enter_async_context(opening))
+            try:
+                reply = await attempt.wait(stack.enter_async_context(opening))
+            except VendorError as error:
+                if error.failure.kind is not FailureClass.UNREACHABLE:
+                    raise
+                url = public_url(self._base_url)
+                raise VendorError(replace(error.failure, url=url, hint=self._connection_hint())) from None
+            yield reply
+
+    def _connection_hint(self) -> str:
+        """What to look at if no connection is made."""
+        address = f"{self._spec.url_setting} sets its address." if self._spec.url_setting else ""
+        hint = " ".join(filter(None, ("Is the server running?", address)))
+        proxy = ignored_proxy(self._base_url, from_environment=self._from_environment)
+        return f"{hint} {proxy} is set and not used: TURNWRIGHT_PROXY_FROM_ENV=true uses it." if proxy else hint
 
     async def _hint(self, failure: Failure, model: str) -> str:
         """Advice about a refusal, beyond what the server said."""

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Final
+from urllib.request import getproxies_environment, proxy_bypass
 
 import httpx
 from msgspec import Struct
@@ -20,6 +21,8 @@ from msgspec import Struct
 from turnwright_core.kit.decompression import GZIP, EncodingError, decompress
 from turnwright_core.kit.tls import tls_context
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 _HUNG_UP: Final = re.compile("disconnected|closed connection")
 """Distinguishes a connection that ended early from a malformed answer: httpx raises RemoteProtocolError for both."""
@@ -69,7 +72,7 @@ class HttpTransport:
         url = httpx.URL(base_url)
         self._client = httpx.AsyncClient(
             verify=tls_context() if url.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            trust_env=from_environment and url.host not in ("localhost", "127.0.0.1", "::1"),
+            trust_env=from_environment and url.host not in LOOPBACK,
             follow_redirects=False,
             timeout=httpx.Timeout(
                 limits.silence_timeout_s, connect=limits.connect_timeout_s, pool=limits.connect_timeout_s
@@ -99,7 +102,8 @@ def _our_errors(limits: HttpLimits) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.ProxyError) as error:
-        raise failed(FailureClass.UNREACHABLE, _why_unreachable(error)) from None
+        why, may_pass = _why_unreachable(error)
+        raise VendorError(Failure(FailureClass.UNREACHABLE, why, may_retry=may_pass)) from None
     except httpx.PoolTimeout:
         raise failed(FailureClass.SERVER, f"all {limits.connections_max} connections are in use") from None
     except httpx.TimeoutException:
@@ -118,21 +122,32 @@ def _our_errors(limits: HttpLimits) -> Iterator[None]:
         raise failed(FailureClass.SERVER, f"the connection broke: {words}") from None
 
 
-def _why_unreachable(error: BaseException) -> str:
-    """The root cause in httpx's chain of errors, in words that say what to check."""
+def _why_unreachable(error: BaseException) -> tuple[str, bool]:
+    """The root cause in httpx's chain of errors, in words that say what to check, and whether it may pass."""
     chain = list(_chain(error))
-    for kind, words in (
-        (ssl.SSLCertVerificationError, "its TLS certificate is not trusted"),
-        (ssl.SSLError, "the TLS handshake failed"),
-        (socket.gaierror, "its name cannot be resolved"),
-        (ConnectionRefusedError, "the connection was refused"),
+    for kind, words, may_pass in (
+        (ssl.SSLCertVerificationError, "its TLS certificate is not trusted", False),
+        (ssl.SSLError, "the TLS handshake failed", False),
+        (socket.gaierror, "its name cannot be resolved", True),
+        (ConnectionRefusedError, "connection refused", True),
+        (ConnectionError, "the connection broke", True),
     ):
         for link in chain:
             if isinstance(link, kind):
-                return f"{words} ({getattr(link, 'verify_message', '') or getattr(link, 'strerror', '') or link})"
+                said = getattr(link, "verify_message", "") or getattr(link, "strerror", "") or str(link)
+                return words if kind is ConnectionRefusedError else f"{words} ({said})", may_pass
     if isinstance(error, httpx.ConnectTimeout):
-        return "it did not accept a connection in time"
-    return str(error) or type(error).__name__
+        return "it did not accept a connection in time", False
+    return str(error) or type(error).__name__, False
+
+
+def ignored_proxy(base_url: str, *, from_environment: bool) -> str:
+    """The environment variable with a proxy that is not used for a server outside of this host; empty: none."""
+    url = httpx.URL(base_url)
+    if from_environment or url.host in LOOPBACK or proxy_bypass(url.host):
+        return ""
+    proxies = getproxies_environment()
+    return next((f"{name.upper()}_PROXY" for name in (url.scheme, "all") if proxies.get(name)), "")
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

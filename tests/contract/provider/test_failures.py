@@ -1,6 +1,7 @@
 """How Generate fails, for each way in which a vendor can."""
 
 import asyncio
+import contextlib
 import json
 import socket
 
@@ -23,17 +24,89 @@ async def failed(provider, *answers, **settings):
     return heard, len(server.requests)
 
 
-@pytest.mark.asyncio
-async def test_a_refused_connection_fails_at_once(provider):
+@contextlib.contextmanager
+def unused_port():
+    """A port of this host at which nobody listens."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-        heard = await (await provider(openai_base_url=url)).generate()
+        yield unused.getsockname()[1]
 
-    assert (heard.reason, heard.parts) == ("VENDOR_UNREACHABLE", [])
+
+@pytest.mark.asyncio
+async def test_a_refused_connection_is_told_at_once_with_its_url_and_fails_after_a_while(provider):
+    with unused_port() as port:
+        url = f"http://user:hunter22@127.0.0.1:{port}/v1"
+        heard = await (await provider(openai_base_url=url, vendor_connect_deadline_s=0.02)).generate()
+
+    said = (
+        f"Cannot connect to openai at http://127.0.0.1:{port}/v1: connection refused. Is the server running? "
+        "OPENAI_BASE_URL sets its address."
+    )
+    assert {retry.detail for retry in heard.retries} == {said}
+    assert heard.retries[0].wait_s < 1
+    assert (heard.reason, heard.error.message) == ("VENDOR_UNREACHABLE", said)
     assert code_of(heard.error) is grpc.StatusCode.UNAVAILABLE
     assert heard.error.metadata["vendor"] == "openai"
-    assert "refused" in heard.error.metadata["detail"]
+    assert heard.error.metadata["detail"] == "connection refused"
+    assert "hunter22" not in str(heard)
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_restarts_answers_in_the_end(provider):
+    async with SseServer([chat("back")]) as server:
+        port = server.url.rpartition(":")[2].partition("/")[0]
+    client = await provider(openai_base_url=f"http://127.0.0.1:{port}/v1", vendor_connect_deadline_s=60)
+    call = client.open()
+    assert (await call.read()).HasField("retry")
+    said = ""
+    async with await asyncio.start_server(answer_all, "127.0.0.1", int(port)):
+        while part := await call.read():
+            said += part.delta.append_content
+    assert said == "back"
+
+
+async def answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer each request with the same reply."""
+    await reader.readuntil(b"\r\n\r\n")
+    body = b"".join(chat("back").chunks)
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_does_not_resolve_is_tried_again(provider):
+    heard = await (
+        await provider(openai_base_url="http://nowhere.invalid/v1", vendor_connect_deadline_s=0.02)
+    ).generate()
+    assert heard.reason == "VENDOR_UNREACHABLE"
+    assert all("http://nowhere.invalid/v1: its name cannot be resolved" in retry.detail for retry in heard.retries)
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"HTTPS_PROXY": "http://u:hunter22@proxy:1"}, "HTTPS_PROXY is set and not used"),
+        ({"all_proxy": "socks5://proxy:1"}, "ALL_PROXY is set and not used"),
+        ({"HTTP_PROXY": "http://proxy:1"}, ""),
+        ({"HTTPS_PROXY": "http://proxy:1", "NO_PROXY": "nowhere.invalid"}, ""),
+        ({}, ""),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_proxy_that_is_ignored_is_named_where_no_connection_is_made(provider, monkeypatch, variables, told):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        for spelt in (name, name.lower()):
+            monkeypatch.delenv(spelt, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    client = await provider(openai_base_url="https://nowhere.invalid/v1", vendor_connect_deadline_s=0)
+    heard = await client.generate()
+    assert heard.reason == "VENDOR_UNREACHABLE"
+    assert told in heard.error.message
+    assert ("TURNWRIGHT_PROXY_FROM_ENV=true" in heard.error.message) == bool(told)
+    assert "hunter22" not in str(heard)
 
 
 @pytest.mark.asyncio

@@ -174,6 +174,7 @@ def test_a_vendor_may_be_silent_for_five_minutes(monkeypatch):
         (FailureClass.GATEWAY, 30.0),
         (FailureClass.SERVER, 60.0),
         (FailureClass.INVALID, 0.0),
+        (FailureClass.UNREACHABLE, 0.0),
     ],
 )
 def test_each_class_has_its_deadline(kind, deadline_s):
@@ -181,6 +182,12 @@ def test_each_class_has_its_deadline(kind, deadline_s):
     failure = Failure(kind, "x")
     assert not POLICY.gives_up(failure, elapsed_s=0.0, wait_s=deadline_s)
     assert POLICY.gives_up(failure, elapsed_s=0.5, wait_s=deadline_s)
+
+
+def test_a_connection_that_may_come_back_is_tried_for_some_seconds_at_short_intervals():
+    refused = Failure(FailureClass.UNREACHABLE, "connection refused", may_retry=True)
+    assert (POLICY.gives_up(refused, 9.0, 1.0), POLICY.gives_up(refused, 9.5, 1.0)) == (False, True)
+    assert {POLICY.wait_s(attempt, refused, 0.0) for attempt in range(1, 9)} == {1.0}
 
 
 def test_waits_double_up_to_the_maximum_and_chance_only_shortens_them():
