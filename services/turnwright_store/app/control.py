@@ -18,6 +18,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Loop, Run, Spend, TurnResult
 from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.proposals import question_error, waiting_questions
 from turnwright_store.app.registry import check_alias_free, existing_model
 from turnwright_store.app.run_events import free_path
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings, transition_forbidden
@@ -103,12 +104,15 @@ def inject_message(
 ) -> InjectedMessage:
     """Add a message that the model reads in its next turn (RU232, RU251). The run's status does not change.
 
-    It is written to the latest turn that has ended, because the records of an open turn are its owner's.
+    While a question waits, it is refused: the next turn begins with the answer. It is written to the latest turn that
+    has ended, because the records of an open turn are its owner's.
     """
     if not message.strip():
         raise invalid("message", "The message is empty. Say what the model should read.")
     check_bytes("message", message, COMMENT_BYTES_MAX)
     run = get_run(tx.connection, address.project, address.run)
+    if questions := waiting_questions(tx.connection, run):
+        raise question_error(run, questions)
     cursor = run.cursor(rules.incarnation)
     ended = run.run.turn - 1 if run.turn_open else run.run.turn
     folder, limit = f"log://turn_{ended}/inject/", rules.loops_queued_max

@@ -8,7 +8,7 @@ loop ends. Source: architecture 6, 11; rows RU009, RU013, RU035, RU040, RU249-RU
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -34,10 +34,11 @@ from turnwright_store.domain.events import proposal_decided, tool_returned
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Database, Transaction
+from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.inbox import list_overdue
 from turnwright_store.sql.runs import RunRow, find_run, get_run
+from turnwright_store.sql.sessions import waiting_commands
 from turnwright_store.sql.views import find_entry_row
 
 REJECTED_OUTCOME: Final = "rejected:403"
@@ -87,6 +88,21 @@ def resolve_proposal(
     change = _apply_resolution(tx, caller, record, resolution)
     run = write_decision(tx, rules, run, record, change, caller.principal)
     return DecidedProposal(run.run, find_record(tx, run, path), cursor)
+
+
+def waiting_questions(connection: Connection, run: RunRow) -> list[str]:
+    """The questions of a run's latest turn that wait for an answer."""
+    if not run.loop_active:
+        return []
+    waiting = waiting_commands(connection, run.id, run.run.turn)
+    return [path for path, (wait, _) in waiting.items() if wait is Wait.ANSWER]
+
+
+def question_error(run: RunRow, questions: Sequence[str]) -> Exception:
+    """The refusal of a text of which nobody can tell what it answers."""
+    named = ", ".join(questions)
+    message = f"{run.alias} waits for answers: give each by its path, with approve_tools or ResolveProposal ({named})."
+    return fault(Reason.COMMAND_GATED, message, run=run.alias, command="user_message", state="waiting_user_input")
 
 
 def _check(resolution: Resolution) -> None:

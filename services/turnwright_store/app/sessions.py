@@ -7,7 +7,7 @@ Source: architecture 7; rows RS06, RS07, RC01, RC02, RC06-RC12; decision C48.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of
 from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
-from turnwright_store.app.proposals import Resolution, resolve_proposal
+from turnwright_store.app.proposals import Resolution, question_error, resolve_proposal, waiting_questions
 from turnwright_store.app.registry import session_state_of
 from turnwright_store.app.session_commands import (
     AbortSession,
@@ -54,7 +54,7 @@ from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.session_gates import GATES, Gate, gate_error
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.domain.user_content import user_content
+from turnwright_store.domain.user_content import UserContent, user_content
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.sessions import waiting_commands
@@ -168,19 +168,27 @@ def _start_session(
 
 def _message(command: UserMessage, at: _Session) -> _Outcome | None:
     content = user_content(command.parts, command.context_files)
-    is_plain = not content.images and len(content.text.encode()) <= COMMENT_BYTES_MAX
-    if at.state is SessionState.WAITING_USER_INPUT and not command.priority and is_plain:
-        asked = [path for path, (wait, _) in _waiting(at).items() if wait is Wait.ANSWER]
-        if len(asked) == 1:
-            resolve_proposal(at.tx, at.rules, at.caller, at.address, asked[0], Resolution(True, content.text))
-            return None
-    if command.priority and (at.gate is Gate.QUEUE or at.state is SessionState.WAITING_USER_INPUT):
+    if questions := waiting_questions(at.tx.connection, at.row):
+        _answer(at, questions, content)
+        return None
+    if command.priority and at.gate is Gate.QUEUE:
         if content.images:
             raise invalid("parts", "A priority message has only texts: send the images without priority.")
         check_bytes("parts", content.text, COMMENT_BYTES_MAX)
         control.inject_message(at.tx, at.rules, at.caller, at.address, content.text)
         return None
     return _enqueue(at, Resend(content.text, settings_of(command, at.tx, at.row, content.images)))
+
+
+def _answer(at: _Session, questions: Sequence[str], content: UserContent) -> None:
+    """Take a message for the answer to the question that waits: behind it, it would wait for ever."""
+    if len(questions) > 1:
+        raise question_error(at.row, questions)
+    if content.images:
+        message = f"{questions[0]} waits for an answer in words: send it without images, or reject the question first."
+        raise invalid("parts", message)
+    check_bytes("parts", content.text, COMMENT_BYTES_MAX)
+    resolve_proposal(at.tx, at.rules, at.caller, at.address, questions[0], Resolution(True, content.text))
 
 
 def _enqueue(at: _Session, message: Resend, rewound: RewindResult | None = None) -> _Outcome:

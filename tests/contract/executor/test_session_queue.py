@@ -108,6 +108,53 @@ async def test_a_message_answers_the_question_that_waits(services):
     assert await loops(services) == ["One."]
 
 
+def part(text: str) -> message_pb2.Part:
+    return message_pb2.Part(text=text)
+
+
+IMAGE = message_pb2.Part(image=message_pb2.Image(path="a.png"))
+ANSWERS = {
+    "a text": pb.UserMessage(parts=[part("PostgreSQL.")]),
+    "several parts": pb.UserMessage(parts=[part("PostgreSQL."), part("Or another one.")]),
+    "files": pb.UserMessage(parts=[part("PostgreSQL.")], context_files=["a.txt"]),
+    "priority": pb.UserMessage(parts=[part("PostgreSQL.")], priority=True),
+    "priority and files": pb.UserMessage(parts=[part("PostgreSQL.")], priority=True, context_files=["a.txt"]),
+    "settings": pb.UserMessage(parts=[part("PostgreSQL.")], settings=ASKING),
+    "as long as an answer may be": pb.UserMessage(parts=[part("PostgreSQL.".ljust(65_536, "x"))]),
+}
+NO_ANSWERS = {
+    "an image": (pb.UserMessage(parts=[part("This."), IMAGE]), Reason.INVALID_FIELD),
+    "an image with priority": (pb.UserMessage(parts=[part("This."), IMAGE], priority=True), Reason.INVALID_FIELD),
+    "blank": (pb.UserMessage(parts=[part("  ")]), Reason.INVALID_FIELD),
+    "too long": (pb.UserMessage(parts=[part("x" * 65_537)]), Reason.LIMIT_EXCEEDED),
+    "too long with priority": (pb.UserMessage(parts=[part("x" * 65_537)], priority=True), Reason.LIMIT_EXCEEDED),
+}
+
+
+@pytest.mark.parametrize("form", ANSWERS)
+async def test_a_message_in_any_form_answers_the_question_that_waits(services, form):
+    # RS04, RS06
+    services.script(f"{ASK}{GO_ON}", DONE)
+    await say(services, "One.", ASKING, until="waiting_user_input")
+    await say(services, "", until="completed", user_message=ANSWERS[form])
+    body = (await services.entry(QUESTION)).body
+    assert ("PostgreSQL." in body, "a.txt" in body) == (True, "files" in form)
+    assert await loops(services) == ["One."]
+
+
+@pytest.mark.parametrize("form", NO_ANSWERS)
+async def test_a_message_that_can_be_no_answer_is_refused_and_does_not_wait_behind_the_question(services, form):
+    message, reason = NO_ANSWERS[form]
+    services.script(f"{ASK}{GO_ON}", DONE)
+    await say(services, "One.", ASKING, until="waiting_user_input")
+    assert (await refused(services, user_message=message)).reason is reason
+    with pytest.raises(TurnwrightError) as injected:
+        await services.client.inject_message(services.project, "r", "PostgreSQL.")
+    assert (injected.value.reason, QUESTION in injected.value.message) == (Reason.COMMAND_GATED, True)
+    assert await loops(services) == ["One."]
+    assert await state_of(services) == {"waiting_user_input"}
+
+
 async def test_calls_that_are_named_are_decided_and_others_wait(services):
     # RC07: all or none of those that are named
     services.script(f"<sh>echo 1</sh><sh>echo 2</sh>{GO_ON}", DONE)

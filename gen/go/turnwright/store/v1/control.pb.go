@@ -286,6 +286,7 @@ type InjectMessageRequest struct {
 	// Alias of the run.
 	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	// The message, 1 to 65536 bytes.
+	// Fails with FAILED_PRECONDITION, reason COMMAND_GATED, while a question of the model waits: answer that.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`

@@ -162,7 +162,9 @@ class InjectMessageRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     message: _builtins.str
-    """The message, 1 to 65536 bytes."""
+    """The message, 1 to 65536 bytes.
+    Fails with FAILED_PRECONDITION, reason COMMAND_GATED, while a question of the model waits: answer that.
+    """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     def __init__(

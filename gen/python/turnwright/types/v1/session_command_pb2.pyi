@@ -159,7 +159,9 @@ Global___SessionCommand: _TypeAlias = SessionCommand  # noqa: Y015
 @_typing.final
 class UserMessage(_message.Message):
     """A message from the user: the task of a new loop. While the run is busy, it waits in the queue. While a single question
-    waits for an answer, the text is the answer.
+    waits for an answer, the text is the answer, with `priority` and `context_files` too, and `settings` have no effect: at most
+    65536 bytes, and images are refused. While several questions wait, a message fails with FAILED_PRECONDITION, reason
+    COMMAND_GATED: answer each with ApproveTools.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

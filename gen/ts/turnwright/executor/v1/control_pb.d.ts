@@ -282,6 +282,7 @@ export declare type InjectMessageRequest = Message<"turnwright.executor.v1.Injec
 
   /**
    * Text that the model reads in its next turn, in the active loop or else in the next one. 1 to 65536 bytes.
+   * Fails with FAILED_PRECONDITION, reason COMMAND_GATED, while a question of the model waits: answer that.
    *
    * @generated from field: string message = 3;
    */

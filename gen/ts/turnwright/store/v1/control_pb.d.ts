@@ -162,6 +162,7 @@ export declare type InjectMessageRequest = Message<"turnwright.store.v1.InjectMe
 
   /**
    * The message, 1 to 65536 bytes.
+   * Fails with FAILED_PRECONDITION, reason COMMAND_GATED, while a question of the model waits: answer that.
    *
    * @generated from field: string message = 3;
    */
