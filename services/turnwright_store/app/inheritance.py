@@ -1,7 +1,8 @@
 """What a loop inherits where nothing is said: what was asked of the latest loop of a user.
 
-Never what its run gave that loop, never a grant (`yolo`), nor a demand on a client that may be gone (`client_tools`);
-and not its model, if the run's was set later. Source: decision C62; row OM32.
+Never what its run gave that loop, never a grant (`yolo`), nor a demand on a client that may be gone (`client_tools`),
+nor edits of prompts, which name messages that may be gone; and not its model, if the run's was set later. Source:
+decision C62; rows OM28, OM32.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _LOOPS_PAGE = 20
 def asked_of(run: RunRow, loop: Loop) -> LoopSettings:
     """What was asked of a loop, as far as it can be asked of another one."""
     model = loop.settings.model if loop.sequence > run.model_loop else ""
-    return replace(loop.settings, model=model, model_of_run=True, yolo=False, client_tools=())
+    return replace(loop.settings, model=model, model_of_run=True, yolo=False, client_tools=(), edits=())
 
 
 def latest_asked(tx: Transaction, run: RunRow) -> LoopSettings:
@@ -58,7 +59,7 @@ def asked_at(tx: Transaction, parent: RunRow, home: TurnHome | None, turn: int) 
 
 
 def _without_prompt(settings: LoopSettings) -> LoopSettings:
-    return replace(settings, response_format=None, edits=(), images=())
+    return replace(settings, response_format=None, images=())
 
 
 def _latest(connection: Connection, run: RunRow, is_wanted: Callable[[Loop], bool]) -> Loop | None:

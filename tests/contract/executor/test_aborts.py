@@ -15,12 +15,12 @@ import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import event_pb2
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, settings_pb2
 
 from contract.executor.watcher import Watcher, snapshot
 from living import is_alive
 from services import SECRET, Services, running
-from sse_server import Answer, SseServer, chat, error
+from sse_server import Answer, SseServer, chat, delta, error, events
 from turnwright_client import Client
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.peer import Peer
@@ -216,6 +216,41 @@ async def test_an_abort_while_the_model_answers_keeps_what_it_wrote(services, th
     await abort(services, queued, through)
     draft = await services.entry("assistant://1")
     assert (draft.status, draft.body.startswith("word0")) == (499, True)
+
+
+@THROUGH
+async def test_an_abort_takes_effect_before_another_delta_comes(tmp_path, monkeypatch, through) -> None:
+    # RC06: the vendor says nothing more, and what it has said is kept
+    half = Answer(chunks=events(delta(content="Half of "), delta(content="it."), done=False), end="hang")
+    async with with_vendor(tmp_path, monkeypatch, half) as services:
+        queued = await services.act(model="tiny")
+        async with Watcher(services, queued.cursor) as watcher:
+            await watcher.until(lambda event: "it." in str(event.stream_delta))
+            await abort(services, queued, through)
+        [turn] = (await services.client.get_run(services.project, "r", turns_max=1)).turns
+        reply = await services.entry("assistant://1")
+        assert (turn.result.finish, reply.body, reply.status) == ("aborted", "Half of it.", 499)
+        assert json.loads(reply.attributes_json)["finish"] == "aborted"
+
+
+@THROUGH
+async def test_an_abort_gives_each_call_without_an_answer_a_cancelled_result(tmp_path, monkeypatch, through) -> None:
+    # RC06
+    calls = [
+        {"index": number, "id": f"v{number}", "type": "function", "function": {"name": "sh", "arguments": command}}
+        for number, command in enumerate(('{"command": "touch one"}', '{"command": "touch two"}'))
+    ]
+    async with with_vendor(tmp_path, monkeypatch, chat("Both.", tool_calls=calls)) as services:
+        queued = await services.act(model="tiny", yolo=False, assembly=settings_pb2.ASSEMBLY_TRANSCRIPT)
+        await services.until(queued, 202)
+        await abort(services, queued, through)
+        found = [one async for one in services.client.list_messages(services.project, "r")]
+        results = [one.message for one in found if one.message.call_id]
+        asked = [call.call_id for one in found for call in one.message.calls]
+        assert [one.call_id for one in results] == asked
+        assert len(asked) == 2
+        assert all(one.failed for one in results)
+        assert not [name for name in ("one", "two") if (services.files / name).exists()]
 
 
 @THROUGH

@@ -6,6 +6,7 @@ keeps of it. A project's agent is the mode here (`plan` asks, `build` acts); its
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from turnwright.types.v1 import settings_pb2, turn_pb2
 
 from cases import load_cases
 from services import Services, running
-from sse_server import SseServer
+from sse_server import Answer, SseServer, delta, events, usage_chunk
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio
@@ -171,6 +172,38 @@ async def test_what_really_ran_stands_with_the_reply(services):
     assert (turn.request.model, turn.request.vendor_model, turn.result.vendor_model) == ("m", "scripted/m", "m")
     reply = await services.entry("assistant://1")
     assert '"vendor_model": "m"' in reply.attributes_json.replace('":"', '": "')
+
+
+async def test_the_model_that_answered_is_recorded_beside_the_one_that_was_asked(tmp_path, monkeypatch):
+    # OM13: a vendor may answer with another model than the turn's request names
+    ran = "tiny-2031-02-03"
+    answer = Answer(chunks=events(delta(ran, content=DONE), delta(ran, "stop"), usage_chunk(10, 4, ran)))
+    async with SseServer([answer], models=["tiny"]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/tiny")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            await services.until(await services.act())
+            [turn] = (await services.client.get_run(services.project, "r", turns_max=1)).turns
+            reply = json.loads((await services.entry("assistant://1")).attributes_json)
+    assert (turn.request.vendor_model, turn.result.vendor_model) == ("openai/tiny", ran)
+    assert reply["call"]["vendor_model"] == ran
+
+
+@pytest.mark.parametrize("assembly", [settings_pb2.ASSEMBLY_PACKET, settings_pb2.ASSEMBLY_TRANSCRIPT])
+async def test_the_model_reads_several_messages_of_the_user_in_one_turn(tmp_path, monkeypatch, assembly):
+    # OM08
+    async with SseServer(replies=["On.", DONE], models=["tiny"]) as server:
+        monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/tiny")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            await services.until(await services.act(assembly=assembly))
+            for text in ("STEER-ONE", "STEER-TWO"):
+                await services.client.inject_message(services.project, "r", text)
+            await services.until(await services.act("Go on."))
+        sent = [str(request.json["messages"]) for request in server.requests if request.method == "POST"]
+    words = ("STEER-ONE", "STEER-TWO", "Go on.")
+    assert [[sent[turn].count(word) for word in words] for turn in (0, 1)] == [[0, 0, 0], [1, 1, 1]]
+    assert sent[1].index("STEER-ONE") < sent[1].index("STEER-TWO")
 
 
 async def test_several_messages_of_the_user_share_a_turn_and_stand_in_their_order(services):

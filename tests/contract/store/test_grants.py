@@ -12,6 +12,7 @@ from turnwright.types.v1 import (
     budget_pb2,
     message_pb2,
     model_pb2,
+    prompt_edit_pb2,
     schedule_pb2,
     settings_pb2,
 )
@@ -182,6 +183,34 @@ async def test_what_was_asked_of_the_latest_loop_is_inherited_and_a_grant_never(
     wanted.yolo = False
     wanted.ClearField("client_tools")
     assert asked(await DOORS[door](run)) == MessageToDict(wanted, preserving_proto_field_name=True)
+
+
+ONCE = {
+    "edits": [
+        prompt_edit_pb2.PromptEdit(append=prompt_edit_pb2.PromptMessage(role=2, parts=[message_pb2.Part(text="END")]))
+    ],
+    "images": ["a.png"],
+    "response_format": settings_pb2.ResponseFormat(schema="{}"),
+    "budget": budget_pb2.Budget(turns_max=3),
+}
+KEPT = {
+    "the prompt again": {"images", "response_format", "budget"},
+    "another prompt in its place": {"images", "response_format", "budget"},
+    "the reply once more": {"images", "response_format", "budget"},
+    "a schedule": {"budget"},
+    "a fork's schedule": {"budget"},
+}
+"""What goes with a prompt that is sent again, and with a task that goes on."""
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_what_was_asked_for_one_prompt_is_for_that_alone(client, project, door) -> None:
+    # OM28: edits of a prompt leave no trace in the next request
+    run = await new_run(client, project)
+    await run.enqueue(**ONCE)
+    await end(run)
+    loop = await DOORS[door](run)
+    assert set(asked(loop)) & set(ONCE) == KEPT.get(door, set())
 
 
 async def test_what_a_program_was_asked_is_not_inherited(client, project) -> None:

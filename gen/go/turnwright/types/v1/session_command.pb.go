@@ -1081,7 +1081,7 @@ func (x *RetryFromIndex) GetMessage() *UserMessage {
 }
 
 // Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
-// without `yolo` and `client_tools`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+// without `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
 type Regenerate struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

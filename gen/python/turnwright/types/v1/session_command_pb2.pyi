@@ -531,7 +531,7 @@ Global___RetryFromIndex: _TypeAlias = RetryFromIndex  # noqa: Y015
 @_typing.final
 class Regenerate(_message.Message):
     """Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
-    without `yolo` and `client_tools`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+    without `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

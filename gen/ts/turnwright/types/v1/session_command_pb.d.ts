@@ -511,7 +511,7 @@ export declare const RetryFromIndexSchema: GenMessage<RetryFromIndex>;
 
 /**
  * Takes the latest prompt and all that followed away, and sends the prompt again, with what was asked of its loop, but
- * without `yolo` and `client_tools`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
+ * without `yolo`, `client_tools` and `edits`, and with the run's model if that was set since. While the run is busy, this waits for the end of the last loop in the queue, and sends that one's prompt again.
  *
  * @generated from message turnwright.types.v1.Regenerate
  */
