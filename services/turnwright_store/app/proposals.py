@@ -101,7 +101,7 @@ def waiting_questions(connection: Connection, run: RunRow) -> list[str]:
 def question_error(run: RunRow, questions: Sequence[str]) -> Exception:
     """The refusal of a text of which nobody can tell what it answers."""
     named = ", ".join(questions)
-    message = f"{run.alias} waits for answers: give each by its path, with approve_tools or ResolveProposal ({named})."
+    message = f"{run.alias} waits for answers: give each by its path, as `turnwright resolve` does ({named})."
     return fault(Reason.COMMAND_GATED, message, run=run.alias, command="user_message", state="waiting_user_input")
 
 
