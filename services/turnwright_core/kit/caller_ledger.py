@@ -9,10 +9,8 @@ Source: architecture 10.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
@@ -51,6 +49,10 @@ class CallerLedger:
     def __init__(self, limits: CallerLimits) -> None:
         self._limits = limits
         self._accounts: dict[tuple[str, str], _Account] = {}
+
+    def check(self, principal: str, *, is_stream: bool) -> None:
+        """Refuse a call of a caller that has too much under way, before its message is read. Raises QUEUE_FULL."""
+        self._check(self._accounts.get(("caller", principal)) or _Account(), 1, is_stream=is_stream)
 
     def begin(self, principal: str, peer: str, *, is_stream: bool) -> CountedCall:
         """Count a call; a principal that is empty is a stranger's, who is known by the connection alone.
@@ -91,35 +93,34 @@ class CallerLedger:
 
 
 class CountedCall:
-    """One call that is counted; enter it around its handler."""
+    """One call that is counted, until its `end`."""
 
-    __slots__ = ("_accounts", "_end", "_unsent_bytes_max")
+    __slots__ = ("_accounts", "_end", "_held", "_unsent_bytes_max")
 
     def __init__(self, accounts: list[tuple[_Account, int]], unsent_bytes_max: int, end: Callable[[], None]) -> None:
         self._accounts, self._unsent_bytes_max, self._end = accounts, unsent_bytes_max, end
+        self._held = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._end()
-
-    @contextlib.contextmanager
-    def unsent(self, size: int) -> Iterator[None]:
-        """Count bytes of an answer while they are sent. Raises QUEUE_FULL if there is no room for them."""
+    def hold(self, size: int) -> None:
+        """Count the bytes of an answer that is sent now. Raises QUEUE_FULL if there is no room for them."""
         for account, share in self._accounts:
             limit = self._unsent_bytes_max * share
             if size > SMALL_BYTES and account.unsent_bytes + size > limit:
                 raise unread_error(limit)
+        self._count(size)
+
+    def sent(self) -> None:
+        """What was held has been sent."""
+        self._count(-self._held)
+
+    def end(self) -> None:
+        self.sent()
+        self._end()
+
+    def _count(self, size: int) -> None:
+        self._held += size
         for account, _ in self._accounts:
             account.unsent_bytes += size
-        try:
-            yield
-        finally:
-            for account, _ in self._accounts:
-                account.unsent_bytes -= size
 
 
 def unread_error(limit: int) -> TurnwrightError:

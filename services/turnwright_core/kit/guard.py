@@ -5,7 +5,7 @@ a fifth of a small one.
 
 Unknown callers are refused before their message is read: a handler is looked up by the metadata alone, and a stream
 handler reads only what it asks for. So what strangers send stays in the flow-control window of their connection.
-Calls of clients are counted in the same way (kit/caller_ledger): what one of them may have under way is bounded.
+Calls of clients are counted on them (kit/caller_ledger), and those beyond the limits are refused in the same way.
 Source: architecture 10, 14.
 """
 
@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import Authenticator, is_open
-from turnwright_core.kit.caller_ledger import CallerLedger, CallerLimits
+from turnwright_core.kit.auth import Authenticator, current_caller, is_open
+from turnwright_core.kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_core.kit.errors import abort
-from turnwright_core.kit.guarded_call import CallsInProgress, CountedContext, GuardedCall
+from turnwright_core.kit.guarded_call import CallsInProgress, GuardedCall
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.in_process_context import LocalContext
 from turnwright_core.kit.message_size import check_length, size_limit
 from turnwright_core.kit.scope import Metadata
+from turnwright_core.kit.unknown_enums import unknown_enum
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
 
@@ -127,57 +128,13 @@ class _Guarded(grpc.GenericRpcHandler):
         try:
             caller = self._gate.check(metadata)
         except TurnwrightError as error:
-            return self._counted(found, method, "", self._probe) if is_open(method) else self._refusal(error, method)
-        return found if caller.holds_secret else self._counted(found, method, caller.principal, _message)
-
-    def _refusal(self, error: TurnwrightError, method: str) -> Handler:
-        async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
-            await self._refuse(error, method, context)
-
-        return grpc.stream_stream_rpc_method_handler(call)
-
-    async def _refuse(self, error: TurnwrightError, method: str, context: Context, principal: str = "") -> None:
-        async with GuardedCall(self._calls, method, context, (), is_stream=False) as guarded:
-            guarded.admitted(principal, None)
-            raise error
-
-    def _counted(self, found: Any, method: str, principal: str, read: Callable[[Context], Awaitable[bytes]]) -> Handler:
-        """A handler that counts its calls on their caller: they are admitted before their message is read."""
-        serialize = found.response_serializer or bytes
-
-        async def call(requests: AsyncIterator[Any], context: Context) -> None:
-            try:
-                counted = self._ledger.begin(principal, context.peer(), is_stream=not found.unary_unary)
-            except TurnwrightError as error:
-                await self._refuse(error, method, context, principal)
-                return
-            with counted:
-                under_count = CountedContext(context, counted, serialize)
-                if found.stream_stream:
-                    await found.stream_stream(requests, under_count)
-                    return
-                try:
-                    request = _checked(found.request_deserializer(await read(context)))
-                except TurnwrightError as error:
-                    await abort(context, error)
-                await (found.unary_unary or found.unary_stream)(request, under_count)
-
-        # It reads messages itself, but for streams of them.
-        return grpc.stream_stream_rpc_method_handler(call, found.request_deserializer if found.stream_stream else None)
-
-    async def _probe(self, context: Context) -> bytes:
-        """The message of an unauthenticated caller of an open method: a short one, sent at once, few at a time."""
+            return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
         try:
-            async with asyncio.timeout(PROBE_S), self._probes:
-                data = await _message(context)
-        except TimeoutError:
-            raise fault(Reason.UNAUTHENTICATED, "Send a token, or only a short message.") from None
-        if (size := len(data)) > PROBE_BYTES_MAX:
-            del data
-            message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
-            raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
-                        unit="bytes")  # fmt: skip
-        return data
+            if not caller.holds_secret:
+                self._ledger.check(caller.principal, is_stream=not found.unary_unary)
+        except TurnwrightError as error:
+            return _refusal(error, method, self._calls, caller.principal)
+        return found
 
     def _guarded(self, handler: Handler, method: str) -> Handler:
         codecs = {
@@ -199,6 +156,19 @@ class _Guarded(grpc.GenericRpcHandler):
     def _admitted(self, context: Any, metadata: Metadata) -> str:
         return self._gate.admit(metadata, context.identity if isinstance(context, LocalContext) else None)
 
+    def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
+        """Count a call until it has ended, which it has when its answer is sent; None for services, and in process.
+
+        Raises QUEUE_FULL. Calls of open methods are counted on their connection alone.
+        """
+        if isinstance(context, LocalContext) or not (opened or not current_caller().holds_secret):
+            return None
+        counted = self._ledger.begin("" if opened else current_caller().principal, context.peer(), is_stream=is_stream)
+        task = asyncio.current_task()
+        assert task, "handlers run in tasks"
+        task.add_done_callback(lambda _: counted.end())
+        return counted
+
     def _unary(self, inner: Any, method: str) -> Any:
         codec, opened = self._codecs().get(method), is_open(method)
 
@@ -206,14 +176,15 @@ class _Guarded(grpc.GenericRpcHandler):
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                counted = self._counted(context, opened=opened, is_stream=False)
                 if codec is None or isinstance(request, codec.request):
                     answer = await inner(request, context)
                 else:
                     answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
                 if (limit := _size_limit(context, metadata)) < MESSAGE_BYTES_MAX:
                     check_length(answer.ByteSize(), limit)
-                if isinstance(context, CountedContext):
-                    await context.write(answer)
+                if counted:
+                    counted.hold(answer.ByteSize())
                 return answer
 
         return call
@@ -225,6 +196,7 @@ class _Guarded(grpc.GenericRpcHandler):
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                counted = self._counted(context, opened=opened, is_stream=True)
                 encode = None
                 if codec and not isinstance(request, codec.request):
                     request, encode = codec.request_from_pb(request), codec.answer_to_pb
@@ -234,7 +206,11 @@ class _Guarded(grpc.GenericRpcHandler):
                         message = encode(answer) if encode else answer
                         if limit < MESSAGE_BYTES_MAX:
                             check_length(len(serialize(message)), limit)
+                        if counted:
+                            counted.hold(message.ByteSize())
                         await context.write(message)
+                        if counted:
+                            counted.sent()
 
         return call
 
@@ -249,7 +225,7 @@ def _reader(deserialize: Any) -> Callable[[bytes], Any]:
 
     def read(data: bytes) -> Any:
         try:
-            return deserialize(data)
+            message = deserialize(data)
         except DecodeError as error:
             return fault(
                 Reason.INVALID_FIELD,
@@ -257,6 +233,7 @@ def _reader(deserialize: Any) -> Callable[[bytes], Any]:
                 "unpaired surrogates.",
                 field="message",
             )
+        return unknown_enum(message) or message
 
     return read
 
@@ -290,8 +267,42 @@ class _Serializer:
         return data
 
 
-async def _message(context: Context) -> bytes:
-    """The message of a call; empty if it ends without one."""
-    # Not with the iterator, which would keep the message until it is garbage collected.
-    sent: Any = await context.read()
-    return sent if isinstance(sent, bytes) else b""
+def _refusal(error: TurnwrightError, method: str, calls: CallsInProgress, principal: str = "") -> Handler:
+    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
+        async with GuardedCall(calls, method, context, (), is_stream=False) as guarded:
+            guarded.admitted(principal, None)
+            raise error
+
+    return grpc.stream_stream_rpc_method_handler(call)
+
+
+def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
+    """A handler for unauthenticated callers of open methods: one short message, sent at once, few at a time."""
+
+    async def read(context: Context) -> Any:
+        try:
+            async with asyncio.timeout(PROBE_S), places:
+                # Not with the iterator, which would keep the message until it is garbage collected.
+                sent: Any = await context.read()
+                data: bytes = sent if isinstance(sent, bytes) else b""
+                del sent
+        except TimeoutError:
+            raise fault(Reason.UNAUTHENTICATED, "Send a token, or only a short message.") from None
+        if (size := len(data)) > PROBE_BYTES_MAX:
+            del data
+            message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
+            raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
+                        unit="bytes")  # fmt: skip
+        return _checked(handler.request_deserializer(data))
+
+    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            request = await read(context)
+        except TurnwrightError as error:
+            await abort(context, error)
+        if handler.unary_unary:
+            await context.write(await handler.unary_unary(request, context))
+        else:
+            await handler.unary_stream(request, context)
+
+    return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)

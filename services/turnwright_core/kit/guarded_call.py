@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 import grpc
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.caller_ledger import CountedCall
 from turnwright_core.kit.errors import abort, code_of, translate
 from turnwright_core.kit.logs import DEBUG, INFO, get_logger, is_logged
 from turnwright_core.kit.scope import Metadata, enter_scope
@@ -72,35 +70,6 @@ class CallsInProgress:
             return None
         task.uncancel()
         return fault(Reason.DRAINING, "The service is shutting down, and this call was not done: retry.")
-
-
-class CountedContext:
-    """The context of a call whose caller is counted: as gRPC's, but what it sends is counted until it is sent."""
-
-    __slots__ = ("_call", "_context", "_is_cut", "_serialize")
-
-    def __init__(self, context: Any, call: CountedCall, serialize: Callable[[Any], bytes]) -> None:
-        self._context, self._call, self._serialize = context, call, serialize
-        self._is_cut = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    async def write(self, message: Any) -> None:
-        """Send an answer. Raises QUEUE_FULL if there is no room for it, and CancelledError if the caller has left."""
-        data = self._serialize(message)
-        with self._call.unsent(len(data)):
-            try:
-                await self._context.write(data)
-            except (asyncio.CancelledError, grpc.aio.InternalError):
-                self._is_cut = True
-                raise asyncio.CancelledError from None
-
-    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
-        """End the call with an error, which a caller that has not read the answer before it cannot get."""
-        if not self._is_cut:
-            await self._context.abort(code, details, trailing_metadata)
-        raise asyncio.CancelledError
 
 
 class GuardedCall:

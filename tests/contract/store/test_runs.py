@@ -105,7 +105,7 @@ async def test_run_settings_outside_their_range_are_refused(client, project, fie
         ({"prompt": ""}, Reason.INVALID_FIELD, "prompt"),
         ({"prompt": "é" * (512 * 1024) + "x"}, Reason.LIMIT_EXCEEDED, "prompt"),
         ({"settings": act(mode=0)}, Reason.INVALID_FIELD, "settings.mode"),
-        ({"settings": act(mode=9)}, Reason.INVALID_FIELD, "mode"),
+        ({"settings": act(mode=9)}, Reason.INVALID_FIELD, "settings.mode"),
         ({"run": "not an alias"}, Reason.INVALID_FIELD, "run"),
         ({"run": "x" * 129}, Reason.LIMIT_EXCEEDED, "run"),
         ({"request_id": "x" * 129}, Reason.LIMIT_EXCEEDED, "request_id"),
