@@ -71,26 +71,34 @@ async def test_what_somebody_else_decided_first_goes_on(services):
 
 
 async def test_proposals_of_a_task_before_it_are_not_its_own(services):
-    services.script(WRITE.format("b.txt"), DONE)
+    services.script(WRITE.format("b.txt"), WRITE.format("c.txt"), DONE)
     first = await services.act(run="r", yolo=False)
     await services.until(first, PROPOSED)
     second = await services.act(run="r", yolo=False)
-    asked, waiting = [], asyncio.Event()
+    asked, seen, again = [], asyncio.Event(), asyncio.Event()
 
     async def decide(proposal):
         asked.append(proposal.path)
         return True
 
+    def follow(event):
+        seen.set()
+        if event.proposal_pending.proposal.path == "log://turn_2/set/c.txt":
+            again.set()
+
     async with asyncio.TaskGroup() as group:
         # The one before is not over because another one is queued.
-        begun = group.create_task(services.client.run_to_end(first, on_event=lambda _: waiting.set()))
-        ending = group.create_task(services.client.run_to_end(second, decide))
-        await waiting.wait()
-        assert asked == []
-        await services.client.resolve(first.project, "r", "log://turn_1/set/b.txt", accept=False)
+        begun = group.create_task(services.client.run_to_end(first))
+        ending = group.create_task(services.client.run_to_end(second, decide, follow))
+        await seen.wait()
+        await services.client.resolve(
+            first.project, "r", "log://turn_1/set/b.txt", accept=False, comment="Another file."
+        )
+        await again.wait()
+        await services.client.resolve(first.project, "r", "log://turn_2/set/c.txt", accept=False)
         assert (await begun).status == ABORTED
         assert (await ending).status == 200
-    assert asked == ["log://turn_2/set/b.txt"]
+    assert asked == ["log://turn_3/set/b.txt", "log://turn_4/set/c.txt"]
 
 
 async def test_what_the_decider_raises_ends_the_wait_and_not_the_task(services):
