@@ -101,7 +101,7 @@ def tools() -> Path:
 @pytest.mark.timeout(1800)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_grpcurl_and_ghz_need_nothing_but_the_address_and_a_token(stack, tools):
-    socket = stack.addresses["executor"].removeprefix("unix:")
+    socket = stack.addresses["executor"]
     header = f"authorization: Bearer {TOKEN}"
 
     async def ran(*command: str) -> str:
@@ -112,7 +112,7 @@ async def test_grpcurl_and_ghz_need_nothing_but_the_address_and_a_token(stack, t
         assert process.returncode == 0, said.decode()
         return said.decode()
 
-    grpcurl = (str(tools / "grpcurl"), "-plaintext", "-unix", "-H", header)
+    grpcurl = (str(tools / "grpcurl"), "-plaintext", "-H", header)
     assert set((await ran(*grpcurl, socket, "list")).split()) == LISTED
     # Every service, with its methods and options.
     described = await ran(*grpcurl, socket, "describe")
@@ -126,6 +126,6 @@ async def test_grpcurl_and_ghz_need_nothing_but_the_address_and_a_token(stack, t
 
     ghz = await ran(
         str(tools / "ghz"), "--insecure", "--call", f"{SERVICE.full_name}/ListRuns", "-n", "20", "-c", "2", "-d", asks,
-        "-m", json.dumps({"authorization": f"Bearer {TOKEN}"}), "-O", "json", f"unix:{socket}",
+        "-m", json.dumps({"authorization": f"Bearer {TOKEN}"}), "-O", "json", socket,
     )  # fmt: skip
     assert json.loads(ghz)["statusCodeDistribution"] == {"OK": 20}

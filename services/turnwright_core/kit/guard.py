@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Authenticator, current_caller, is_open
@@ -233,7 +233,8 @@ def _reader(deserialize: Any) -> Callable[[bytes], Any]:
                 "unpaired surrogates.",
                 field="message",
             )
-        return unknown_enum(message) or message
+        # The frames of a multiplexed stream are bytes.
+        return (isinstance(message, Message) and unknown_enum(message)) or message
 
     return read
 
