@@ -50,29 +50,30 @@ SILENT_S: Final = 10.0
 
 
 class SilenceAlarm:
-    """Reports how long nothing was heard."""
+    """Reports how long nothing was received."""
 
     def __init__(self, after_s: float, report: Callable[[float], None]) -> None:
         """`report` gets the seconds of silence: `after_s`, twice that, and so on."""
-        self._after_s = after_s
+        self._after_s = self._due_s = after_s
         self._report = report
-        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._begin_s = self._loop.time()
+        self._timer = self._loop.call_later(after_s, self._ring)
 
-    def heard(self, pause_s: float = 0.0) -> None:
-        """Begin anew, behind a pause of this many seconds in which nothing is expected."""
-        self._arm(pause_s + self._after_s, self._after_s)
+    def restart(self, pause_s: float = 0.0) -> None:
+        """Something was received; for this many seconds nothing more is expected. Costs no timer."""
+        self._begin_s, self._due_s = self._loop.time() + pause_s, self._after_s
 
-    def _arm(self, wait_s: float, silent_s: float) -> None:
-        self.stop()
-        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring, silent_s)
-
-    def _ring(self, silent_s: float) -> None:
-        self._report(silent_s)
-        self._arm(silent_s, 2 * silent_s)
+    def _ring(self) -> None:
+        left_s = self._begin_s + self._due_s - self._loop.time()
+        if left_s <= 0:
+            self._report(self._due_s)
+            left_s += self._due_s
+            self._due_s *= 2
+        self._timer = self._loop.call_later(left_s, self._ring)
 
     def stop(self) -> None:
-        if self._timer:
-            self._timer.cancel()
+        self._timer.cancel()
 
 
 class Draft(PartialReply):
@@ -214,10 +215,9 @@ class Generation:
         alarm = SilenceAlarm(self._silent_s, warn)
         async with AsyncExitStack() as stack:
             stack.callback(alarm.stop)
-            alarm.heard()
             stream = await stack.enter_async_context(call)
             async for event in stream:
-                alarm.heard(event.wait_s if isinstance(event, Retry) else 0.0)
+                alarm.restart(event.wait_s if isinstance(event, Retry) else 0.0)
                 is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finished)
                 if is_first:
                     draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())

@@ -134,8 +134,8 @@ def _why_unreachable(error: BaseException) -> tuple[str, bool]:
     ):
         for link in chain:
             if isinstance(link, kind):
-                said = getattr(link, "verify_message", "") or getattr(link, "strerror", "") or str(link)
-                return words if kind is ConnectionRefusedError else f"{words} ({said})", may_pass
+                detail = getattr(link, "verify_message", "") or getattr(link, "strerror", "") or str(link)
+                return words if kind is ConnectionRefusedError else f"{words} ({detail})", may_pass
     if isinstance(error, httpx.ConnectTimeout):
         return "it did not accept a connection in time", False
     return str(error) or type(error).__name__, False

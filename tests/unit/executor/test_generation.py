@@ -83,7 +83,9 @@ async def test_people_are_told_of_a_vendor_that_sends_nothing_and_no_more_once_i
     async def again() -> None:
         raise AssertionError("nothing was lost")
 
-    await generation.run(watchers, turn, Model("m", "openai/m"), (), 0, lambda: draft, again, limits_cost=False)
+    await generation.run(
+        watchers, turn, Model("m", "openai/m"), (), 0, lambda: draft, again, lambda: None, limits_cost=False
+    )
     assert draft.text == "Done."
     assert [text.partition(". ")[0] for text in watchers.warnings] == [
         "openai/m has sent nothing for 0.01 s", "openai/m has sent nothing for 0.02 s",
