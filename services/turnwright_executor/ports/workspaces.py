@@ -28,7 +28,7 @@ FindProject = Callable[[str], Awaitable[Any]]
 Admits = Callable[[str], Awaitable[bool]]
 """Whether a caller without the deployment's secret may register a directory."""
 
-Unfit = Callable[[str], Awaitable[str]]
+WhyUnfit = Callable[[str], Awaitable[str]]
 """What a directory is that hardly anybody means as a project; empty if it may be one."""
 
 

@@ -11,7 +11,7 @@ from turnwright_core.kit.peer import Peer
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Unfit
+from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
@@ -48,7 +48,7 @@ class ExecutorServicer(
         calls: ToolCalls,
         locate: Locate,
         admits: Admits,
-        unfit: Unfit,
+        unfit: WhyUnfit,
         find_project: FindProject,
         like_run: Callable[[str], str],
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],

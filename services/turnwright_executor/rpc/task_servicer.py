@@ -25,7 +25,7 @@ from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Unfit
+from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
 from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
 from turnwright_executor.rpc.project_gate import closed_error
 from turnwright_executor.runs.scheduler import Scheduler
@@ -46,7 +46,7 @@ class TaskRpcs(Forwarding):
     _like_run: Callable[[str], str]
     """The run of a project whose files a new one adopts; empty: none."""
     _admits: Admits
-    _unfit: Unfit
+    _unfit: WhyUnfit
     _find_project: FindProject
 
     StartRun = Forward("CreateRun", model=lambda request: request.settings.model)

@@ -44,7 +44,7 @@ SERVICE_RETRIES_MAX: Final = 5
 If it is the store that is unavailable, the loop is retried every `work_poll_s` instead.
 """
 
-TOLD_FROM: Final = 2
+REPORTED_FROM: Final = 2
 """Failure of the database from which watchers are told: the first one may be over before anybody has read of it."""
 
 CLAIMS_MAX: Final = 100
@@ -345,8 +345,8 @@ class Scheduler:
             self._kick_later(address, self._retry_s(error))
             return False
         number = failures.count(error) if error.reason in AWAY else SERVICE_RETRIES_MAX + 2
-        if number == TOLD_FROM and error.reason is Reason.DATABASE_UNAVAILABLE:
-            self._hubs.tell(address, error.message)
+        if number == REPORTED_FROM and error.reason is Reason.DATABASE_UNAVAILABLE:
+            self._hubs.warn(address, error.message)
         if number <= SERVICE_RETRIES_MAX:
             await asyncio.sleep(self._backoff.pause_s(number))
         elif number == SERVICE_RETRIES_MAX + 1 and not is_of_store(error):

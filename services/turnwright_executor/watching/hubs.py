@@ -69,7 +69,7 @@ class Hubs:
                 loop = asyncio.get_running_loop()
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
 
-    def tell(self, address: RunAddress, text: str) -> None:
+    def warn(self, address: RunAddress, text: str) -> None:
         """Tell those who watch a run why it does not go on."""
         if hub := self._hubs.get(address):
             hub.publish(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=text)))
