@@ -124,8 +124,9 @@ async def test_grpcurl_and_ghz_need_nothing_but_the_address_and_a_token(stack, t
     asks = json.dumps({"project": stack.project})
     assert await ran(*grpcurl, "-d", asks, socket, f"{SERVICE.full_name}/ListRuns") == "{}\n"
 
+    token = json.dumps({"authorization": f"Bearer {TOKEN}"})
     ghz = await ran(
         str(tools / "ghz"), "--insecure", "--call", f"{SERVICE.full_name}/ListRuns", "-n", "20", "-c", "2", "-d", asks,
-        "-m", json.dumps({"authorization": f"Bearer {TOKEN}"}), "-O", "json", socket,
+        "-m", token, "--reflect-metadata", token, "-O", "json", socket,
     )  # fmt: skip
     assert json.loads(ghz)["statusCodeDistribution"] == {"OK": 20}
