@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,12 +20,14 @@ from turnwright_core.json_text import parse_json
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """Maximum size of a schema, in bytes of UTF-8."""
 
-PATTERN_TIMEOUT_S: Final = 0.2
-"""Time limit for matching one pattern against one text, in seconds."""
+ANSWER_S_MAX: Final = 0.5
+"""Time limit for holding one answer against its schema, in seconds: patterns and references can take any time."""
 
 _FENCED: Final = re.compile(r"```(?:json)?\s*\n(.*)\n```", re.DOTALL | re.IGNORECASE)
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
+_SAME_PLACE: Final = ("allOf", "not", "if", "then", "else", "dependentSchemas")
+"""Keywords whose schemas apply to the same value as the schema that has them; of `anyOf` another one may end it."""
 _DATA: Final = ("const", "default", "enum", "examples")
 """Keywords whose values are no schemas."""
 
@@ -60,10 +65,11 @@ def _first_error(schema: str, value: Any) -> str:
     import regex
     from jsonschema.exceptions import best_match
 
+    _ends_s.set(time.monotonic() + ANSWER_S_MAX)
     try:
         error = best_match(_compiled(schema).iter_errors(value))
     except TimeoutError:
-        return "A pattern of the schema took too long on the answer; write shorter texts."
+        return "The schema took too long on the answer, with its patterns or references; write shorter texts."
     except RecursionError:
         return "The answer is nested too deeply."
     except (ValueError, regex.error, ArithmeticError) as error:
@@ -82,6 +88,8 @@ def _compiled(text: str) -> Any:
 
     try:
         schema = parse_json(text)
+        # Python's parser accepts NaN and Infinity, which are not JSON.
+        json.dumps(schema, allow_nan=False)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"The schema is not JSON: {error}") from None
     if not isinstance(schema, dict):
@@ -90,20 +98,30 @@ def _compiled(text: str) -> Any:
         Draft202012Validator.check_schema(schema)
     except (SchemaError, RecursionError) as error:
         raise ValueError(f"It is not a JSON Schema: {getattr(error, 'message', error)}") from None
-    _check_references(schema, Registry().resolver_with_root(DRAFT202012.create_resource(schema)))
+    try:
+        _check_references(schema, Registry().resolver_with_root(DRAFT202012.create_resource(schema)), {})
+    except RecursionError:
+        raise ValueError("The schema is nested too deeply") from None
+    references = {name: _in_time(Draft202012Validator.VALIDATORS[name]) for name in _REFERENCES}
     bounded = extend(  # type: ignore[no-untyped-call]
-        Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties}
+        Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties, **references}
     )
     return bounded(schema, registry=Registry())
 
 
-def _check_references(schema: Any, resolver: Any) -> None:
-    """Raises ValueError for a reference to what the schema does not have: every answer would fail, not the schema."""
+def _check_references(schema: Any, resolver: Any, known: dict[int, bool]) -> None:
+    """Raises ValueError for a reference to what the schema does not have, or to itself without an end.
+
+    Every answer would fail, not the schema. `known` has the schemas that were looked at, by identity, and whether they
+    have come to their end.
+    """
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
     if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
         resolver = resolver.in_subresource(DRAFT202012.create_resource(schema))
+    if isinstance(schema, dict):
+        _check_end(schema, resolver, known)
     for name, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
         if name in _REFERENCES and isinstance(value, str):
             try:
@@ -111,7 +129,54 @@ def _check_references(schema: Any, resolver: Any) -> None:
             except Unresolvable:
                 raise ValueError(f"The schema has nothing at its {name} {value!r}, and nothing is fetched") from None
         elif isinstance(value, dict | list) and name not in _DATA:
-            _check_references(value, resolver)
+            _check_references(value, resolver, known)
+
+
+def _check_end(schema: dict[str, Any], resolver: Any, known: dict[int, bool]) -> None:
+    """Raises ValueError for a schema that applies itself to the same value again: no answer comes to an end."""
+    from referencing.exceptions import Unresolvable
+
+    if (has_ended := known.get(id(schema))) is not None:
+        if not has_ended:
+            raise ValueError("The schema refers to itself without an end: nothing between is a property or an item")
+        return
+    known[id(schema)] = False
+    for name in _REFERENCES:
+        if isinstance(target := schema.get(name), str):
+            # What is not there is told by its name.
+            with suppress(Unresolvable):
+                found = resolver.lookup(target)
+                if isinstance(found.contents, dict):
+                    _check_end(found.contents, found.resolver, known)
+    for name in _SAME_PLACE:
+        inner = schema.get(name)
+        many = inner if isinstance(inner, list) else inner.values() if name == "dependentSchemas" and inner else [inner]
+        for one in many:
+            if isinstance(one, dict):
+                _check_end(one, resolver, known)
+    known[id(schema)] = True
+
+
+_ends_s: Final[ContextVar[float]] = ContextVar("turnwright_schema_ends_s")
+"""When the answer that is looked at must have been."""
+
+
+def _left_s() -> float:
+    """Seconds that are left for the answer. Raises TimeoutError."""
+    left_s = _ends_s.get() - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _in_time(keyword: Any) -> Any:
+    """The check of a keyword, while there is time: references can double the work with each step."""
+
+    def check(*given: Any) -> Iterator[Any]:
+        _left_s()
+        yield from keyword(*given) or ()
+
+    return check
 
 
 def _pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
@@ -131,4 +196,4 @@ def _pattern_properties(validator: Any, patterns: dict[str, Any], value: Any, _s
 def _found(pattern: str, text: str) -> bool:
     import regex
 
-    return regex.search(pattern, text, timeout=PATTERN_TIMEOUT_S) is not None
+    return regex.search(pattern, text, timeout=_left_s()) is not None

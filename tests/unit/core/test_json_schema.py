@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
-from turnwright_core.json_schema import check_schema
+from turnwright_core.json_schema import ANSWER_S_MAX, answer_problem, check_schema
 
 
 @pytest.mark.parametrize(
@@ -37,3 +38,80 @@ def test_a_reference_to_what_a_schema_does_not_have_is_refused_with_its_name(ref
     with pytest.raises(ValueError, match="nothing is fetched") as refused:
         check_schema(json.dumps({"properties": {"a": {"anyOf": [{keyword: reference}]}}}))
     assert reference in str(refused.value)
+
+
+ENDLESS = [
+    {"$ref": "#"},
+    {"allOf": [{"$ref": "#"}]},
+    {"not": {"$ref": "#"}},
+    {"if": {"$ref": "#"}, "then": {}},
+    {"dependentSchemas": {"a": {"$ref": "#"}}},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"allOf": [{"$ref": "#/$defs/a"}]}}},
+    {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}},
+    {"$dynamicAnchor": "me", "$dynamicRef": "#me"},
+    {"$id": "https://example.org/a", "$ref": "https://example.org/a"},
+]
+
+
+@pytest.mark.parametrize("schema", ENDLESS, ids=json.dumps)
+def test_a_schema_that_applies_itself_to_the_same_value_is_refused(schema):
+    with pytest.raises(ValueError, match="without an end"):
+        check_schema(json.dumps({"type": "object", **schema}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"next": {"$ref": "#"}}},
+        {"properties": {"all": {"items": {"$ref": "#"}}}},
+        {"additionalProperties": {"anyOf": [{"type": "string"}, {"$ref": "#"}]}},
+        {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {"type": "object"}}},
+        {"patternProperties": {"^x": {"$ref": "#"}}},
+    ],
+    ids=json.dumps,
+)
+def test_a_schema_of_a_tree_is_taken(schema):
+    text = json.dumps({"type": "object", **schema})
+    check_schema(text)
+    assert answer_problem(text, '{"next": {"next": {}}, "x": {}}') == ""
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("schema", ['{"type": "object", "maxProperties": %s}', '{"default": {"a": [%s]}}'])
+def test_a_schema_with_a_number_that_json_does_not_have_is_refused(number, schema):
+    with pytest.raises(ValueError, match="not JSON"):
+        check_schema(schema % number)
+
+
+SLOW = {
+    "one pattern": ({"properties": {"a": {"pattern": "(a|a)*$"}}}, {"a": "a" * 64 + "!"}),
+    "a pattern of names": ({"patternProperties": {"^(a|a)*$": {}}}, {"a" * 64 + "!": 1}),
+    "a pattern and many texts": (
+        {"additionalProperties": {"pattern": "(a|a)*$"}}, {f"{number}": "a" * 64 + "!" for number in range(200)}
+    ),
+    "references that double": (
+        {
+            "$ref": "#/$defs/d0",
+            "$defs": {
+                **{f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}, "d40": {"type": "object"},
+            },
+        },
+        {},
+    ),
+}  # fmt: skip
+
+
+def test_a_pattern_that_other_engines_are_slow_with_is_decided():
+    text = json.dumps({"type": "object", "properties": {"a": {"pattern": "(a+)+$"}}})
+    assert "does not match" in answer_problem(text, json.dumps({"a": "a" * 64 + "!"}))
+    assert answer_problem(text, json.dumps({"a": "a" * 64})) == ""
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_what_a_schema_takes_of_time_is_bounded(name):
+    schema, answer = SLOW[name]
+    text = json.dumps({"type": "object", **schema})
+    check_schema(text)
+    began_s = time.process_time()
+    assert "took too long" in answer_problem(text, json.dumps(answer))
+    assert time.process_time() - began_s < 4 * ANSWER_S_MAX
