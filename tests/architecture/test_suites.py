@@ -1,12 +1,17 @@
 """Which tests `make test` runs, and what is said of those that it leaves out."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 
 from needs import need_of
 from quick import TESTS, is_quick
+from surroundings import TOLD
 
+READ = re.compile(r"environ(?:\.get)?[(\[]\"(TURNWRIGHT_\w+)\"")
+OUR_OWN = {"TURNWRIGHT_HOME", "TURNWRIGHT_TOKEN"}
+"""What tests set for processes that they start."""
 PROOFS = frozenset({"tests/contract/store/test_x.py::test_row", "tests/crash/test_x.py::test_row"})
 
 
@@ -39,3 +44,9 @@ def test_a_test_is_quick_by_where_it_stands_or_what_it_proves(nodeid, marks, exp
 )
 def test_what_a_skipped_test_needs_is_in_its_reason(reason, need):
     assert need_of(reason) == need
+
+
+def test_what_tests_are_told_by_variables_reaches_them():
+    read = {name for file in TESTS.rglob("*.py") for name in READ.findall(file.read_text())}
+    assert "TURNWRIGHT_TEST_POSTGRES" in read
+    assert {name for name in read - OUR_OWN if not name.startswith(TOLD)} == set()
