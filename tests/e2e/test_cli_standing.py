@@ -166,6 +166,7 @@ def test_what_was_changed_before_a_decision_is_listed_by_who_decides(bench) -> N
 def test_a_fault_of_a_vendor_is_reported_once_and_no_reply_broke_off(alone) -> None:
     alone.environment["TURNWRIGHT_MODEL_x"] = "openai/x"
     alone.environment["OPENAI_BASE_URL"] = "http://127.0.0.1:1/v1"
+    alone.environment["TURNWRIGHT_VENDOR_CONNECT_DEADLINE_S"] = "1"
     ended = alone.run("act", "Say it.", "--model", "x", "--run", "r")
     assert ended.returncode == 5
     assert "broke off" not in ended.stdout
