@@ -10,10 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +64,7 @@ OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Longest output that is read, in bytes: an index of some megabytes may list gigabytes of names."""
 
 _POLL_S: Final = 0.1
+_GIT_FILE_CHARS_MAX: Final = 4096
 _CHUNK_BYTES: Final = 256 * 1024
 
 
@@ -115,6 +118,8 @@ class GitWorkTree:
                 yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))  # noqa: PTH111, PTH118
 
     def _ask(self, *question: str, stdin: bytes = b"") -> bytes | None:
+        if special := special_file(self._root):
+            raise subprocess.SubprocessError(f"git would wait for {special}, which is no file")
         # Other processes of our user can read the environment of our children.
         environment = allowed_environment(os.environ) | _ENVIRONMENT
         with tempfile.TemporaryFile() as asked:
@@ -158,6 +163,43 @@ class GitWorkTree:
 def entries_above(root: str) -> list[str]:
     """Where git looks for the repository of a folder: `.git` in it and in each folder above."""
     return [str(folder / ".git") for folder in (Path(root), *Path(root).parents)]
+
+
+def special_file(root: str) -> str:
+    """A pipe, device or socket where git reads files of a repository, and would wait for ever; empty if there is none.
+
+    Files with ignore rules are looked at in the root and above it.
+    """
+    read: list[Path] = []
+    for entry in map(Path, entries_above(root)):
+        read.append(entry.with_name(".gitignore"))
+        if entry.exists():
+            read.append(entry)
+            for folder in _repositories(entry):
+                for inner in (folder, folder / "info", folder / "objects" / "info"):
+                    with suppress(OSError):
+                        read += inner.iterdir()
+            return next((str(path) for path in read if _is_special(path)), "")
+    return ""
+
+
+def _repositories(entry: Path) -> tuple[Path, ...]:
+    """The folder of a repository; of a linked work tree, which has a file with its name, also that of the main one."""
+    if entry.is_dir():
+        return (entry,)
+    if not entry.is_file():
+        return ()
+    with entry.open(encoding="utf-8", errors="replace") as file:
+        named = file.read(_GIT_FILE_CHARS_MAX).removeprefix("gitdir:").strip()
+    return entry.parent / named, (entry.parent / named).parent.parent
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _names(output: bytes) -> list[str]:
