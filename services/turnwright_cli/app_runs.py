@@ -54,6 +54,7 @@ def _add_runs(app: click.Group) -> None:
         Option(["--diff"], is_flag=True, help="Show only what its commands changed in files."),
         Option(["--packet"], metavar="N", type=AT_LEAST_0, default=0, help="Show only the packet of turn N."),
     )
+    add_command(runs, "list", "run_list:list_runs", "List the runs, as without a command.")
     add_command(runs, "abort", "lists:abort_run", "End the active loop of a run.", RUN)
     add_command(
         runs,
@@ -153,6 +154,7 @@ def _add_plan(app: click.Group) -> None:
         Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
         Option(["--version"], default=0, metavar="N", type=AT_LEAST_0, help="This version of it [the latest]"),
     )
+    add_command(plan, "list", "plans:list_plans", "List the plans of a run.", RUN)
     add_command(
         plan,
         "set",
@@ -202,6 +204,7 @@ def add_model_commands(app: click.Group) -> None:
         *WITHOUT_PROJECT,
         work="models:list_models",
     )
+    add_command(models, "list", "models:list_models", "List the models, as without a command.", common=WITHOUT_PROJECT)
     add_command(
         models,
         "add",

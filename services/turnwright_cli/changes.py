@@ -112,8 +112,8 @@ def change_lines(changes: FileChanges) -> Iterator[str]:
     if changes.more:
         yield f"  and {changes.more} more"
     if changes.shell:
-        commands = "a shell command" if changes.shell == 1 else f"{changes.shell} shell commands"
-        yield f"  {'and ' if changes.files else ''}whatever {commands} changed"
+        commands = "A stopped command" if changes.shell == 1 else f"{changes.shell} stopped commands"
+        yield f"{commands} may have changed files; see `git status`."
 
 
 class RecordedChange(Struct, frozen=True):

@@ -17,14 +17,11 @@ from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, CliSettings, Invoc
 from turnwright_cli.models import context_words
 from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import LOG_FILE, differing_variables, open_session
-from turnwright_cli.stack import START_ORDER, setting_fields, settings_class
+from turnwright_cli.session import LOG_FILE, differing_variables, open_session, unknown_variables
+from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.settings import PREFIX, Settings, load
+from turnwright_core.kit.settings import Settings, load
 from turnwright_core.kit.settings_report import settings_in_force
-from turnwright_core.suggestions import did_you_mean
-from turnwright_provider.domain.prices import PRICE_PREFIX
-from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 CONFINEMENT: Final = {
     "limits": "commands are limited in time, output, memory and processes, but not sandboxed",
@@ -55,8 +52,11 @@ async def doctor(call: Invocation) -> int:
         out = console()
         _own(out, settings)
         _show_settings(out, "settings in force", _reported_settings(status))
-        if session.attached and (names := differing_variables(status)):
-            put(out, Text(f"set in this terminal but without effect: {', '.join(names)}", style="yellow"))
+        ignored, theirs = differing_variables(status) if session.attached else ([], [])
+        if ignored:
+            put(out, Text(f"the running services use other values for: {', '.join(ignored)}", style="yellow"))
+        if theirs:
+            put(out, Text(f"set only where the services run: {', '.join(theirs)}"))
         for line in _status_lines(status, contexts):
             put(out, line)
     return 0 if all(service.serving for service in status.services) else FAILED
@@ -80,14 +80,8 @@ def _own(out: Console, settings: CliSettings) -> None:
     own = {field.variables[0] for name, field in CliSettings.fields.items() if name not in Settings.fields}
     if lines := [line for line in _lines(settings) if line.partition("=")[0] in own]:
         _show_settings(out, "settings of this command", lines)
-    for name in unknown_variables(os.environ):
-        put(
-            out,
-            Text(
-                f"no setting is called {safe_line(name)}{did_you_mean(name, setting_fields(CliSettings), 0.8)}",
-                style="yellow",
-            ),
-        )
+    for sentence in unknown_variables(os.environ):
+        put(out, Text(sentence, style="yellow"))
 
 
 def _show_settings(out: Console, title: str, lines: Iterable[str]) -> None:
@@ -99,18 +93,6 @@ def _show_settings(out: Console, title: str, lines: Iterable[str]) -> None:
 
 def _lines(settings: Settings) -> list[str]:
     return [f"{safe_line(one.variable)}={safe_line(one.value)}" for one in settings_in_force(settings)]
-
-
-def unknown_variables(environment: Iterable[str]) -> list[str]:
-    """Variables that look like settings but are not, so nothing reads them."""
-    known = setting_fields(CliSettings)
-    return sorted(
-        name
-        for name in environment
-        if name.startswith(PREFIX)
-        and name not in known
-        and not name.startswith((MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX))
-    )
 
 
 def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str]) -> Iterator[Text]:

@@ -28,6 +28,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright inbox": ("turnwright inbox --all", "turnwright inbox --watch"),
     "turnwright watch": ("turnwright watch fix-login",),
     "turnwright runs": ("turnwright runs", "turnwright runs -j | jq -r .run"),
+    "turnwright runs list": ("turnwright runs list -p ../api",),
+    "turnwright models list": ("turnwright models list",),
+    "turnwright plan list": ("turnwright plan list fix-login",),
     "turnwright runs show": (
         "turnwright runs show fix-login --turns",
         "turnwright runs show fix-login --diff | patch -p1 -R",

@@ -28,6 +28,9 @@ from turnwright_core import runs
 from turnwright_core.errors import MissingError, Reason, TurnwrightError
 from turnwright_core.wire.run_view import Event
 
+COMMENT_CHARS_MAX: Final = 100
+"""Length of a comment in a line about a decision."""
+
 _EXPIRED: Final = "Too late: the proposal expired before anybody decided."
 
 
@@ -205,10 +208,10 @@ class Follower:
         if self._deciding is not None and self._asked and self._asked not in self._view.proposals:
             self._asked = ""
             self._deciding.cancel()
+            # The question goes first, with the line on which it stands.
+            await asyncio.wait((self._deciding,))
             if not self._aborted:
-                kind = event.proposal_resolved.decision.kind
-                is_expired = kind == proposal_pb2.DECISION_KIND_EXPIRED
-                self._screen.note(_EXPIRED if is_expired else "It was decided elsewhere.")
+                self._screen.note(_decided_words(event.proposal_resolved.decision))
         if self._is_behind(event):
             return None
         waiting = sorted(self._view.proposals.values(), key=lambda found: found.path != self._came_for)
@@ -298,12 +301,25 @@ class Follower:
         return None
 
 
+_PAST: Final = {proposal_pb2.DECISION_KIND_ACCEPTED: "accepted", proposal_pb2.DECISION_KIND_REJECTED: "rejected"}
+
+
+def _decided_words(decision: proposal_pb2.ProposalDecision) -> str:
+    """What somebody else has decided while it was asked here."""
+    if decision.kind == proposal_pb2.DECISION_KIND_EXPIRED:
+        return _EXPIRED
+    past = _PAST.get(decision.kind, "")
+    comment = f', "{safe_line(decision.comment, COMMENT_CHARS_MAX)}"' if past and decision.comment else ""
+    return f"Decided in another terminal: {past}{comment}." if past else "Decided in another terminal."
+
+
 def _decided_already(decision: str, principal: str) -> str:
     """The message for somebody whose decision came too late."""
     if decision == "expire":
         return _EXPIRED
     past = {"accept": "accepted", "reject": "rejected"}.get(decision)
-    return f"It was decided elsewhere: {past} by {safe_line(principal)}." if past else "It was decided elsewhere."
+    by = f": {past} by {safe_line(principal)}" if past else ""
+    return f"Decided in another terminal{by}."
 
 
 async def _settle(tasks: Iterable[asyncio.Task[Any]]) -> None:

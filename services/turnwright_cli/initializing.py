@@ -37,12 +37,13 @@ async def init(call: Invocation, *, url: str | None, force: bool, clients: bool 
     file = config_file()
     if file.exists() and not force:
         raise usage(f"{file} exists already. Edit it, or replace it with --force.")
-    for name, at in {"the server": url}.items() if url else SERVERS.items():
+    for name, at in {"The server": url}.items() if url else SERVERS.items():
         models = await _models_at(str(at))
         if models:
             _write(file, str(at), models[0])
             out = console()
-            put(out, Text(f"{name} at {at} has {', '.join(map(safe_line, models[:5]))}."))
+            where = f"{at}" if url else f"{at} (where {name} listens by default)"
+            put(out, Text(f"The server at {where} has {', '.join(map(safe_line, models))}."))
             put(out, Text(f"Wrote {file}: {safe_line(models[0])} is called `local`. Try: turnwright -m local"))
             return 0
     where = url or ", ".join(f"{name} ({at})" for name, at in SERVERS.items())

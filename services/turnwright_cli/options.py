@@ -95,6 +95,21 @@ class WorkCommand(Described):
         super().__init__(name, params=list(params), callback=_callback(work), **more)
         self.work = work
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A text that begins with a dash, such as an item of a list, is an argument: no option has such a name."""
+        options = [one for one in self.params if isinstance(one, Option)]
+        takes = {name: not one.is_flag for one in options for name in one.opts}
+
+        def is_text(at: int) -> bool:
+            word, *more = args[at].split(None, 1)
+            is_option = word.split("=")[0] in takes or word[:2] in takes
+            return bool(more) and word.startswith("-") and not is_option and not (at and takes.get(args[at - 1]))
+
+        texts = [at for at, text in enumerate(args) if text.strip() and is_text(at)]
+        if texts and "--" not in args:
+            args = [*(text for at, text in enumerate(args) if at not in texts), "--", *(args[at] for at in texts)]
+        return super().parse_args(ctx, args)
+
 
 def make_app(work: str, help_text: str, *params: click.Parameter) -> click.Group:
     """The command line itself; `work` is done where no command is named. Its options are for that alone."""

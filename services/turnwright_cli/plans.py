@@ -42,6 +42,10 @@ async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) 
     return 0
 
 
+async def list_plans(call: Invocation, *, run: str) -> int:
+    return await show_plans(call, run=run, plan_id="", version=0)
+
+
 def _rows(plan: plan_pb2.Plan) -> Iterator[tuple[str, ...]]:
     """A row for each item, or one for the whole text or a list without items; then one for each delta."""
     begin = (plan.plan_id, str(plan.version), plan.mode)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Coroutine
+import os
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import CliSettings, Invocation
 from turnwright_cli.output import complain
 from turnwright_cli.plain import safe_line
-from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, settings_class
+from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, setting_fields, settings_class
 from turnwright_cli.tokens import secret_of
 from turnwright_client import Client, WatchPolicy, locate, read_record
 from turnwright_core.errors import TurnwrightError
@@ -25,9 +26,10 @@ from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.logs import configure_logs, get_logger
 from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.settings import load
+from turnwright_core.kit.settings import PREFIX, load
 from turnwright_core.kit.settings_report import settings_in_force
 from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.suggestions import did_you_mean
 
 JOINED_RETRIES_MAX = 1
 """Reconnects to a stack embedded in another command:
@@ -57,6 +59,8 @@ class Session(Struct, frozen=True):
     client: Client
     joined: bool = False
     attached: bool = False
+    named: bool = False
+    """Whether the command named the executor, which may be anywhere."""
 
 
 @contextlib.asynccontextmanager
@@ -89,7 +93,7 @@ async def open_session(settings: CliSettings, reads: Collection[str] | None = No
         joined = stack is None and not settings.server and is_embedded
         local_servers = stack.local_servers if stack is not None and own is None else {}
         async with _connect(settings, address, local_servers, joined=joined) as client:
-            yield Session(client, joined, attached=stack is None and not settings.server)
+            yield Session(client, joined, attached=stack is None and not settings.server, named=bool(settings.server))
 
 
 @contextlib.asynccontextmanager
@@ -220,29 +224,53 @@ _OF_MODELS: Final = ("TURNWRIGHT_MODEL_", "TURNWRIGHT_CONTEXT_")
 
 
 async def announce(session: Session) -> None:
-    """Report on standard error that services were joined, and which variables differ."""
+    """Report on standard error which variables nothing reads, that services were joined, and which settings differ."""
+    # Settings of services are for those that run them.
+    for sentence in () if session.named else unknown_variables(os.environ):
+        complain(sentence)
     if not session.attached:
         return
     try:
-        names = differing_variables(await session.client.get_status())
+        ignored, _ = differing_variables(await session.client.get_status())
     except TurnwrightError:
         # If something is wrong, the command itself will report it.
         return
     if session.joined:
         complain("using the services that another command has started, with its settings")
-    if names:
-        complain(f"set here but without effect, because the running services have other values: {', '.join(names)}")
+    if ignored:
+        complain(f"the running services use other values than this terminal for: {', '.join(ignored)}")
 
 
-def differing_variables(status: query_pb2.GetStatusResponse) -> list[str]:
-    """Variables that have another value here than in the running services. Empty if these report none."""
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Sentences on variables that look like settings but are not, so nothing reads them."""
+    names = sorted(one for one in environment if one.startswith(PREFIX))
+    if not names:
+        return []
+    from turnwright_provider.domain.prices import PRICE_PREFIX  # noqa: PLC0415 - most have none
+    from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX  # noqa: PLC0415 - as above
+
+    known = setting_fields(CliSettings)
+    prefixes = (MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX)
+    return [
+        f"no setting is called {safe_line(name)}{did_you_mean(name, known, 0.8)}"
+        for name in names
+        if name not in known and not name.startswith(prefixes)
+    ]
+
+
+def differing_variables(status: query_pb2.GetStatusResponse) -> tuple[list[str], list[str]]:
+    """Variables that are set here, and which the running services have otherwise; and those that only these have.
+
+    Both are empty if the services report none.
+    """
     there = {(service.name, one.variable): one.digest for service in status.services for one in service.settings}
     if not there:
-        return []
+        return [], []
     serving = {service.name for service in status.services if service.serving}
     here = {
         (name, one.variable): one.digest for name in serving for one in settings_in_force(load(settings_class(name)))
     }
     wrong = {key for key in here.keys() | there.keys() if here.get(key) != there.get(key)}
-    names = {name for service, name in wrong if (service, name) in here or not name.startswith(_OF_MODELS)}
-    return sorted(safe_line(name) for name in names - _OF_PLACES)
+    ignored = {name for service, name in wrong if (service, name) in here} - _OF_PLACES
+    theirs = {name for _, name in wrong if not name.startswith(_OF_MODELS)} - _OF_PLACES - ignored
+    return sorted(map(safe_line, ignored)), sorted(map(safe_line, theirs))

@@ -31,7 +31,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "rejected": "a proposal was rejected",
     "expired": "nobody decided on a proposal in time",
     "cycles": "the model repeated the same commands without progress",
-    "strikes": "something failed in too many turns in a row",
+    "strikes": "too many failed turns in a row (strikes)",
     "loop_turns": "it reached the maximum number of turns for one task",
     "workspace_unavailable": "the project's directory cannot be read",
     "crash_loop": "several executors in a row died in the middle of a turn",

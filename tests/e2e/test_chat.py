@@ -89,7 +89,7 @@ def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_
         person.expect_text(r"(?s)turn 1: set a\.txt.*\+new")
         ready(person)
         person.type("/undo\r")
-        person.expect_text(r"(?s)Taken back what turn 1 changed:.*edit a\.txt")
+        person.expect_text(r"(?s)Undid turn 1:.*edit a\.txt")
         ready(person)
         assert (bench.project / "a.txt").read_text() == "old\n"
         person.type("/undo\r")

@@ -57,7 +57,7 @@ def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(joining
     assert "TURNWRIGHT_MODEL_m=scripted/m" in settings_told(told.stdout)
     assert "TURNWRIGHT_RUN=mine" in told.stdout.partition("settings in force:")[0]
     differing = "TURNWRIGHT_MODEL_new, TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_STRIKES_MAX"
-    assert f"set in this terminal but without effect: {differing}" in told.stdout
+    assert f"the running services use other values for: {differing}" in told.stdout
     executor = next(one for one in status["services"] if one["name"] == "executor")
     assert [one["value"] for one in executor["settings"] if one["variable"] == "TURNWRIGHT_STRIKES_MAX"] == ["5"]
     assert "hidden" not in told.stdout + told.stderr + json.dumps(status)
@@ -66,17 +66,30 @@ def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(joining
 def test_a_terminal_with_the_same_variables_is_told_of_no_difference(joining) -> None:
     done = joining.run("act", "Do it.", "--model", "m")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "without effect" not in joining.run("doctor").stdout
+    assert "other values" not in joining.run("doctor").stdout
+
+
+def test_what_only_the_services_have_is_not_said_to_be_set_here(joining) -> None:
+    mine = {name: value for name, value in joining.environment.items() if name != "TURNWRIGHT_STRIKES_MAX"}
+    bare = Bench(joining.root, mine, joining.stack)
+    done = bare.run("act", "Do it.", "--model", "m")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "set only where the services run: TURNWRIGHT_STRIKES_MAX" in bare.run("doctor").stdout
+
+
+def test_a_variable_that_no_setting_has_is_told_at_once(joining) -> None:
+    done = joining.run("act", "Do it.", "--model", "m", TURNWRIGHT_STRIKE_MAX="3")
+    assert done.returncode == 0
+    assert (
+        done.stderr == "turnwright: no setting is called TURNWRIGHT_STRIKE_MAX (did you mean TURNWRIGHT_STRIKES_MAX?)\n"
+    )
 
 
 def test_a_task_for_running_services_is_told_which_variables_have_no_effect(joining) -> None:
     done = joining.run("act", "Do it.", "--model", "m", "--json", OPENAI_API_KEY=OTHER, OPENAI_BASE_URL="http://h/v1")
     assert done.returncode == 0
     names = "TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_OPENAI_BASE_URL"
-    assert (
-        done.stderr
-        == f"turnwright: set here but without effect, because the running services have other values: {names}\n"
-    )
+    assert done.stderr == f"turnwright: the running services use other values than this terminal for: {names}\n"
 
 
 def test_a_second_command_is_told_that_it_joins_the_first_one(bench) -> None:

@@ -172,4 +172,4 @@ def test_a_decision_elsewhere_ends_the_question(bench) -> None:
         assert elsewhere.returncode == 0
         assert person.end() == 0
 
-    assert "decided elsewhere" in person.seen
+    assert "Decided in another terminal: " in person.seen

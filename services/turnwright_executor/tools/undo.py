@@ -72,7 +72,7 @@ class Undo:
         if done.outcome:
             return done
         ran = record.attributes.get(RAN, ())
-        return replace(done, body="\n".join([f"Taken back what turn {turn} changed:", done.body, *left, *ran]))
+        return replace(done, body="\n".join([f"Undid turn {turn}:", done.body, *left, *ran]))
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         turn, records = await self._turn(command, context)

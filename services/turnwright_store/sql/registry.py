@@ -183,6 +183,12 @@ def model_not_found(connection: Connection, alias: str) -> Exception:
 
 def model_required(connection: Connection) -> Exception:
     """The error for a request without a model if there is no default (RU100)."""
+    if not list(connection.execute(_ALIASES).scalars()):
+        return fault(
+            Reason.MODEL_REQUIRED,
+            "No model is configured. Run `turnwright init`, or name one as vendor/model: `--model openrouter/...`.",
+            available="",
+        )
     return _missing_model(connection, Reason.MODEL_REQUIRED, "Name a model.")
 
 

@@ -59,7 +59,7 @@ async def test_a_turn_is_taken_back_where_nothing_else_changed_its_files(service
     ]
 
     # The latest turn that changed files comes first, then the one before.
-    assert told(await undone(services)) == ("", 2, "Taken back what turn 2 changed:\nedit a.txt (+1 -1)")
+    assert told(await undone(services)) == ("", 2, "Undid turn 2:\nedit a.txt (+1 -1)")
     (files / "b.txt").write_text("mine\n")
     once = await undone(services, request_id="1")
     again = await undone(services, request_id="1")

@@ -233,3 +233,34 @@ async def test_an_interval_is_at_most_a_year(every) -> None:
 @pytest.mark.asyncio
 async def test_the_next_turn_has_no_number() -> None:
     assert "TURN" in await refused(explain(Invocation(), run="r", turn=3, following=True, full=False))
+
+
+DASHED = {
+    "an item": (["act", "- fix it", "-m", "m"], {"prompt": "- fix it", "model": "m"}),
+    "before options": (["act", "-m", "m", "- a\n- b", "--yolo"], {"prompt": "- a\n- b", "yolo": True}),
+    "a word": (["act", "--all tests fail"], {"prompt": "--all tests fail"}),
+    "the last of two": (["plan", "set", "r", "- do it"], {"run": "r", "text": "- do it"}),
+    "of an option": (["resolve", "r", "--reject", "--reason", "- not now"], {"run": "r", "reason": "- not now"}),
+    "after two dashes": (["ask", "--", "- why"], {"prompt": "- why"}),
+    "an option with its value": (["act", "Do it.", "--model=a b"], {"prompt": "Do it.", "model": "a b"}),
+}
+
+
+@pytest.mark.parametrize(("arguments", "read"), DASHED.values(), ids=DASHED.keys())
+def test_a_text_may_begin_with_a_dash(arguments, read) -> None:
+    command, depth = app, 0
+    while isinstance(command, click.Group):
+        command, depth = command.commands[arguments[depth]], depth + 1
+    context = command.make_context("x", arguments[depth:])
+    assert {name: context.params[name] for name in read} == read
+
+
+@pytest.mark.parametrize("arguments", [["act", "-fix"], ["act", "x", "--modle", "m"]])
+def test_an_option_that_there_is_not_is_still_refused(arguments) -> None:
+    with pytest.raises(click.NoSuchOption):
+        app.commands["act"].make_context("act", arguments[1:])
+
+
+@pytest.mark.parametrize("group", ["runs", "models", "plan", "schedules"])
+def test_whatever_lists_something_can_be_asked_to_list(group) -> None:
+    assert "list" in app.commands[group].commands

@@ -35,7 +35,7 @@ def test_of_commands_that_nobody_looked_after_it_is_told_that_there_were_some():
     assert list(change_lines(changes_in([compared, *started], 1))) == [
         "changed files:",
         "  changed a",
-        "  and whatever a shell command changed",
+        "A stopped command may have changed files; see `git status`.",
     ]
 
 

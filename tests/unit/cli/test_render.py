@@ -151,7 +151,7 @@ def test_a_session_shows_calls_of_unknown_tools_by_what_became_of_them_and_html_
     ]
 
 
-def test_services_that_are_away_are_told_of_once_each_time() -> None:
+def test_services_that_are_away_are_told_of_once_each_time_in_a_pipe_on_standard_error(capsys) -> None:
     out = io.StringIO()
     screen = TextScreen(Console(file=out, highlight=False, width=100))
     away = fault(Reason.SERVICE_UNAVAILABLE, "The executor at a:1 does not answer: refused.")
@@ -159,7 +159,12 @@ def test_services_that_are_away_are_told_of_once_each_time() -> None:
         screen.lost(away)
         screen.lost(away)
         screen.show(Event(heartbeat=event_pb2.Heartbeat()))
-    assert out.getvalue() == "The executor at a:1 does not answer. The run is shown again once it does.\n" * 2
+    told = "turnwright: The executor at a:1 does not answer. The run is shown again once it does.\n"
+    assert (out.getvalue(), capsys.readouterr().err) == ("", told * 2)
+    lines: list[str] = []
+    for one in (programs := JsonScreen(lines.append), programs):
+        one.lost(away)
+    assert (lines, capsys.readouterr().err) == ([], told)
 
 
 @pytest.mark.parametrize("width", [10, 40, 200])
