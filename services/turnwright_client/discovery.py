@@ -9,6 +9,7 @@ import contextlib
 import json
 import secrets
 from pathlib import Path
+from typing import Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,6 +19,9 @@ from msgspec.structs import asdict
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.home import ensure_home
 from turnwright_core.kit.transport import PLAINTEXT, open_channel
+
+CHECK_S: Final = 1.0
+"""Seconds that the executor of a record has to answer."""
 
 
 class StackRecord(Struct, frozen=True):
@@ -59,7 +63,7 @@ def read_record(home: Path) -> StackRecord | None:
         return None
 
 
-async def locate(home: Path, server: str = "", timeout_s: float = 1.0, tls: Tls = PLAINTEXT) -> str | None:
+async def locate(home: Path, server: str = "", timeout_s: float = CHECK_S, tls: Tls = PLAINTEXT) -> str | None:
     """The executor to use: `server` if given, without a check; else the home's live stack; else None."""
     if server:
         return server
@@ -67,6 +71,17 @@ async def locate(home: Path, server: str = "", timeout_s: float = 1.0, tls: Tls 
     if record is None:
         return None
     return record.executor if await is_serving(record.executor, timeout_s, tls) else None
+
+
+async def serves_elsewhere(record: StackRecord, home: Path, tls: Tls) -> bool:
+    """Whether the home's record is of another stack that serves: commands go on with that one.
+
+    A stack that belongs to a command gives way to one that stays.
+    """
+    found = read_record(home)
+    if found is None or found.executor == record.executor or (found.embedded and not record.embedded):
+        return False
+    return await is_serving(found.executor, CHECK_S, tls)
 
 
 async def is_serving(address: str, timeout_s: float, tls: Tls = PLAINTEXT) -> bool:

@@ -77,6 +77,21 @@ def test_commands_attach_to_what_serves_the_home(bench) -> None:
     assert not (bench.home / "run" / "stack.json").exists()
 
 
+def test_a_second_executor_of_a_home_leaves_commands_with_the_first(bench) -> None:
+    with bench.running("serve", *PORTS) as server:
+        peers = [
+            part for name in ("store", "assembler", "provider") for part in (f"--{name}", address_of(server, name))
+        ]
+        first = address_of(server)
+        with bench.running("serve", "--only", "executor", "--listen", "127.0.0.1:0", *peers) as second:
+            assert address_of(second) != first
+            assert record(bench) == {"executor": first, "pid": server.popen.pid, "embedded": False}
+            assert second.stop() == 0
+        assert record(bench)["executor"] == first
+        assert server.stop() == 0
+    assert not (bench.home / "run" / "stack.json").exists()
+
+
 def test_a_second_stack_on_one_home_is_refused(bench) -> None:
     with bench.running("serve", *PORTS) as server:
         address_of(server)

@@ -7,9 +7,10 @@ import os
 
 import pytest
 
-from turnwright_client.discovery import StackRecord, locate, read_record, record_file
+from turnwright_client.discovery import StackRecord, locate, read_record, record_file, serves_elsewhere
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
+from turnwright_core.kit.transport import PLAINTEXT
 
 
 @contextlib.asynccontextmanager
@@ -78,3 +79,21 @@ def test_a_stack_takes_back_its_own_record_only(tmp_path) -> None:
     other.remove(tmp_path)
     assert read_record(tmp_path) is None
     other.remove(tmp_path)
+
+
+@pytest.mark.asyncio
+async def test_a_record_is_left_alone_while_its_stack_serves_elsewhere(tmp_path) -> None:
+    mine = StackRecord("unix:/mine", os.getpid())
+
+    async def left_alone(other: StackRecord, own: StackRecord = mine) -> bool:
+        other.write(tmp_path)
+        return await serves_elsewhere(own, tmp_path, PLAINTEXT)
+
+    assert not await serves_elsewhere(mine, tmp_path, PLAINTEXT)
+    async with executor_at(f"unix:{tmp_path}/x.sock") as address:
+        assert await left_alone(StackRecord(address, 1))
+        assert not await left_alone(StackRecord(address, 1, embedded=True))
+        assert await left_alone(StackRecord(address, 1, embedded=True), StackRecord("unix:/mine", 2, embedded=True))
+        # It has been started anew.
+        assert not await left_alone(StackRecord(address, 1), StackRecord(address, 2))
+    assert not await left_alone(StackRecord(address, 1))
