@@ -72,10 +72,12 @@ def row_chore(
     find: Query[Sequence[R]],
     work: Callable[[Transaction, R], None],
     locks: Callable[[str, str], Collection[str]] = lambda project, run: (run_lock(project, run),),
+    more_from: int = ROWS_MAX,
 ) -> Chore:
     """The chore that processes what `find` returns, a bounded number of rows, each in a transaction of its own.
 
-    A row begins with the names of a project and of one of its runs.
+    A row begins with the names of a project and of one of its runs. If there were `more_from` rows, it looks again at
+    once.
     """
 
     async def process(row: R) -> bool:
@@ -85,7 +87,7 @@ def row_chore(
 
     async def step() -> bool:
         done = [await process(row) for row in await database.read(find, inline=True)]
-        return len(done) == ROWS_MAX and all(done)
+        return len(done) >= more_from and all(done)
 
     return Chore(name, every_s, step)
 

@@ -15,9 +15,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from turnwright_core.checks import check_count
-from turnwright_core.entries import Tier
+from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.events import RunEvent, Subkind, event_write
+from turnwright_core.events import RunEvent, Subkind, event_path, event_write
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Loop, RunSettings
 from turnwright_store.app import commands
@@ -32,8 +32,10 @@ from turnwright_store.domain.schedules import Schedule, check_schedule, next_tim
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import schedules as rows
+from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.schedules import ScheduleRow
+from turnwright_store.sql.views import list_entry_rows
 
 SCHEDULES_MAX: Final = 100
 """Most schedules of a run."""
@@ -43,6 +45,9 @@ LOOK_EVERY_S: Final = 1.0
 
 LOOK_AGAIN_MS: Final = 10_000
 """Milliseconds until the next check whether a busy run has read the event."""
+
+_NUMBERED_MAX: Final = 100
+"""Events of one schedule and turn that are looked through for the latest."""
 
 _SOURCE: Final = "schedule"
 _STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
@@ -85,7 +90,7 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
     schedule, turn, loop = row.schedule, run.run.turn, row.loop
     reader = row.reader_turn if turn < row.reader_turn else 0
     if schedule.next_ms <= tx.now_ms:
-        _write_event(tx, rules, run, schedule)
+        _write_event(tx, rules, run, schedule, is_unread=bool(reader))
         fired = schedule.fired + 1
         schedule = replace(schedule, next_ms=next_time_ms(schedule, tx.now_ms), last_ms=schedule.next_ms, fired=fired)
         reader = reader or (turn + 1 if schedule.prompt else 0)
@@ -101,19 +106,45 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
     rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop))
 
 
-def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> None:
-    """Write the event of a time. Ticks that no turn has read are one event, the latest."""
+def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, *, is_unread: bool) -> None:
+    """Write the event of a time. Times that no turn has read are one event, the latest, with their number.
+
+    `is_unread`: a time before this one came after the latest turn had begun.
+    """
     name = schedule.schedule_id
     payload = {"schedule_id": name, "time_ms": schedule.next_ms, "fired": schedule.fired + 1}
     if schedule.prompt:
-        sentence = f"The schedule {name} says: {schedule.prompt}"
+        before = _unread(tx, run, name, is_unread=is_unread)
+        count = 1 + (before.attributes["event"]["payload"].get("count", 1) if before else 0)
+        times = f", {count} times since it was last read" if before else ""
+        sentence = f"The schedule {name} says{times}: {schedule.prompt}"
+        payload = {**payload, "count": count}
         event = RunEvent(Subkind.CRON_FIRE, f"{_SOURCE}:{name}", payload, sentence, name)
-        write_event(tx, rules, run, _STORE.principal, event)
+        if before is None:
+            write_event(tx, rules, run, _STORE.principal, event)
+        else:
+            again = replace(event_write(before.turn, event), path=before.path)
+            apply_writes(tx, rules, run, [again], _STORE.principal, is_unbounded=True)
     else:
         sentence = f"The schedule {name} has ticked {schedule.fired + 1} times."
         event = RunEvent(Subkind.TICK, f"{_SOURCE}:{name}", payload, sentence, name)
         write = event_write(turn_of_cause(run, is_owners=False), event)
         apply_writes(tx, rules, run, [write], _STORE.principal, is_unbounded=True)
+
+
+def _unread(tx: Transaction, run: RunRow, name: str, *, is_unread: bool) -> Entry | None:
+    """The latest event of a schedule that no turn has read."""
+    if run.turn_open and not is_unread:
+        return None
+    latest = turn_of_cause(run, is_owners=False)
+    # It may have been written while the latest turn, which has ended, was open.
+    for turn in (latest, latest - 1) if is_unread and not run.turn_open else (latest,):
+        path = event_path(turn, Subkind.CRON_FIRE, name)
+        shown = list_entry_rows(tx.connection, run.id, path, "", _NUMBERED_MAX)
+        taken = [one for one in shown if one.path == path or one.path.startswith(f"{path}+")]
+        if taken:
+            return find_entry(tx.connection, run, max(taken, key=lambda one: one.position).path)
+    return None
 
 
 def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> Loop | None:
@@ -136,4 +167,5 @@ def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore
     def run(tx: Transaction, due: tuple[str, str, str]) -> None:
         run_due(tx, rules_now(), due)
 
-    return row_chore("scheduling", LOOK_EVERY_S, database, partial(rows.list_due, page=ROWS_MAX), run)
+    # Behind what was found may be more schedules of the same runs.
+    return row_chore("scheduling", LOOK_EVERY_S, database, partial(rows.list_due, page=ROWS_MAX), run, more_from=1)

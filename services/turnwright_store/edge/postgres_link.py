@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -31,6 +32,9 @@ CONNECT_BACKOFF: Final = Backoff(0.05, 1.0)
 START_BACKOFF: Final = Backoff(0.25, 5.0)
 """Backoff between attempts at a start."""
 
+PROBE_S: Final = 5.0
+"""Seconds for a look at a pooler."""
+
 PING_S: Final = 2
 """Seconds within which a server must answer that has just refused a connection."""
 
@@ -52,6 +56,10 @@ _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 class DatabaseUnreachableError(OSError):
     """The database cannot be reached at start-up. The message names the server, never the password."""
+
+
+class PoolerError(DatabaseUnreachableError):
+    """Between the store and the database is a pooler that the store cannot work behind."""
 
 
 class Server(Struct, frozen=True):
@@ -102,6 +110,45 @@ class Server(Struct, frozen=True):
             "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
         )
 
+    def check_pooler(self, raw: psycopg.Connection[Any]) -> None:
+        """Raises PoolerError if transactions of this connection may have different sessions."""
+        backend = _backend_of(raw)
+        if backend == raw.info.backend_pid:
+            return
+        # The server is not who answered when we connected: there is a pooler. If it pools transactions, the session
+        # goes to whoever begins one next.
+        holding, done, refused = threading.Event(), threading.Event(), threading.Event()
+        probe = threading.Thread(target=self._hold_transaction, args=(holding, done, refused), daemon=True)
+        probe.start()
+        try:
+            if not holding.wait(PROBE_S):
+                return
+            begin_s = time.monotonic()
+            # With a single session the answer comes only once the other transaction has ended.
+            threading.Timer(PROBE_S, done.set).start()
+            is_same = not refused.is_set() and _backend_of(raw) == backend
+            if is_same and time.monotonic() - begin_s < PROBE_S:
+                return
+        finally:
+            done.set()
+        parts = urlsplit(self.conninfo)
+        raise PoolerError(
+            f"the database {parts.netloc.rpartition('@')[2]}{parts.path} is behind a pooler that gives each "
+            "transaction another session (such as PgBouncer with pool_mode=transaction). The store prepares "
+            "statements, listens and sets timeouts in its sessions: give it the address of PostgreSQL itself, or set "
+            "pool_mode=session for it."
+        )
+
+    def _hold_transaction(self, holding: threading.Event, done: threading.Event, refused: threading.Event) -> None:
+        """Hold a transaction of another connection; `refused`: the pooler allows none."""
+        with suppress(psycopg.Error), psycopg.Connection.connect(self.conninfo, **self.options) as other:
+            try:
+                other.execute("BEGIN; SELECT 1")
+            except psycopg.Error:
+                refused.set()
+            holding.set()
+            done.wait()
+
     def is_away(self, error: BaseException) -> bool:
         """Whether it did not answer, or is only just starting. One that refuses this user or database is there."""
         if isinstance(driver_error(error), psycopg.errors.ConnectionTimeout):
@@ -121,12 +168,20 @@ class Server(Struct, frozen=True):
         )
 
 
+def _backend_of(raw: psycopg.Connection[Any]) -> int:
+    """The process that serves a transaction of this connection."""
+    [pid] = raw.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+    return int(pid)
+
+
 class Links:
     """Creates the connections of one store, which share SQLAlchemy's knowledge of the server."""
 
     def __init__(self, server: Server) -> None:
         """Prepare; nothing is connected yet."""
         self.server = server
+        self._is_checked = False
+        """Whether transactions are known to have one session."""
         self.closing = threading.Event()
         """Set at the shutdown, which must not wait for the server."""
         self.engine = sqlalchemy.create_engine(
@@ -140,7 +195,14 @@ class Links:
 
     def _connect(self) -> psycopg.Connection[Any]:
         raw = psycopg.Connection.connect(self.server.conninfo, **self.server.options)
-        self.server.prepare(raw)
+        try:
+            if not self._is_checked:
+                self.server.check_pooler(raw)
+                self._is_checked = True
+            self.server.prepare(raw)
+        except BaseException:
+            raw.close()
+            raise
         return raw
 
 

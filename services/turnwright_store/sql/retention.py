@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from turnwright_core.entries import State
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import (
     ColumnElement,
@@ -59,10 +60,31 @@ _FREE_KEY: Final = (
     .where(scopes.c.id == bindparam("scope"))
     .values(key=scopes.c.key + _MARK + cast(bindparam("run"), Text))
 )
+_child: Final = runs.alias("child")
+_IN_USE: Final = (
+    or_(runs.c.loop_active > 0, runs.c.loops_queued > 0),
+    exists(select(schedules.c.id).where(schedules.c.run_id == runs.c.id)),
+    # A proposal that waits, of a loop or of nobody; output that grows.
+    exists(
+        select(views.c.id).where(
+            views.c.run_id == runs.c.id, views.c.to_rev.is_(None), views.c.state.in_((State.PROPOSED, State.STREAMING))
+        )
+    ),
+    exists(
+        select(_child.c.id).where(
+            _child.c.project_id == runs.c.project_id,
+            _child.c.forked_from_run == runs.c.alias,
+            # The alias may have been that of an earlier run, which has other children.
+            _child.c.id > runs.c.id,
+            _child.c.removed_ms == literal_column("0"),
+        )
+    ),
+)
+"""What points at a run and can still act (C64). What is added to the database and can make a run act belongs here."""
+
 _IS_OLD: Final = and_(
     runs.c.removed_ms == literal_column("0"),
-    runs.c.loop_active == 0,
-    runs.c.loops_queued == 0,
+    *(~use for use in _IN_USE),
     runs.c.update_ms < bindparam("before_ms"),
     # Writes of entries leave the run's own row as it is.
     ~exists(

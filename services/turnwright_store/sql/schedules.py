@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from turnwright_store.domain.schedules import Schedule
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import bindparam, delete, func, insert, literal_column, select, update
+from turnwright_store.sql.core import and_, bindparam, delete, exists, func, insert, literal_column, or_, select, update
 from turnwright_store.sql.lazy_tables import DatabaseNow, projects, runs, schedules
 from turnwright_store.sql.loops import settings_json, settings_of
 
@@ -29,6 +29,7 @@ _WRITTEN: Final = ("next_ms", "last_ms", "fired", "settings", "failures", "due_m
 _WRITE: Final = update(schedules).where(*_OF_RUN).values(parameters(*_WRITTEN))
 # Subqueries in place of joins: PostgreSQL would begin with all projects and their runs.
 _RUN_OF: Final = runs.c.id == schedules.c.run_id
+_earlier: Final = schedules.alias("earlier")
 _DUE: Final = (
     select(
         select(projects.c.name).join(runs, runs.c.project_id == projects.c.id).where(_RUN_OF).scalar_subquery(),
@@ -36,6 +37,16 @@ _DUE: Final = (
         schedules.c.schedule_id,
     )
     .where(
+        # One of each run: its other ones are looked at after those of other runs.
+        ~exists(
+            select(_earlier.c.id).where(
+                _earlier.c.run_id == schedules.c.run_id,
+                or_(
+                    _earlier.c.due_ms < schedules.c.due_ms,
+                    and_(_earlier.c.due_ms == schedules.c.due_ms, _earlier.c.id < schedules.c.id),
+                ),
+            )
+        ),
         # The time is asked once, so that an index can be searched for it.
         schedules.c.due_ms <= select(DatabaseNow()).scalar_subquery(),
         select(runs.c.removed_ms).where(_RUN_OF).scalar_subquery() == literal_column("0"),
@@ -115,5 +126,5 @@ def _values(row: ScheduleRow) -> dict[str, Any]:
 
 
 def list_due(connection: Connection, page: int) -> list[tuple[str, str, str]]:
-    """Project, run and id of schedules to look at, by the database's clock."""
+    """Project, run and id of the next schedule of each run that is due, by the database's clock."""
     return [(project, run, name) for project, run, name in connection.execute(_DUE, {"page": page})]

@@ -61,6 +61,11 @@ async def test_what_ends_or_is_due_meanwhile_is_told_and_interrupts_nothing(tmp_
                     event.message_updated.entry.path.endswith("/tick/beat") and event.message_updated.entry.body
                 )
             )
+            again = await watcher.until(
+                lambda event: (
+                    event.message_updated.entry.path.endswith("/cron_fire/nightly") and event.message_updated.entry.body
+                )
+            )
             await services.restart("store")
             [first, second] = await client.list_schedules(*where)
             for name in ("nightly", "beat"):
@@ -76,6 +81,11 @@ async def test_what_ends_or_is_due_meanwhile_is_told_and_interrupts_nothing(tmp_
     assert payload(due)["schedule_id"] == "nightly"
     assert len({event.message_added.entry.path for event in watcher.events if added(event) == "tick"}) == 1
     assert beat
+    # What comes while nobody reads is one event, with its number.
+    assert len({event.message_added.entry.path for event in watcher.events if added(event) == "cron_fire"}) == 1
+    told = json.loads(again.message_updated.entry.attributes_json)["event"]["payload"]
+    assert (payload(due)["count"], told["count"]) == (1, told["fired"])
+    assert f"{told['count']} times" in again.message_updated.entry.body
     # A command of a turn is no background process.
     assert [payload(event)["target"] for event in watcher.events if added(event) == "process_completed"] == ["make all"]
     place = watcher.events.index(ended)

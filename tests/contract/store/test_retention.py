@@ -10,10 +10,22 @@ import pytest_asyncio
 from sqlalchemy import text
 
 from contract.store.counting import connected, row_counts
-from contract.store.harness import STREAMING, Client, Run, append, new_project, new_run, remove, set_, start_store
+from contract.store.harness import (
+    PROPOSED,
+    STREAMING,
+    Client,
+    Run,
+    append,
+    new_project,
+    new_run,
+    remove,
+    set_,
+    start_store,
+)
 from contract.store.test_forks import fork, seen, work
 from contract.store.test_packets import packet, read
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_store.sql.tables import metadata
 
 pytestmark = pytest.mark.asyncio
 
@@ -321,6 +333,49 @@ async def test_runs_go_by_age(db, tmp_path, settings, days, left):
                 break
             await asyncio.sleep(0.05)
     assert {run.run for run in runs} == left
+
+
+@pytest.mark.parametrize("use", ["schedule", "proposal", "stream", "queued loop", "child", "grandchild", "nothing"])
+async def test_a_run_that_something_can_still_make_act_is_kept(db, tmp_path, use):
+    # C64
+    async with serving(db, tmp_path) as store:
+        run = await store.run("old")
+        for one in (run, await store.run("gone")):
+            await over(one)
+        if use == "schedule":
+            await run.client.call("SetSchedule", **run.address, schedule={"schedule_id": "s", "cron": "0 0 1 3 *"})
+        elif use in ("proposal", "stream"):
+            path, state = ("log://turn_1/ask/a", PROPOSED) if use == "proposal" else ("sh://turn_1/a_1", STREAMING)
+            await store.client.call("WriteEntries", **run.address, writes=[set_(path, "x", state=state)])
+        elif use == "queued loop":
+            await run.enqueue()
+        elif use == "child":
+            await fork(run, "child")
+        elif use == "grandchild":
+            await fork(await fork(run, "between"), "child")
+            aged(store, 40, "between")
+        aged(store, 40, "old", "gone")
+    async with serving(db, tmp_path) as store:
+        for _ in range(1200):
+            left = {one.run for one in (await store.client.call("ListRuns", project=store.project)).runs}
+            if "gone" not in left and ("old" in left) == (use != "nothing"):
+                break
+            await asyncio.sleep(0.05)
+    assert ("gone" in left, "old" in left) == (False, use != "nothing")
+
+
+KEEPS = {
+    "loops": "while one is queued or active",
+    "packets": "no: they show what was",
+    "schedules": "each",
+    "turns": "no: one that is open belongs to an active loop",
+    "views": "while a proposal waits or output grows",
+}
+"""Whether a row of a table keeps its run: what can make a run act must (C64)."""
+
+
+async def test_it_is_decided_of_every_table_whether_it_keeps_its_run():
+    assert {name for name, table in metadata.tables.items() if "run_id" in table.columns} == set(KEEPS)
 
 
 def aged(store: Store, days: int, *aliases: str) -> None:
