@@ -91,7 +91,13 @@ class ExecutorSettings(PeerSettings):
         "wildcard, the host's own address and the port.",
         "",
     )
-    loops_max: int = setting("Maximum number of loops that run at the same time.", 64, ge=1, le=10_000)
+    loops_max: int = setting(
+        "Maximum number of loops that run at the same time. One that sleeps until a rate limit has passed is not "
+        "counted.",
+        64,
+        ge=1,
+        le=10_000,
+    )
     workspaces: str = setting(
         "Directories of the projects that this executor works on, separated by colons. Empty: all projects.", ""
     )

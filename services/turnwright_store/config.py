@@ -88,7 +88,11 @@ class StoreSettings(Settings):
         le=31_536_000,
     )
     retention_days: int = setting(
-        "Remove a run without open loops this many days after its last write. 0: never.", 31, ge=0, le=36_500
+        "Remove a run this many days after its last write, unless something can still make it act: a loop, a schedule, "
+        "a waiting proposal, a fork. 0: never.",
+        31,
+        ge=0,
+        le=36_500,
     )
 
     token_divisor: int = setting(

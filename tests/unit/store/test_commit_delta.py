@@ -85,7 +85,8 @@ class Store:
     async def fork(self):
         """A run with a running loop, which has inherited what it sees."""
         alias = f"r{next(names)}"
-        await self.write(partial(forks.fork_run, address=RunRef(PROJECT, "elder"), alias=alias, turn=0))
+        elder = RunRef(PROJECT, "elder")
+        await self.write(partial(forks.fork_run, rules=self.rules, caller=SYSTEM, address=elder, alias=alias, turn=0))
         run = Run(self, alias, 0)
         await run.enqueue()
         await run.claim()

@@ -14,7 +14,14 @@ pytestmark = pytest.mark.asyncio
 
 async def test_the_next_schedule_of_each_run_is_taken(tmp_path):
     def schedule(number, run, due_ms):
-        return {"id": number, "run_id": run, "schedule_id": f"s{number}", "next_ms": due_ms, "due_ms": due_ms, "every_s": 1}
+        return {
+            "id": number,
+            "run_id": run,
+            "schedule_id": f"s{number}",
+            "next_ms": due_ms,
+            "due_ms": due_ms,
+            "every_s": 1,
+        }
 
     database = SqliteDatabase(tmp_path / "one.db", lambda: 1, queue_max=9, batch_max=9, readers=1)
     await database.start()
@@ -25,5 +32,5 @@ async def test_the_next_schedule_of_each_run_is_taken(tmp_path):
         await database.write(lambda tx: add(tx.connection, schedules, due), Durability.NORMAL, ())
         found = await database.read(lambda connection: rows.list_due(connection, 50))
     finally:
-        await database.stop()
+        await database.close()
     assert [(run, name) for _, run, name in found] == [("r1", "s1"), ("r2", "s61")]

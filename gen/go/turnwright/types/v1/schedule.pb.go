@@ -34,9 +34,10 @@ type Schedule struct {
 	Cron string `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"`
 	// When: seconds from one time to the next, 1 to 31536000. 0: `cron` says.
 	EveryS uint32 `protobuf:"varint,3,opt,name=every_s,json=everyS,proto3" json:"every_s,omitempty"`
-	// What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run. If the run is at
-	// rest, a loop with this prompt begins, with `settings`. If it is busy, nothing is interrupted: the model reads the event
-	// in the next turn; if its loop ends without another turn, the loop begins then.
+	// What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run; times that no turn
+	// has read are one event, with their number (`count`). If the run is at rest, a loop with this prompt begins, with
+	// `settings`. If it is busy, nothing is interrupted: the model reads the event in the next turn; if its loop ends
+	// without another turn, the loop begins then.
 	// Empty: only an event `tick` is added, which the model reads in its next turn; ticks before that turn count as one.
 	Prompt string `protobuf:"bytes,4,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	// When it happens next.

@@ -43,9 +43,10 @@ class Schedule(_message.Message):
     every_s: _builtins.int
     """When: seconds from one time to the next, 1 to 31536000. 0: `cron` says."""
     prompt: _builtins.str
-    """What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run. If the run is at
-    rest, a loop with this prompt begins, with `settings`. If it is busy, nothing is interrupted: the model reads the event
-    in the next turn; if its loop ends without another turn, the loop begins then.
+    """What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run; times that no turn
+    has read are one event, with their number (`count`). If the run is at rest, a loop with this prompt begins, with
+    `settings`. If it is busy, nothing is interrupted: the model reads the event in the next turn; if its loop ends
+    without another turn, the loop begins then.
     Empty: only an event `tick` is added, which the model reads in its next turn; ticks before that turn count as one.
     """
     fired: _builtins.int

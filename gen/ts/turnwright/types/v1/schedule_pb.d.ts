@@ -41,9 +41,10 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
   everyS: number;
 
   /**
-   * What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run. If the run is at
-   * rest, a loop with this prompt begins, with `settings`. If it is busy, nothing is interrupted: the model reads the event
-   * in the next turn; if its loop ends without another turn, the loop begins then.
+   * What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run; times that no turn
+   * has read are one event, with their number (`count`). If the run is at rest, a loop with this prompt begins, with
+   * `settings`. If it is busy, nothing is interrupted: the model reads the event in the next turn; if its loop ends
+   * without another turn, the loop begins then.
    * Empty: only an event `tick` is added, which the model reads in its next turn; ticks before that turn count as one.
    *
    * @generated from field: string prompt = 4;
