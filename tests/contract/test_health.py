@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 from services import SECRET, running
 from turnwright_client.discovery import StackRecord, locate
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.health import Health
+from turnwright_core.kit.health import Health, check_ready
+from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.readiness import Readiness
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
@@ -148,6 +150,19 @@ async def test_what_is_not_ready_is_named():
     assert await health.problem() == "not ready: some.Service, store"
     health.set(ready=True)
     assert await health.problem() == ""
+
+
+@pytest.mark.parametrize("name", ["store", "assembler", "provider", "executor"])
+async def test_a_service_that_does_not_take_the_token_is_not_ready_for_who_gives_it(tmp_path, name):
+    async with running(tmp_path) as services:
+        for secret, told in ((SECRET, ""), ("another-secret", f"not ready: some.Service, {name} (UNAUTHENTICATED)")):
+            peer, health = Peer(name, services.addresses[name], secret, 10.0), Health("some.Service")
+            readiness = Readiness("some", None, health, {name: partial(check_ready, peer)})
+            await readiness.begin()
+            await readiness._has_looked.wait()
+            assert await health.problem() == told
+            await readiness.end()
+            await peer.close()
 
 
 async def test_a_service_whose_look_hangs_starts_and_is_not_ready(tmp_path):

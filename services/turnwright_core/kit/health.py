@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
 
-from turnwright_core.errors import Reason, fault
+from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.peer import Peer
 
 if TYPE_CHECKING:  # generic in the stubs only
@@ -41,14 +43,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
         self._own = ("", service)
         self._statuses = dict.fromkeys(self._own, CheckResponse.NOT_SERVING)
         self._statuses[LIVENESS] = CheckResponse.SERVING
+        self._why: dict[str, str] = {}
         self._has_ended = False
         self._changed = asyncio.Event()
 
     def set(self, *, ready: bool) -> None:
         self._set(self._own, ready=ready)
 
-    def set_dependency(self, name: str, *, ready: bool) -> None:
-        """Set whether a service that this one calls is ready, as seen from here."""
+    def set_dependency(self, name: str, *, ready: bool, why: str = "") -> None:
+        """Set whether a service that this one calls is ready, as seen from here, and one word why not."""
+        self._why[name] = why
         self._set((name,), ready=ready)
 
     def _set(self, names: Iterable[str], *, ready: bool) -> None:
@@ -57,7 +61,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
 
     async def problem(self) -> str:
         """Why the service is not ready; empty if it is."""
-        away = [name for name, status in self._statuses.items() if name and status != CheckResponse.SERVING]
+        names = [name for name, status in self._statuses.items() if name and status != CheckResponse.SERVING]
+        away = [f"{name} ({self._why[name]})" if self._why.get(name) else name for name in names]
         return f"not ready: {', '.join(away)}" if self._statuses[""] != CheckResponse.SERVING else ""
 
     def leave(self) -> None:
@@ -103,8 +108,40 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
             await changed.wait()
 
 
+_TAKEN: Final[WeakSet[Peer]] = WeakSet()
+"""Services that have taken our token since they were ready last: asked once, because each call has a line in logs."""
+
+
 async def check_ready(peer: Peer) -> None:
-    """Check the readiness of another service. Raises SERVICE_UNAVAILABLE if it is not ready or does not answer."""
+    """Check the readiness of another service, and that it takes our token: health is told to anybody.
+
+    Raises SERVICE_UNAVAILABLE if it is not ready or does not answer, UNAUTHENTICATED.
+    """
+    try:
+        await _check_serving(peer)
+    except TurnwrightError:
+        _TAKEN.discard(peer)
+        raise
+    if peer not in _TAKEN:
+        await _check_token(peer)
+        _TAKEN.add(peer)
+
+
+async def _check_token(peer: Peer) -> None:
+    stub = settings_service_pb2_grpc.SettingsServiceStub(peer.channel)
+    try:
+        await peer.call(stub.GetSettings, settings_service_pb2.GetSettingsRequest(), CHECK_S_MAX)
+    except TurnwrightError as error:
+        # A service of another make need not have this call.
+        if error.reason is Reason.UNAUTHENTICATED:
+            message = (
+                f"{error.reason.name}: the {peer.name} at {peer.address} does not take this service's token: give both "
+                "the same TURNWRIGHT_TOKEN, or the same file `token` in their homes."
+            )
+            raise fault(error.reason, message) from None
+
+
+async def _check_serving(peer: Peer) -> None:
     stub = health_pb2_grpc.HealthStub(peer.channel)
     answer = await peer.call(stub.Check, health_pb2.HealthCheckRequest(), CHECK_S_MAX)
     if answer.status != CheckResponse.SERVING:

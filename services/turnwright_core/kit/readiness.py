@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from turnwright_core.coalesced_timers import next_poll_in_s
-from turnwright_core.errors import TurnwrightError
+from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.logs import get_logger
 
@@ -77,7 +77,8 @@ class Readiness:
 
     async def _report(self, name: str, check: Callable[[], Awaitable[None]]) -> None:
         while True:
-            self._health.set_dependency(name, ready=not await self._problem(check))
+            problem = await self._problem(check)
+            self._health.set_dependency(name, ready=not problem, why=_word(problem))
             await self._pause()
 
     async def _pause(self) -> None:
@@ -89,7 +90,7 @@ class Readiness:
         while True:
             problem = await self._problem(ready)
             if self._needed:
-                self._health.set_dependency(self._needed, ready=not problem)
+                self._health.set_dependency(self._needed, ready=not problem, why=_word(problem))
             failed = failed + 1 if problem else 0
             is_ready = not problem or (before is True and failed < FAILED_LOOKS)
             if is_ready is not before:
@@ -113,3 +114,9 @@ class Readiness:
         except Exception as error:  # noqa: BLE001 - a look that fails in any way must not be the last one
             return f"{type(error).__name__}: {error}"
         return ""
+
+
+def _word(problem: str) -> str:
+    """The reason with which a problem begins; empty if it has none."""
+    word = problem.partition(":")[0]
+    return word if word in Reason.__members__ else ""
