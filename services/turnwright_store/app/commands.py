@@ -35,7 +35,6 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
-from turnwright_store.sql.loops import settings_json
 from turnwright_store.sql.runs import WRITE, WRITE_CLAIMED, RunRow, bump_revision, find_run, get_run, write_run
 
 
@@ -171,8 +170,7 @@ def _with_loop(
 
 def _write_run_entry(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, loop: Loop) -> RunRow:
     """A run begins with `set run://{alias}` (RU003, RU037)."""
-    attributes = settings_json(loop.settings, loop=loop.sequence)
-    write = EntryWrite(f"run://{run.run.run}", SetEntry(loop.prompt, attributes))
+    write = EntryWrite(f"run://{run.run.run}", SetEntry(loop.prompt, loop_rows.shown_attributes(loop)))
     checked = check_writes(rules, caller, [write])
     return apply_writes(tx, rules, run, checked, caller.principal, loop=loop.sequence).run
 

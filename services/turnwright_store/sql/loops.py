@@ -77,9 +77,16 @@ OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for sta
 _to_settings: Final = converter(LoopSettings)
 
 
-def settings_json(settings: LoopSettings, **more: object) -> str:
-    """Settings as they are stored and shown: the mode by its word, flags by their names."""
-    return json.dumps({**to_builtins(settings), "mode": settings.mode.name.lower(), **more}, ensure_ascii=False)
+def settings_json(settings: LoopSettings) -> str:
+    """Settings as they are stored: the mode by its word, flags by their names."""
+    return json.dumps({**to_builtins(settings), "mode": settings.mode.name.lower()}, ensure_ascii=False)
+
+
+def shown_attributes(loop: Loop) -> str:
+    """The attributes of `run://{alias}`: the settings as the contract has them, and the loop."""
+    settings = json.loads(settings_json(loop.settings))
+    del settings["model_of_run"]
+    return json.dumps({**settings, "loop": loop.sequence}, ensure_ascii=False)
 
 
 @lru_cache(maxsize=256)

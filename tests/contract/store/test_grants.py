@@ -248,6 +248,14 @@ async def test_a_model_that_the_run_gets_later_wins_over_an_inherited_one(client
     assert (await DOORS[door](run)).settings.model == "third"
 
 
+async def test_a_run_shows_the_settings_of_its_loop_by_the_names_of_the_contract(client, project) -> None:
+    # RU037
+    run = await new_run(client, project)
+    await run.enqueue()
+    shown = set(json.loads((await run.entry(f"run://{run.alias}")).attributes_json))
+    assert shown == {"loop", *settings_pb2.LoopSettings.DESCRIPTOR.fields_by_name}
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_model_that_is_set_again_to_what_it_is_wins_too(client, project, again) -> None:
     await models(client)
