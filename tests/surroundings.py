@@ -23,7 +23,19 @@ TOLD = tuple(
     )
 )
 """How the variables begin by which tests are told something."""
-VENDORS = ("_API_KEY", "_BASE_URL")
+VENDORS = ("_API_KEY", "_API_KEY_FILE", "_BASE_URL")
+ELSEWHERE = ("OTEL_", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "XDG_C", "XDG_DATA_HOME", "XDG_STATE")
+"""How the variables begin that name places of the person; in a hook of git, those of its repository."""
+LOOKS = {
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
+    "COLUMNS",
+    "FORCE_COLOR",
+    "LINES",
+    "NO_COLOR",
+    "TTY_COMPATIBLE",
+    "TTY_INTERACTIVE",
+}
 NOBODY = "127.0.0.1:1"
 """An address at which nobody listens."""
 CACHES = {"GOPATH": "go", "GOCACHE": ".cache/go-build", "CARGO_HOME": ".cargo", "RUSTUP_HOME": ".rustup"}
@@ -33,7 +45,8 @@ CACHES = {"GOPATH": "go", "GOCACHE": ".cache/go-build", "CARGO_HOME": ".cargo", 
 def leave_the_person_out() -> None:
     """Give this process, and those that tests start, a home of their own, and peers that are nowhere."""
     for name in list(os.environ):
-        if (name.startswith("TURNWRIGHT_") and not name.startswith(TOLD)) or name.endswith(VENDORS):
+        is_setting = name.startswith("TURNWRIGHT_") and not name.startswith(TOLD)
+        if is_setting or name in LOOKS or name.startswith(ELSEWHERE) or name.endswith(VENDORS):
             del os.environ[name]
     os.environ |= {f"TURNWRIGHT_{peer}": NOBODY for peer in ("STORE", "ASSEMBLER", "PROVIDER")}
     if "PYTEST_XDIST_WORKER" in os.environ:  # it has the home of the process that started it
@@ -42,5 +55,3 @@ def leave_the_person_out() -> None:
         os.environ.setdefault(variable, str(Path.home() / folder))
     os.environ["HOME"] = tempfile.mkdtemp(prefix="turnwright-tests-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
-    for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
-        os.environ.pop(variable, None)
