@@ -111,12 +111,17 @@ def list_projects(connection: Connection, after: str, page: int) -> list[Project
 
 
 def add_project(connection: Connection, scope: int, project: Project) -> None:
-    connection.execute(_PROJECT_ADD, {"scope_id": scope, **asdict(project)})
+    connection.execute(_PROJECT_ADD, {"scope_id": scope, **_values(project)})
 
 
 def change_project(connection: Connection, project_id: int, project: Project) -> None:
     """Write what of a project can change."""
-    connection.execute(_PROJECT_CHANGE, {"project": project_id, **asdict(project)})
+    connection.execute(_PROJECT_CHANGE, {"project": project_id, **_values(project)})
+
+
+def _values(project: Project) -> dict[str, Any]:
+    # PostgreSQL takes no truth value for a number.
+    return {**asdict(project), "clients": int(project.clients)}
 
 
 _CAPABILITIES: Final = msgspec.json.Decoder(Capabilities)
