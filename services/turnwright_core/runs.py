@@ -346,6 +346,15 @@ class TurnRequest(Struct, frozen=True):
     knowledge: tuple[KnowledgeHit, ...] = ()
 
 
+class LoopTally(Struct, frozen=True, omit_defaults=True):
+    """What a loop has done so far, by which its end is judged: numbers of commands, and files whose change failed."""
+
+    commands: int = 0
+    unknown_commands: int = 0
+    ignored_commands: int = 0
+    failed_paths: tuple[str, ...] = ()
+
+
 class TurnResult(Struct, frozen=True, omit_defaults=True):
     """How a turn ended. `status` is the verdict: 102 if the loop goes on, else the status that it ended with."""
 
@@ -374,6 +383,7 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     """Those of the prompt, as they were applied."""
     compression: CompressionStrength = CompressionStrength.UNSPECIFIED
     reported_window: ReportedWindow | None = None
+    tally: LoopTally | None = None
 
 
 class Turn(Struct, frozen=True):

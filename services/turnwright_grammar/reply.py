@@ -35,11 +35,15 @@ class Command(Struct, frozen=True):
 
 
 class ReadWarning(Struct, frozen=True):
-    """A repair, or a call that could not be read. `kind` is one word, `message` speaks to the model."""
+    """A repair, or a call that could not be read. `kind` is one word, `message` speaks to the model.
+
+    `ignored` is the number of commands that were not run because of where they stand, although they are no quotation.
+    """
 
     kind: str
     message: str
     span: Span
+    ignored: int = 0
 
 
 class Reply(Struct, frozen=True):

@@ -16,6 +16,7 @@ from turnwright_core.runs import (
     KnowledgeHit,
     Loop,
     LoopSettings,
+    LoopTally,
     Project,
     Reasoning,
     Run,
@@ -104,6 +105,7 @@ turn_result_to_pb, turn_result_from_pb = codec(
     cursor=(cursor_to_pb, cursor_from_pb),
     edits=EDITS,
     reported_window=_window,
+    tally=codec(LoopTally, turn_pb2.LoopTally),
 )
 turn_to_pb, turn_from_pb = codec(
     Turn,

@@ -137,6 +137,8 @@ def _facts(
         is_answer_refused=any(path.startswith(f"error/{ANSWER}_") for path in errors),
         is_transcript=turn.request.assembly is Assembly.TRANSCRIPT,
         tools=tools,
+        mode=turn.request.mode,
+        tally=result.tally,
     )
 
 

@@ -155,13 +155,18 @@ def _fault_of(value: str, *, lines_allowed: bool) -> str:
 
 def _changes_in_ask_mode(value: Recording, context: RecordingContext) -> Recording:
     name = value.command.name
-    if context.mode is not Mode.ASK or not (changed := _FILES_CHANGED_BY.get(name, _nothing)(value.command)):
+    if context.mode is not Mode.ASK or not (changed := files_changed_by(value.command)):
         return value
     return value.refused(
         "permission:403",
         f"Ask mode is read-only: <{name}> may not change the file {changed[0]}. "
         "Answer in <update>, or keep the text in an entry such as known://...",
     )
+
+
+def files_changed_by(command: Command) -> list[str]:
+    """The files, or patterns over files, that a command of the runtime is to change."""
+    return _FILES_CHANGED_BY.get(command.name, _nothing)(command)
 
 
 def _nothing(_command: Command) -> list[str]:

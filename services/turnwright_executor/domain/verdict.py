@@ -3,7 +3,7 @@
 The chain `turn.verdict` decides. Its filters are voters, in the order of their priorities, lower first: each gets the
 vote so far and the facts of the turn, and returns the new vote; so a later one can overrule an earlier one. The first
 vote is to go on. This module has the facts and the runtime's own rules, which are registered like the voters of plugins
-(`hooks.plugins`). Source: rows RU010, RU012, RU140, RU141, RU249, RU250, RU277-RU281; decisions C3, C12, C20, C27, C29.
+(`hooks.plugins`). Source: rows RU010, RU012, RU140, RU141, RU249, RU250, RU277-RU281; C3, C12, C20, C27, C29, C67.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from turnwright_core.runs import (
     RUNNING,
     TERMINAL_UPDATES,
     UNPROCESSABLE,
+    LoopTally,
+    Mode,
     TurnResult,
     Usage,
 )
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.cycles import cycle_period
+from turnwright_executor.domain.tally import tally_before
 
 REFUTED_OUTCOME: Final = "conflict:409"
 """Outcome of an update that claims success although something failed (RU140)."""
@@ -111,6 +114,10 @@ class TurnFacts(Struct, frozen=True, dict=True):
     is_transcript: bool = False
     """Whether the model reads each failure as the result of its call: then it is no strike (C42)."""
 
+    mode: Mode = Mode.UNSPECIFIED
+    tally: LoopTally = LoopTally()
+    """What the loop has done, this turn included."""
+
     @cached_property
     def update(self) -> RecordFacts | None:
         """The last update, which counts (RU141)."""
@@ -128,11 +135,18 @@ class TurnFacts(Struct, frozen=True, dict=True):
 
     @cached_property
     def is_refuted(self) -> bool:
-        """Whether the last update claims success although something failed or was rejected."""
+        """Whether the last update claims success although something failed, was rejected or was not run."""
         update = self.update
         if update is None or update.update_status != COMPLETED:
             return False
-        return any(record.state is State.FAILED for record in self.records if record is not update)
+        has_failed = any(record.state is State.FAILED for record in self.records if record is not update)
+        return has_failed or self.tells_ignored
+
+    @cached_property
+    def tells_ignored(self) -> bool:
+        """Whether commands were not run because of where they stood, for the first time in a loop that acts (C67)."""
+        is_first = not tally_before(self.recent).ignored_commands
+        return self.mode is Mode.ACT and is_first and self.tally.ignored_commands > 0
 
     @property
     def is_denied(self) -> bool:
@@ -214,11 +228,14 @@ class Verdict(Struct, frozen=True):
 def plain_text(vote: Vote, facts: TurnFacts) -> Vote:
     """A reply without commands is an answer, unless it has a command that could not be parsed (C3).
 
-    If something failed in the previous turn, the reason says so: it is unknown whether the work was done after all.
+    If something failed in the previous turn, the reason says so: it is unknown whether the work was done after all. If
+    it has commands that were ignored, the model is told so once, and has another turn (C67).
     """
     reply = facts.reply
     if reply.any_command or facts.is_empty or reply.parse_failures:
         return vote
+    if facts.tells_ignored:
+        return Vote(True, RUNNING, "ignored")
     has_failed = bool(facts.recent and facts.recent[-1].strikes)
     return Vote(False, COMPLETED, "text_after_failure" if has_failed else "text")
 
@@ -247,6 +264,28 @@ def answer(vote: Vote, facts: TurnFacts) -> Vote:
         return vote
     is_second = bool(facts.recent) and facts.recent[-1].reason == "answer"
     return Vote(False, UNPROCESSABLE, "answer") if is_second else Vote(True, RUNNING, "answer")
+
+
+def undone(vote: Vote, facts: TurnFacts) -> Vote:
+    """Success that the record of an acting loop contradicts: a change failed for good, or nothing was run (C67)."""
+    if vote.status != COMPLETED or facts.mode is not Mode.ACT:
+        return vote
+    tally = facts.tally
+    if tally.failed_paths:
+        first, *more = tally.failed_paths
+        others = f" and of {len(more)} more" if more else ""
+        text = f"the change of {first}{others} failed, and no later command made it"
+        return _undone("change_failed", text)
+    if tally.commands or not (tally.unknown_commands or tally.ignored_commands):
+        return vote
+    why = f"{tally.unknown_commands} of unknown tools, {tally.ignored_commands} in code fences or quotations"
+    return _undone("nothing_run", f"no command was run: {why}")
+
+
+def _undone(word: str, text: str) -> Vote:
+    reason = f"{word}: {text}"
+    is_sayable = len(reason) <= REASON_CHARS_MAX and reason.isprintable()
+    return Vote(False, UNPROCESSABLE, reason if is_sayable else word)
 
 
 def strikes(vote: Vote, facts: TurnFacts) -> Vote:
@@ -284,6 +323,7 @@ RULES: Final[tuple[tuple[int, Voter], ...]] = (
     (30, refuted),
     (40, commented),
     (45, answer),
+    (47, undone),
     (50, strikes),
     (60, loop_turns),
     (65, budget),

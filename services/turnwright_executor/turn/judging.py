@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
+from contextlib import suppress
+from posixpath import normpath
 
 from msgspec.structs import replace
 
 from turnwright_core.decisions import DecisionKind
-from turnwright_core.runs import RUNNING, TurnResult
+from turnwright_core.entries import State
+from turnwright_core.runs import RUNNING, LoopTally, Mode, TurnResult
 from turnwright_core.streams import STOPPED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.tally import changed_names, tally_after, tally_before
 from turnwright_executor.domain.verdict import (
     ANSWER_INVALID,
     GO_ON,
@@ -26,6 +30,7 @@ from turnwright_executor.domain.verdict import (
 )
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import TURN_VERDICT
+from turnwright_executor.tools.ports import OutsideProjectError, Workspace
 from turnwright_executor.turn.model_call import ModelCallRecord
 
 
@@ -61,11 +66,13 @@ def facts_of(
     is_answer_refused: bool = False,
     is_transcript: bool = False,
     tools: Container[str] = (),
+    mode: Mode = Mode.UNSPECIFIED,
+    tally: LoopTally | None = None,
 ) -> TurnFacts:
     """The facts of a turn whose records are settled; `note` is the record of its model call. Others as in TurnFacts.
 
     `is_demoted`: the results of the turn did not fit and were summarized, which is an error of no command (RU153).
-    `tools` are all that exist.
+    `tools` are all that exist; `tally` is what the loop has done.
     """
     return TurnFacts(
         records=tuple([_record_facts(record, tools) for record in records]),
@@ -81,6 +88,8 @@ def facts_of(
         at=at,
         is_answer_refused=is_answer_refused or ANSWER_INVALID in [record.outcome for record in records],
         is_transcript=is_transcript,
+        mode=mode,
+        tally=tally or LoopTally(),
     )
 
 
@@ -105,3 +114,25 @@ def _rejection(rejected: Sequence[CommandRecord]) -> Rejection:
     # The outcome of a native call is its result, which the model reads (C28).
     is_read = all(record.call_id for record in rejected) or any(record.comment for record in rejected)
     return Rejection.COMMENTED if is_read else Rejection.SILENT
+
+
+async def tally_of(
+    recent: Sequence[TurnResult],
+    records: Sequence[CommandRecord],
+    note: ModelCallRecord,
+    offered: Collection[str],
+    tools: Container[str],
+    workspace: Workspace,
+) -> LoopTally:
+    """What the loop has done, the open turn included, whose records are settled. `offered` are the turn's tools."""
+    before, names = tally_before(recent), {}
+    if before.failed_paths or any(record.state is not State.RESOLVED for record in records):
+        names = {path: await _name(path, workspace) for path in changed_names(records)}
+    return tally_after(before, records, tools, offered, names, unread=note.unread, ignored=note.ignored)
+
+
+async def _name(path: str, workspace: Workspace) -> str:
+    """The normalized name of a file, whether or not a command may touch it."""
+    with suppress(OutsideProjectError, OSError):
+        return await workspace.normalise(path)
+    return normpath(path)

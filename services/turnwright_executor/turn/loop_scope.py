@@ -15,7 +15,7 @@ from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.model_calls import REFUSABLE
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import Assembly, Loop, LoopEnd, LoopSettings, RequestKind, Turn, TurnResult
+from turnwright_core.runs import Assembly, Loop, LoopEnd, LoopSettings, LoopTally, RequestKind, Turn, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
@@ -103,6 +103,8 @@ class OpenTurn(Struct):
     """Whether an earlier owner carried out commands, so that their additions are unknown here."""
     is_demoted: bool = False
     """Whether its results did not fit and were summarized."""
+    tally: LoopTally | None = None
+    """What the loop has done, this turn included, once it is judged."""
 
     @property
     def is_compaction(self) -> bool:

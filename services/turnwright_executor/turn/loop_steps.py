@@ -44,7 +44,7 @@ from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.beginning import begun_with, loop_beginning, model_of, turn_request, with_vendor_limits
 from turnwright_executor.turn.commands import tool_context
 from turnwright_executor.turn.images import image_writes
-from turnwright_executor.turn.judging import facts_of, judge, limits_of
+from turnwright_executor.turn.judging import facts_of, judge, limits_of, tally_of
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry, with_edits
@@ -239,7 +239,8 @@ class LoopSteps:
 
     def _result(self, state: TurnState, verdict: Verdict, *, is_summary: bool) -> TurnResult:
         """How the open turn ends, with what it cost."""
-        known = self._scope.open.note.result
+        open_turn = self._scope.open
+        known = open_turn.note.result
         result = replace(
             known,
             status=verdict.status,
@@ -247,6 +248,7 @@ class LoopSteps:
             strikes=verdict.strikes,
             kind=ReplyKind.SUMMARY if is_summary else known.kind,
             answer=self._answer(state, verdict),
+            tally=open_turn.tally,
         )
         return self._scope.spend_meter.with_spend(result)
 
@@ -294,9 +296,18 @@ class LoopSteps:
         open_turn = scope.open
         if self._scope.open.is_compaction:
             return self._after_summary(exhausted)
+        records = tuple(state.records.values())
+        open_turn.tally = await tally_of(
+            scope.recent,
+            records,
+            open_turn.note,
+            open_turn.turn.request.tools,
+            scope.services.tools,
+            scope.placement.workspace,
+        )
         facts = facts_of(
             scope.events.at(open_turn.turn.number),
-            tuple(state.records.values()),
+            records,
             open_turn.note,
             open_turn.reading.narration,
             scope.recent,
@@ -307,6 +318,8 @@ class LoopSteps:
             is_answer_refused=any(warning.kind == ANSWER for warning in open_turn.reading.warnings),
             is_transcript=open_turn.turn.request.assembly is Assembly.TRANSCRIPT,
             tools=scope.services.tools,
+            mode=scope.loop.settings.mode,
+            tally=open_turn.tally,
         )
         return await judge(scope.services.hooks, facts)
 

@@ -18,7 +18,7 @@ from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.recording import ParsedReply
+from turnwright_executor.turn.recording import UNREAD_KINDS, ParsedReply
 
 CALL: Final = "call"
 
@@ -37,6 +37,10 @@ class ModelCallRecord(Struct, frozen=True):
     losses: int = 0
     """Parse errors of the reply."""
     commands: int = 0
+    unread: int = 0
+    """Commands among them that could not be read."""
+    ignored: int = 0
+    """Commands that were not run because of where they stood."""
     room_chars: int | None = None
     """Code points that the turn may add and that certainly fit into the next packet; None: unknown."""
     is_edited: bool = False
@@ -85,6 +89,8 @@ def model_call_record(
         model,
         len(reading.losses),
         len(reading.commands),
+        sum(warning.kind in UNREAD_KINDS for warning in reading.losses),
+        sum(warning.ignored for warning in reading.warnings),
         room,
         bool(packet.report.edits),
     )

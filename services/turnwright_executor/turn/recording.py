@@ -27,6 +27,7 @@ from turnwright_executor.domain.command_record import ClientCall, CommandRecord,
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import record_path, target_of
+from turnwright_executor.domain.tally import TOO_LARGE_OUTCOME
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
@@ -60,6 +61,11 @@ LOST_KINDS: Final = frozenset(
 )
 """Warnings about commands that could not be carried out; the others report successful repairs."""
 
+UNREAD_KINDS: Final = LOST_KINDS - {ANSWER, CUT_REPLY, "invented", TOO_MANY}
+"""Those about commands that a model wrote so that nobody could read them."""
+
+_WRITE_OUTSIDE: Final = "Those that are meant stand in the reply itself, outside of fences, quotes and indented code."
+
 _OUTCOMES: Final = {CUT_REPLY: "cut:400", ANSWER: ANSWER_INVALID}
 
 _CUT_CALL: Final = "The reply was cut off, so this call of {name} was not carried out. Send it again, in smaller parts."
@@ -78,7 +84,7 @@ READ_ASIDE_CHARS: Final = 4 * 1024
 """Length from which a reply is parsed in a thread at its end, in code points: the worst case is 10 us each."""
 
 TOO_LARGE = failed(
-    "too_large:413",
+    TOO_LARGE_OUTCOME,
     f"A command has at most {COMMAND_BYTES_MAX} bytes, and this one is longer. Write it in several parts with APPEND.",
 )
 
@@ -247,8 +253,9 @@ def _whole(text: str) -> str:
 
 
 def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
-    """One error entry for each thing that the model wrote and that was lost (RU153, RU284)."""
-    return [
+    """One error entry for each thing that the model wrote and that was lost or ignored (RU153, RU284, C67)."""
+    ignored = [warning for warning in reading.warnings if warning.ignored]
+    lost = [
         error_write(
             f"log://turn_{turn}/error/{warning.kind}_{number}",
             _OUTCOMES.get(warning.kind, "unreadable:400"),
@@ -256,6 +263,10 @@ def loss_writes(turn: int, reading: ParsedReply) -> list[EntryWrite]:
             _call_of_loss(turn, reading, warning),
         )
         for number, warning in enumerate(reading.losses, 1)
+    ]
+    return lost + [
+        error_write(f"log://turn_{turn}/error/ignored_{number}", "ignored:400", f"{warning.message} {_WRITE_OUTSIDE}")
+        for number, warning in enumerate(ignored, 1)
     ]
 
 

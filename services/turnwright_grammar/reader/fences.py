@@ -11,7 +11,7 @@ from functools import lru_cache
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts, diffs
 from turnwright_grammar.reader import vendors
-from turnwright_grammar.reader.parser_state import ParserState
+from turnwright_grammar.reader.parser_state import INERT_FENCE, ParserState
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
 from turnwright_grammar.reply import Span
 from turnwright_grammar.scanner import SearchTrigger, TextScanner
@@ -138,6 +138,8 @@ def _add_calls(state: ParserState, info: str, content: str, start: int, span: Sp
     inner = state.parse_nested(content, start, is_code=True)
     if not inner.commands or inner.narration().strip():
         state.warnings.extend(warning for warning in inner.warnings if warning.kind == "arguments_left_over")
+        if ignored := sum(command.known for command in inner.commands):
+            state.warn(*INERT_FENCE, span, ignored)
         return False
     if inner.native_calls < len(inner.commands):
         state.defer(inner.commands, span)

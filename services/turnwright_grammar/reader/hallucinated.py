@@ -153,8 +153,8 @@ def inert_line_end(state: ParserState, start: int) -> int | None:
     if inner and (after := state.adopt_thought_ends(inner)) is not None:
         return after
     if inner and inner.commands:
-        place = "a block quote" if is_quote else "indented code"
-        state.warn("inert_code", f"A command inside {place} was not run.", (begin, end))
+        place, ignored = "a block quote" if is_quote else "indented code", sum(one.known for one in inner.commands)
+        state.warn("inert_code", f"A command inside {place} was not run.", (begin, end), ignored)
     return end
 
 

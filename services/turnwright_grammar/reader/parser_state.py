@@ -34,7 +34,7 @@ class DeferredFence(Struct, frozen=True):
 _CLOSERS = (">", "]", ")", "}")
 _FIRED = ("fenced_commands", "Commands in a code fence were run; write them outside.")
 _CUT_FENCE = ("cut_reply", "The reply was cut off, so the commands in a code fence were not run; write them outside.")
-_INERT = ("fenced_inert", "Commands in a code fence were not run.")
+INERT_FENCE: Final = ("fenced_inert", "Commands in a code fence were not run.")
 
 Savepoint = tuple[int, int, int, int, int, int, str | None, int, "re.Pattern[str] | None", int]
 
@@ -158,10 +158,10 @@ class ParserState(Struct):
     def outer_span(self, span: Span) -> Span:
         return span[0] + self.offset, span[1] + self.offset
 
-    def warn(self, kind: str, message: str, span: Span) -> None:
-        """Add a warning; ignored far beyond the cap."""
+    def warn(self, kind: str, message: str, span: Span, ignored: int = 0) -> None:
+        """Add a warning; dropped far beyond the cap."""
         if len(self.warnings) < 2 * WARNINGS_MAX:
-            self.warnings.append(ReadWarning(kind, message, self.outer_span(span)))
+            self.warnings.append(ReadWarning(kind, message, self.outer_span(span), ignored))
 
     def end_thought(self, start: int, end: int) -> int:
         """Handle the close of a thought that was never opened: what was found before it is reasoning. Source: C59."""
@@ -261,9 +261,10 @@ class ParserState(Struct):
         Not if the reply was truncated: commands outside of fences might have followed.
         """
         fire = not (self.commands or is_cut)
-        kind, message = _FIRED if fire else _CUT_FENCE if is_cut else _INERT
+        kind, message = _FIRED if fire else _CUT_FENCE if is_cut else INERT_FENCE
         for fenced in self.deferred:
             if fire:
                 self.commands.extend(fenced.commands)
                 self.narration_parts[fenced.narration_index] = ""
-            self.warnings.append(ReadWarning(kind, message, fenced.span))
+            ignored = 0 if fire or is_cut else len(fenced.commands)
+            self.warnings.append(ReadWarning(kind, message, fenced.span, ignored))

@@ -99,7 +99,7 @@ async def test_a_native_call_longer_than_an_entry_keeps_ends_no_loop(
             loop = await services.until(await services.act())
             record = await services.entry(f"log://turn_1/{path}")
             [kept] = json.loads((await services.entry("assistant://1")).attributes_json)["calls"]
-    assert (loop.status, loop.turns, record.outcome) == (200, 2, outcome)
+    assert (loop.status, loop.turns, record.outcome) == (422, 2, outcome)
     assert kept["path"] == record.path
     # C41: arguments stand in the record, unless it cannot hold them.
     is_cut = outcome == "too_large:413"
@@ -295,7 +295,10 @@ async def test_whatever_a_model_writes_the_loop_goes_on(services, reply) -> None
         f"=== reply ===\n{reply.encode('utf-8', 'replace').decode()}{GO_ON}\n=== reply ===\n{DONE}\n"
     )
     loop = await services.until(await services.act())
-    assert (loop.status, loop.reason) == (200, "update")
+    is_change = reply.startswith(("<rm", "<mv", '<set path="a.txt"'))
+    assert (loop.status, loop.turns, loop.reason.partition(":")[0]) == (
+        (422, 2, "change_failed") if is_change else (200, 2, "update")
+    )
     assert 500 not in {status for status, _ in errors(services).values()}
     records = [entry for path, entry in services.view().entries.items() if path.startswith("log://turn_1/")]
     assert not [entry.path for entry in records if entry.outcome.endswith(":500")]

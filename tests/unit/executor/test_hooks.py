@@ -416,7 +416,8 @@ async def test_a_plugin_that_cannot_be_loaded_is_reported_by_name(enabled, word)
 async def test_without_plugins_the_rules_alone_are_there():
     assert load_plugins("none", "none").plugins() == {}
     assert [one.name for one in load_plugins("none", "none").chain("turn.verdict")] == [
-        "plain_text", "update", "refuted", "commented", "answer", "strikes", "loop_turns", "budget", "rejected", "expired",
+        "plain_text", "update", "refuted", "commented", "answer", "undone", "strikes", "loop_turns", "budget",
+        "rejected", "expired",
     ]  # fmt: skip
 
 

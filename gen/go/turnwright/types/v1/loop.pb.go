@@ -34,10 +34,10 @@ type Loop struct {
 	// The task, as the client wrote it.
 	Prompt string `protobuf:"bytes,3,opt,name=prompt,proto3" json:"prompt,omitempty"`
 	// 100: queued. 102: running. 202: a proposal waits for a decision. Ended: 200 done, 204 done without an answer, 413
-	// the context does not fit the model, 422 the task cannot be done, 499 aborted or given up, 500 failed.
+	// the context does not fit the model, 422 the task cannot be or was not done, 499 aborted or given up, 500 failed.
 	Status int32 `protobuf:"varint,4,opt,name=status,proto3" json:"status,omitempty"`
-	// Why the loop ended: one word (`update`, `text`, `text_after_failure`, `rejected`, `strikes`, `cycles`, `aborted`,
-	// ...), in some cases followed by a text. Empty while it runs.
+	// Why the loop ended: one word (`update`, `text`, `text_after_failure`, `change_failed`, `nothing_run`, `rejected`,
+	// `strikes`, `cycles`, `aborted`, ...), in some cases followed by a text. Empty while it runs.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Body of its terminal update, or the plain text that ended it, truncated after 65536 bytes; empty while it runs. The
 	// entry `assistant://N` of its last turn has the whole reply.

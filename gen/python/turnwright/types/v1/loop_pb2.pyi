@@ -44,11 +44,11 @@ class Loop(_message.Message):
     """The task, as the client wrote it."""
     status: _builtins.int
     """100: queued. 102: running. 202: a proposal waits for a decision. Ended: 200 done, 204 done without an answer, 413
-    the context does not fit the model, 422 the task cannot be done, 499 aborted or given up, 500 failed.
+    the context does not fit the model, 422 the task cannot be or was not done, 499 aborted or given up, 500 failed.
     """
     reason: _builtins.str
-    """Why the loop ended: one word (`update`, `text`, `text_after_failure`, `rejected`, `strikes`, `cycles`, `aborted`,
-    ...), in some cases followed by a text. Empty while it runs.
+    """Why the loop ended: one word (`update`, `text`, `text_after_failure`, `change_failed`, `nothing_run`, `rejected`,
+    `strikes`, `cycles`, `aborted`, ...), in some cases followed by a text. Empty while it runs.
     """
     summary: _builtins.str
     """Body of its terminal update, or the plain text that ended it, truncated after 65536 bytes; empty while it runs. The

@@ -264,6 +264,7 @@ class TurnResult(_message.Message):
     EDITS_FIELD_NUMBER: _builtins.int
     COMPRESSION_FIELD_NUMBER: _builtins.int
     REPORTED_WINDOW_FIELD_NUMBER: _builtins.int
+    TALLY_FIELD_NUMBER: _builtins.int
     finish: _builtins.str
     """The vendor's finish reason (`stop`, `length`, ...), or `aborted` or `error`."""
     error: _builtins.str
@@ -273,8 +274,9 @@ class TurnResult(_message.Message):
     status: _builtins.int
     """The verdict: 102 if the loop goes on, otherwise the status that the loop ended with."""
     reason: _builtins.str
-    """The reason for the verdict, one word: `update`, `text`, `text_after_failure`, `strikes`, `cycles`, `rejected`,
-    `expired`, ...; empty if the loop simply goes on.
+    """The reason for the verdict: one word (`update`, `text`, `text_after_failure`, `change_failed`, `nothing_run`,
+    `ignored`, `strikes`, `cycles`, `rejected`, `expired`, ...), in some cases followed by a text; empty if the loop
+    simply goes on.
     """
     strikes: _builtins.int
     """Consecutive strikes after this turn; 0 after a turn without one."""
@@ -332,6 +334,10 @@ class TurnResult(_message.Message):
     def reported_window(self) -> _model_pb2.ReportedWindow:
         """With `context_exceeded:413`: the window that the vendor named. Absent: it named none that is smaller than the known."""
 
+    @_builtins.property
+    def tally(self) -> Global___LoopTally:
+        """What the loop has done up to and including this turn. Absent in turns that had no verdict, and of earlier releases."""
+
     def __init__(
         self,
         *,
@@ -359,14 +365,57 @@ class TurnResult(_message.Message):
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         compression: Global___CompressionStrength.ValueType = ...,
         reported_window: _model_pb2.ReportedWindow | None = ...,
+        tally: Global___LoopTally | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "reported_window", b"reported_window", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TurnResult: _TypeAlias = TurnResult  # noqa: Y015
+
+@_typing.final
+class LoopTally(_message.Message):
+    """What a loop has done so far. The end of a loop in act mode is judged by it: where the model claims success (status
+    200), a loop with `failed_paths`, or with unknown or ignored commands and no others, ends with 422.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMANDS_FIELD_NUMBER: _builtins.int
+    UNKNOWN_COMMANDS_FIELD_NUMBER: _builtins.int
+    IGNORED_COMMANDS_FIELD_NUMBER: _builtins.int
+    FAILED_PATHS_FIELD_NUMBER: _builtins.int
+    commands: _builtins.int
+    """Number of commands of tools that exist, other than `think` and `update`, however they ended."""
+    unknown_commands: _builtins.int
+    """Number of commands of tools that do not exist, or that could not be read."""
+    ignored_commands: _builtins.int
+    """Number of commands that were not run because of where they stood in the reply: in a code fence beside other text, a
+    block quote or indented code. The first time, the model is told so, and has another turn.
+    """
+    @_builtins.property
+    def failed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Files that a command was to change and did not, because it failed or was cancelled after another failure, and that
+        no later command of the loop changed; at most 32. What a person rejected or the mode refused does not count.
+        """
+
+    def __init__(
+        self,
+        *,
+        commands: _builtins.int = ...,
+        unknown_commands: _builtins.int = ...,
+        ignored_commands: _builtins.int = ...,
+        failed_paths: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands", "failed_paths", b"failed_paths", "ignored_commands", b"ignored_commands", "unknown_commands", b"unknown_commands"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoopTally: _TypeAlias = LoopTally  # noqa: Y015
 
 @_typing.final
 class Turn(_message.Message):

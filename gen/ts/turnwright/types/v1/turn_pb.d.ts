@@ -198,8 +198,9 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
   status: number;
 
   /**
-   * The reason for the verdict, one word: `update`, `text`, `text_after_failure`, `strikes`, `cycles`, `rejected`,
-   * `expired`, ...; empty if the loop simply goes on.
+   * The reason for the verdict: one word (`update`, `text`, `text_after_failure`, `change_failed`, `nothing_run`,
+   * `ignored`, `strikes`, `cycles`, `rejected`, `expired`, ...), in some cases followed by a text; empty if the loop
+   * simply goes on.
    *
    * @generated from field: string reason = 5;
    */
@@ -340,6 +341,13 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
    * @generated from field: turnwright.types.v1.ReportedWindow reported_window = 24;
    */
   reportedWindow?: ReportedWindow | undefined;
+
+  /**
+   * What the loop has done up to and including this turn. Absent in turns that had no verdict, and of earlier releases.
+   *
+   * @generated from field: turnwright.types.v1.LoopTally tally = 25;
+   */
+  tally?: LoopTally | undefined;
 };
 
 /**
@@ -347,6 +355,50 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
  * Use `create(TurnResultSchema)` to create a new message.
  */
 export declare const TurnResultSchema: GenMessage<TurnResult>;
+
+/**
+ * What a loop has done so far. The end of a loop in act mode is judged by it: where the model claims success (status
+ * 200), a loop with `failed_paths`, or with unknown or ignored commands and no others, ends with 422.
+ *
+ * @generated from message turnwright.types.v1.LoopTally
+ */
+export declare type LoopTally = Message<"turnwright.types.v1.LoopTally"> & {
+  /**
+   * Number of commands of tools that exist, other than `think` and `update`, however they ended.
+   *
+   * @generated from field: uint32 commands = 1;
+   */
+  commands: number;
+
+  /**
+   * Number of commands of tools that do not exist, or that could not be read.
+   *
+   * @generated from field: uint32 unknown_commands = 2;
+   */
+  unknownCommands: number;
+
+  /**
+   * Number of commands that were not run because of where they stood in the reply: in a code fence beside other text, a
+   * block quote or indented code. The first time, the model is told so, and has another turn.
+   *
+   * @generated from field: uint32 ignored_commands = 3;
+   */
+  ignoredCommands: number;
+
+  /**
+   * Files that a command was to change and did not, because it failed or was cancelled after another failure, and that
+   * no later command of the loop changed; at most 32. What a person rejected or the mode refused does not count.
+   *
+   * @generated from field: repeated string failed_paths = 4;
+   */
+  failedPaths: string[];
+};
+
+/**
+ * Describes the message turnwright.types.v1.LoopTally.
+ * Use `create(LoopTallySchema)` to create a new message.
+ */
+export declare const LoopTallySchema: GenMessage<LoopTally>;
 
 /**
  * One round: a packet is sent to the model, and its reply is read and carried out.

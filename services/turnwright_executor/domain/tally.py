@@ -1,0 +1,119 @@
+"""The tally of a loop: what it has done so far, turn by turn, by which its end is judged.
+
+Each turn's result holds the tally up to that turn, so whoever continues a loop, or replays its verdicts, goes on from
+what is stored. Source: C67.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from posixpath import normpath
+from typing import Final
+
+from turnwright_core.entries import State
+from turnwright_core.patterns.errors import PatternError
+from turnwright_core.patterns.matching import match
+from turnwright_core.runs import LoopTally, TurnResult
+from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.endings import REJECTED_OUTCOME
+from turnwright_executor.domain.policy import files_changed_by
+from turnwright_executor.domain.toolset import TOOL_ORDER
+
+FAILED_PATHS_MAX: Final = 32
+"""Most files of which a tally says that their change failed."""
+
+TOO_LARGE_OUTCOME: Final = "too_large:413"
+"""Outcome of a command that is too long to be recorded."""
+
+_WORDS_ONLY: Final = frozenset({"think", "update"})
+"""Tools whose commands do nothing but speak."""
+_MOVED: Final = frozenset({"cp", "mv"})
+
+
+def tally_before(recent: Iterable[TurnResult]) -> LoopTally:
+    """The tally of a loop up to its latest turn with a verdict; `recent` are results of its turns, oldest first."""
+    tallies = [result.tally for result in recent if result.tally]
+    return tallies[-1] if tallies else LoopTally()
+
+
+def tally_after(
+    before: LoopTally,
+    records: Sequence[CommandRecord],
+    tools: Container[str],
+    offered: Collection[str],
+    names: Mapping[str, str],
+    *,
+    unread: int = 0,
+    ignored: int = 0,
+) -> LoopTally:
+    """The tally after a turn whose records are settled.
+
+    `tools` are all that exist, `offered` those of the turn; `names` are normalized names of files by the path that a
+    command names. `unread` and `ignored` count commands of the reply that became no record.
+    """
+    failed = dict.fromkeys(before.failed_paths)
+    known = [record for record in records if record.tool in tools or record.tool in offered]
+    has_failed = False
+    for record in known:
+        for path in list(failed):
+            if _changes(record, path, names):
+                del failed[path]
+        if record.state is State.FAILED and not _is_refused(record, offered):
+            has_failed = True
+            failed |= dict.fromkeys(_wanted(record, names))
+        elif record.state is State.CANCELLED and has_failed:
+            failed |= dict.fromkeys(_wanted(record, names))
+    return LoopTally(
+        commands=before.commands + sum(record.tool not in _WORDS_ONLY for record in known),
+        unknown_commands=before.unknown_commands + len(records) - len(known) + unread,
+        ignored_commands=before.ignored_commands + ignored,
+        failed_paths=tuple(failed)[:FAILED_PATHS_MAX],
+    )
+
+
+def changed_names(records: Iterable[CommandRecord]) -> set[str]:
+    """The paths of files as the commands of a turn name them, of which a tally needs the normalized names."""
+    return {path for record in records for path in files_changed_by(record.command)}
+
+
+def _is_refused(record: CommandRecord, offered: Collection[str]) -> bool:
+    """Whether a person, or the mode or the settings of the run, refused the command."""
+    return record.rejection is not None or record.outcome == REJECTED_OUTCOME or record.tool not in offered
+
+
+def _wanted(record: CommandRecord, names: Mapping[str, str]) -> list[str]:
+    """The files that a command was to change; of a copy or a move, what it would have made."""
+    paths = files_changed_by(record.command)
+    if record.tool == "set" and record.outcome == TOO_LARGE_OUTCOME and not record.command.attributes:
+        # Of a command that no record can hold only the target is known.
+        paths = [record.target]
+    return [names.get(path, path) for path in (paths[-1:] if record.tool in _MOVED else paths)]
+
+
+def _changes(record: CommandRecord, path: str, names: Mapping[str, str]) -> bool:
+    """Whether a command changed a file, or one that a pattern or folder names."""
+    told = record.attributes.get("changed")
+    listed = told if isinstance(told, list) else ()
+    changed = [file.path for file in record.files]
+    changed += [str(one.get("path", "")) for one in listed if isinstance(one, dict)]
+    if record.state is State.RESOLVED:
+        # What had the right content already is not written again.
+        changed += [normpath(names.get(one, one)) for one in files_changed_by(record.command)]
+        if _may_change_unseen(record) and path in " ".join((record.command.body, *record.command.attributes.values())):
+            return True
+    return any(_is_at(path, one) for one in changed)
+
+
+def _may_change_unseen(record: CommandRecord) -> bool:
+    """Whether it may have changed files that nobody lists: those of a project that is too large, or of other tools."""
+    is_command = record.tool == "sh" and "changed" not in record.attributes
+    return is_command or (record.tool not in TOOL_ORDER and not record.files)
+
+
+def _is_at(path: str, changed: str) -> bool:
+    if changed == path or changed.startswith(f"{path}/"):
+        return True
+    try:
+        return match(path, changed)
+    except PatternError:
+        return False
