@@ -55,6 +55,10 @@ class FileChanges(Struct):
     shell: int = 0
     """Shell commands whose changes are unknown."""
 
+    @property
+    def is_empty(self) -> bool:
+        return not (self.files or self.more or self.shell)
+
 
 def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> FileChanges:
     found: dict[str, FileChange] = {}
@@ -103,6 +107,8 @@ def _shell_command(entry: entry_pb2.Entry) -> str:
 
 
 def change_lines(changes: FileChanges) -> Iterator[str]:
+    if changes.is_empty:
+        yield "changed files: none"
     if changes.files:
         yield "changed files:"
     for change in changes.files:

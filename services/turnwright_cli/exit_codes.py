@@ -72,6 +72,8 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "`turnwright runs show RUN --turns` shows what it tried.",
     "STRIKES": "`turnwright runs show RUN --turns` shows what failed. Smaller steps, or another model, may help.",
     "LOOP_TURNS": "Give the run its next task to continue from there; TURNWRIGHT_LOOP_TURNS_MAX is the limit.",
+    "CHANGE_FAILED": "`turnwright runs show RUN --turns` shows which change failed; the run can go on from there.",
+    "NOTHING_RUN": "`turnwright runs show RUN --turns` shows the replies. Try --calls native, or another model.",
     "TEXT_AFTER_FAILURE": "`turnwright runs show RUN --turns` shows which commands failed.",
     "EXPIRED": "Nobody decided on the proposal in time. Give the run its task again; `turnwright inbox` lists what "
     "waits.",

@@ -11,6 +11,7 @@ from turnwright.types.v1 import entry_pb2, loop_pb2
 
 from turnwright_cli.plain import safe_line
 from turnwright_cli.status_words import (
+    is_undone,
     reason_sentence,
     reason_word,
     seconds_words,
@@ -140,6 +141,8 @@ def end_line(loop: loop_pb2.Loop) -> Text:
     words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
     if loop.status == COMPLETED and not went_well(loop):
         style = "bold yellow"
+    if is_undone(loop):
+        words = "Not done"
     sentence = reason_sentence(loop.reason)
     reason = f" ({loop.status} {reason_word(loop.reason)})" if loop.reason else f" ({loop.status})"
     return Text.assemble((f"{words}: {sentence}" if sentence else words, style), (reason, "dim"))

@@ -184,6 +184,8 @@ class TextScreen(Screen):
             self.note(STOPPING)
 
     def changed(self, changes: FileChanges) -> None:
+        if changes.is_empty and self._session:
+            return
         for line in change_lines(changes):
             self._line(Text(line))
 

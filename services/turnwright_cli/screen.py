@@ -1,21 +1,29 @@
 """Where a followed loop is shown: what every screen is told, and the screen of `--json`.
 
-With `--json` the messages of WatchRun are printed, and nothing else. The last line is always a `run_state` whose
-`loop.status` says how the loop ended, or 202 if a proposal waits.
+With `--json` the messages of WatchRun are printed, and a `notice` of what the loop changed. The last line is always a
+`run_state` whose `loop.status` says how the loop ended, or 202 if a proposal waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
 
-from turnwright_cli.changes import FileChanges
+from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.output import complain, to_line
 from turnwright_cli.plain import safe_line
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.text import cut_bytes
 from turnwright_core.wire.run_view import Event
+
+NOTICE_BYTES_MAX: Final = 4096
+"""Longest text of a notice, in bytes of UTF-8."""
+
+CHANGES: Final = "changes"
+"""Source of the notice of what a loop changed."""
 
 
 class Screen:
@@ -74,6 +82,14 @@ class JsonScreen(Screen):
     def show(self, event: Event) -> None:
         self._is_lost, self._last = False, event
         self._write_line(to_line(event))
+
+    def changed(self, changes: FileChanges) -> None:
+        """A notice, and the state once more: that is always the last line."""
+        last = self._last
+        text = cut_bytes("\n".join(change_lines(changes)), NOTICE_BYTES_MAX)
+        self.show(Event(notice=event_pb2.Notice(level="info", text=text, source=CHANGES)))
+        if last is not None:
+            self.show(last)
 
     def end(self, run: run_pb2.Run, loop: loop_pb2.Loop) -> None:
         """Repeat the state as a run_state, unless the last line was that."""

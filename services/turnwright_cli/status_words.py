@@ -27,6 +27,8 @@ _WORDS: Final[Mapping[int, str]] = {
     500: "failed",
 }
 _ENDINGS: Final[Mapping[str, str]] = {
+    "change_failed": "a change failed, and no later command made it",
+    "nothing_run": "no command was run",
     "text_after_failure": "commands failed in the previous turn, and after that the model only wrote text",
     "rejected": "a proposal was rejected",
     "expired": "nobody decided on a proposal in time",
@@ -58,6 +60,11 @@ def loop_words(loop: loop_pb2.Loop) -> str:
     word = reason_word(loop.reason)
     has_reason = word and (loop.status in (runs.ABORTED, runs.FAILED, runs.TOO_LARGE) or word in _ENDINGS)
     return f"{status_words(loop.status)} ({word})" if has_reason else status_words(loop.status)
+
+
+def is_undone(loop: loop_pb2.Loop) -> bool:
+    """Whether the loop ended by its record, although the model claimed success."""
+    return loop.status == runs.UNPROCESSABLE and reason_word(loop.reason) in ("change_failed", "nothing_run")
 
 
 def title_of(run: run_pb2.Run) -> str:

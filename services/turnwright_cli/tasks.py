@@ -274,8 +274,10 @@ async def _follow(settings: CliSettings, begin: Begin, *, as_json: bool) -> int:
                     begun = begun or again
                     follower = Follower(session.client, screen, person, interrupts, place)
                     followed = await follower.follow(begun.queued, begun.decided, begun.asked)
-                    if not as_json and followed.loop.status in LOOP_ENDED:
-                        screen.changed(await changes_of(session.client, followed.run, followed.loop.sequence))
+                    if followed.loop.status in LOOP_ENDED:
+                        changes = await changes_of(session.client, followed.run, followed.loop.sequence)
+                        if followed.loop.settings.mode == settings_pb2.MODE_ACT or not changes.is_empty:
+                            screen.changed(changes)
                     return _exit(followed)
                 except TurnwrightError as error:
                     if not session.joined or error.reason not in _GONE or attempt == REJOINS_MAX:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 
@@ -55,7 +56,7 @@ def test_the_end_of_a_rejected_run_says_why_and_not_what_the_model_claims(bench)
     ended = bench.run("resolve", "r", "--reject")
     assert ended.returncode == 4
     assert "Stopped: a proposal was rejected (499 rejected)" in ended.stdout
-    assert "changed files" not in ended.stdout
+    assert "changed files: none" in ended.stdout
 
 
 def test_an_update_shows_the_status_that_it_gave(bench) -> None:
@@ -109,6 +110,38 @@ def test_prose_after_a_turn_that_failed_is_not_simply_done(bench) -> None:
     assert "(200 text_after_failure)" in ended.stdout
     assert "commands failed in the previous turn" in bench.run("runs", "show", "r").stdout
     assert listed(bench)[1] == "200 done (text_after_failure)"
+
+
+FENCED = "Here it is:\n```xml\nFirst this.\n<set path='a.txt'>x</set>\n<set path='b.txt'>x</set>\n```\n"
+FAILS = "<set path='a.txt'><<SEARCH\nnone\nSEARCH\n<<REPLACE\nx\nREPLACE</set>"
+
+
+@pytest.mark.parametrize(
+    ("replies", "words"),
+    [
+        ((f"{FAILS}{GO_ON}", "Wrote it."), "Not done: the change of a.txt failed, and no later command made it"),
+        (("<read_file><path>a</path></read_file>", "Done."), "Not done: no command was run: 1 of unknown tools, 0 in"),
+        ((FENCED, FENCED), "Not done: no command was run: 0 of unknown tools, 4 in code fences or quotations"),
+    ],
+)
+def test_success_that_the_record_contradicts_is_none(bench, replies, words) -> None:
+    bench.script("m", *replies)
+    ended = bench.run("act", "Edit.", "--model", "m", "--run", "r", "--yolo")
+    assert ended.returncode == 3
+    assert words in " ".join(ended.stdout.split())
+    assert "changed files: none" in ended.stdout
+    assert "turnwright runs show RUN --turns" in ended.stderr
+    assert ("Commands in a code fence were not run." in ended.stdout) is (replies == (FENCED, FENCED))
+
+
+def test_an_act_that_changed_nothing_says_so_and_an_answer_does_not(bench) -> None:
+    bench.script("m", "It is so.", "It is so.", "It is so.")
+    assert "changed files: none" in bench.run("act", "Look.", "--model", "m").stdout
+    assert "changed files" not in bench.run("ask", "Why?", "--model", "m").stdout
+    printed = bench.run("act", "Look.", "--model", "m", "--json").stdout.splitlines()
+    *_, notice, state = map(json.loads, printed)
+    assert (notice["notice"]["source"], notice["notice"]["text"]) == ("changes", "changed files: none")
+    assert state["run_state"]["loop"]["status"] == 200
 
 
 def test_what_a_loop_changed_is_listed_at_its_end(bench) -> None:

@@ -41,4 +41,6 @@ def test_of_commands_that_nobody_looked_after_it_is_told_that_there_were_some():
 
 def test_a_file_that_came_and_went_is_not_reported():
     came = record("set", changed=[{"path": "a", "kind": "create", "added": 1, "removed": 0}])
-    assert list(change_lines(changes_in([came, record("sh", changed=[{"path": "a", "kind": "remove"}])], 1))) == []
+    assert list(change_lines(changes_in([came, record("sh", changed=[{"path": "a", "kind": "remove"}])], 1))) == [
+        "changed files: none"
+    ]
