@@ -225,6 +225,8 @@ class PacketReport(Struct, frozen=True):
     checkpoint: str = ""
     """What is noted with a transcript, so that the next one can begin with it."""
     pieces: tuple[PacketPieces, ...] = ()
+    replaced_chars: int = 0
+    """Code points of the messages that the reply, a summary, replaces."""
 
 
 class AssembledPart(Struct, frozen=True):

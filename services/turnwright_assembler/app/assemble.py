@@ -200,6 +200,7 @@ class Assembler:
             compression=made.strength,
             unfit=tuple((one.path, one.tokens) for one in made.unfit),
             after_reply=made.after_reply,
+            replaced_chars=made.replaced_chars,
             checkpoint=rows.checkpoint(self.packet_plugins.render_version, made.digest) if is_as_stored else "",
         )
         return Assembled(made.messages, {}, report)

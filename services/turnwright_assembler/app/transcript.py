@@ -76,6 +76,8 @@ class Transcript(Struct, frozen=True):
     """Tokens of the edits; not part of `tokens`."""
     after_reply: tuple[EntryWrite, ...] = ()
     """The writes by which the reply, a summary, replaces messages."""
+    replaced_chars: int = 0
+    """Code points of those messages."""
 
 
 def fitting_transcript(
@@ -155,8 +157,10 @@ def _compaction(
         made = _after_eviction(rows, shrunk, make)
     finally:
         rows.conversation.put(_REQUEST_PATH, None)
-    after = summary_writes(replaced[:SUMMARIZED_MAX], short, ask.turn, ask.loop)
-    return replace(made, after_reply=after, evicted=shrunk)
+    replaced = replaced[:SUMMARIZED_MAX]
+    after = summary_writes(replaced, short, ask.turn, ask.loop)
+    chars = {message.path: message.chars for message in weighed}
+    return replace(made, after_reply=after, replaced_chars=sum(chars[path] for path in replaced), evicted=shrunk)
 
 
 def _room(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> Room:

@@ -6,9 +6,10 @@
 | `results` | results that the model has replied to, oldest first | both ends are kept |
 | `history` | events that are too old; replies with their results, and what was said before, oldest first | left out |
 | `unread` | results that the model has not read yet, largest first | both ends are kept |
+| `history` | at last what the runtime wrote: summaries, notices, results without a call, oldest first | left out |
 
 Calls and results stay pairs in every stage; that is not decided here (core, chat.transcript). The system message, the
-latest reply and prompt, plans and summaries are never evicted, events only as in row RH03.
+latest reply and prompt, and plans are never evicted, events only as in row RH03.
 
 The first three stages change what was sent before, so they break the prefix that vendors cache. So they free as much as
 ten turns like the latest ones will take, and until ten turns have passed they are the last resort: results that the
@@ -55,6 +56,9 @@ UNREAD: Final = "unread"
 _REPLIES: Final = (MessageKind.REPLY,)
 _LEFT_OUT: Final = (MessageKind.PROMPT, MessageKind.STEERING, MessageKind.SYNTHETIC, MessageKind.RESULT)
 """What is left out by itself; results only where no reply has called for them."""
+
+
+_OF_RUNTIME: Final = (MessageKind.SUMMARY, MessageKind.SYNTHETIC, MessageKind.RESULT)
 
 
 class WeighedMessage(Struct, frozen=True):
@@ -170,6 +174,7 @@ def evict(messages: Sequence[WeighedMessage], room: Room) -> Evicted:
     evicted.condense(RESULTS, _replied_to(messages), target, CompressionStrength.LOW)
     evicted.drop(droppable, target)
     evicted.condense(UNREAD, unread, room.chars, CompressionStrength.HIGH)
+    evicted.drop(_by_runtime(messages), room.chars)
     return evicted
 
 
@@ -193,6 +198,7 @@ def shrink(messages: Sequence[WeighedMessage], room: Room) -> Evicted:
     results = [message for message in messages if message.kind is MessageKind.RESULT]
     shrunk.condense(RESULTS, results, room.chars, CompressionStrength.LOW)
     shrunk.drop(_droppable(messages, room), room.chars)
+    shrunk.drop(_by_runtime(messages), room.chars)
     return shrunk
 
 
@@ -249,6 +255,14 @@ def _droppable(messages: Sequence[WeighedMessage], room: Room) -> Iterator[Dropp
         elif index < prompt and message.kind in _LEFT_OUT and message.path not in answered:
             is_from_user = message.kind in (MessageKind.PROMPT, MessageKind.STEERING)
             yield (message,), CompressionStrength.HIGH if is_from_user else CompressionStrength.MEDIUM
+
+
+def _by_runtime(messages: Sequence[WeighedMessage]) -> Iterator[Droppable]:
+    """What the runtime wrote, wherever it stands: it never keeps a chat from going on. RL08."""
+    answered = {path for message in messages for path in message.results}
+    for message in messages:
+        if message.kind in _OF_RUNTIME and message.path not in answered:
+            yield (message,), CompressionStrength.HIGH
 
 
 def _foldable(messages: Sequence[WeighedMessage], room: Room) -> Iterator[WeighedMessage]:

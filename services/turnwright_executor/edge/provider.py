@@ -43,6 +43,15 @@ DESCRIBED_S: Final = 60.0
 DESCRIBED_MAX: Final = 1000
 """Maximum number of models in the cache."""
 
+SUMMARY_TOKENS_MAX: Final = 4096
+"""Most tokens of output that a summary may take, thoughts included: its request asks for 600 words."""
+
+SUMMARY_PART: Final = 8
+"""A summary takes at most one part in this many of the context window."""
+
+SUMMARY_TOKENS_LEAST: Final = 256
+"""It may take as much in the smallest of windows."""
+
 _NO_TOOL: Final = ToolChoice("none")
 
 _log = get_logger("models")
@@ -107,7 +116,8 @@ class ProviderModels:
             model,
             sent,
             request.temperature,
-            call_index=call_index,
+            summary_tokens_max(model, request) if request.kind is RequestKind.COMPACTION else None,
+            call_index,
             tools=tools,
             # They are offered all the same: what was called before is in the conversation, and in the vendor's cache.
             tool_choice=_NO_TOOL if tools and request.kind is RequestKind.COMPACTION else None,
@@ -120,6 +130,12 @@ class ProviderModels:
             ),
         )
         return self._peer.stream(self._by_value.Generate, wanted, self._deadline_s)
+
+
+def summary_tokens_max(model: Model, request: TurnRequest) -> int:
+    """The output limit of a model that is asked for a summary."""
+    share = max(SUMMARY_TOKENS_LEAST, request.context_length // SUMMARY_PART)
+    return min(SUMMARY_TOKENS_MAX, share, model.output_tokens_max or SUMMARY_TOKENS_MAX)
 
 
 def _sent(messages: Sequence[PacketMessage], images: Sequence[Image]) -> tuple[Message, ...]:

@@ -48,7 +48,7 @@ from turnwright_executor.turn.judging import facts_of, judge, limits_of, tally_o
 from turnwright_executor.turn.loop_scope import LoopScope, OpenTurn, Placement
 from turnwright_executor.turn.machine import Action, Step, TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord, model_call_from_entry, with_edits
-from turnwright_executor.turn.model_steps import ModelSteps
+from turnwright_executor.turn.model_steps import ModelSteps, summary_writes
 from turnwright_executor.turn.opener import TurnOpener
 from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.turn.records import record_write
@@ -204,8 +204,7 @@ class LoopSteps:
         await buffer.quiesce()
         scope.events.dispatched(number, state.records.values())
         await self._check_budget(state, buffer)
-        packet = open_turn.packet if open_turn.reading.narration.strip() else None
-        summary = packet.report.after_reply if packet else ()
+        summary = summary_writes(open_turn.packet, open_turn.reading.narration)
         while True:
             exhausted = scope.spend_meter.exhausted_by(open_turn.note.result)
             verdict = await self._verdict(state, exhausted)

@@ -79,7 +79,12 @@ class ModelSteps:
             if self._scope.open.is_compaction:
                 # What it replaces follows from the same entries again.
                 again = await self._assembled(stored.rate)
-                stored = replace(stored, report=replace(stored.report, after_reply=again.report.after_reply))
+                report = replace(
+                    stored.report,
+                    after_reply=again.report.after_reply,
+                    replaced_chars=again.report.replaced_chars,
+                )
+                stored = replace(stored, report=report)
             open_turn.packet = stored
             state.is_assembled = True
             return
@@ -232,9 +237,12 @@ class ModelSteps:
         at = scope.events.at(turn.number)
         gate = RecordingGate(services.hooks, services.tools, at, mode, scope.tools, services.targets)
         records = await new_records(gate, reading)
-        replaced = _archived(packet.report.after_reply) if reading.narration.strip() else ()
-        writes = [*reply_writes(turn.number, draft, reading, open_turn.note, records, replaced), *lost]
-        writes += refused_notes(turn.number, draft.dropped, scope.refused_before)
+        summary = summary_writes(packet, reading.narration)
+        replied = reply_writes(turn.number, draft, reading, open_turn.note, records, _archived(summary))
+        if open_turn.is_compaction and not summary:
+            # What is no summary stands for nothing: it is kept, and not sent again.
+            replied[0] = replace(replied[0], change=replace(replied[0].change, visibility=Visibility.ARCHIVED))
+        writes = [*replied, *lost, *refused_notes(turn.number, draft.dropped, scope.refused_before)]
         if {record.effect_class for record in records} - {EffectClass.PURE}:
             written = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
             records, writes = await self._written(records, written), []
@@ -269,6 +277,13 @@ class ModelSteps:
         )
         changes.add(ack.cursor, ack.view_change)
         return ack
+
+
+def summary_writes(packet: Packet | None, text: str) -> Sequence[EntryWrite]:
+    """The writes by which a reply replaces messages; none unless it is a summary, and shorter than what it replaces."""
+    if packet is None or not text.strip() or len(text) >= packet.report.replaced_chars:
+        return ()
+    return packet.report.after_reply
 
 
 def _archived(writes: Sequence[EntryWrite]) -> list[str]:

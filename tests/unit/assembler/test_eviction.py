@@ -20,6 +20,7 @@ from turnwright_assembler.domain.eviction import (
     Room,
     WeighedMessage,
     evict,
+    shrink,
 )
 from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.entries import Tier
@@ -170,6 +171,18 @@ def test_events_that_are_too_old_go_first_and_anchors_only_where_they_take_a_qua
     many = [*messages[:1], *(event(f"n{n}", "tool_decision", chars=100) for n in range(10)), *messages[1:]]
     assert {"n0", "n5"} <= set(evict(many, Room(1400, 10)).dropped)
     assert "m2" not in evict(many, Room(1400, 10)).dropped
+
+
+@pytest.mark.parametrize("kind", [MessageKind.SUMMARY, MessageKind.SYNTHETIC, RESULT])
+@pytest.mark.parametrize("place", range(3))
+def test_what_the_runtime_wrote_gives_way_at_last_wherever_it_stands(kind, place):
+    # RL08
+    messages = [prompt(1, 50), WeighedMessage("a1", REPLY, 50, 1)]
+    messages.insert(place, WeighedMessage("x", kind, 1000, 1))
+    made = evict(messages, Room(200, 2))
+    assert (list(made.dropped), made.chars) == (["x"], 100)
+    assert list(evict(messages, Room(1100, 2)).dropped) == []
+    assert list(shrink(messages, Room(200, 2)).dropped) == ["x"]
 
 
 # ---- properties

@@ -396,6 +396,14 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
    * @generated from field: string checkpoint = 17;
    */
   checkpoint: string;
+
+  /**
+   * With `compaction`: code points of the messages that the summary replaces. A summary that is not shorter counts as
+   * none: nothing is written, and the next transcript leaves messages out.
+   *
+   * @generated from field: uint32 replaced_chars = 18;
+   */
+  replacedChars: number;
 };
 
 /**
