@@ -64,6 +64,7 @@ LOOPS = {
     "a copy of nothing": Told(('<cp path="none.txt" to="c.txt"/>' + GO_ON,), CHANGE),
     "a copy of nothing, written": Told(('<cp path="none.txt" to="c.txt"/>' + GO_ON, '<set path="c.txt">x</set>')),
     "a move of nothing": Told(('<mv path="none.txt" to="c.txt"/>' + GO_ON, '<set path="none.txt">x</set>'), CHANGE),
+    "a move of nothing, written": Told(('<mv path="none.txt" to="c.txt"/>' + GO_ON, '<set path="c.txt">x</set>')),
     "outside of the project": Told(('<set path="../x">new</set>' + GO_ON,), CHANGE),
     "a follower of a failure": Told(('<get path="none.txt"/><set path="a.txt">new</set>' + GO_ON,), CHANGE),
     "a follower, repeated": Told(('<get path="none.txt"/><set path="a.txt">new</set>' + GO_ON, EDIT)),
