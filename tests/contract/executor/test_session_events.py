@@ -101,6 +101,19 @@ async def test_a_pause_names_its_reasons_and_ends_with_its_state(services) -> No
     assert all(states[place - 1] == "paused" for place, state in enumerate(states) if state == "why")
 
 
+@pytest.mark.parametrize("commands", ["", "<sh>true</sh>", '<ask_user question="Which?"/>'])
+async def test_the_end_of_a_stream_is_told_before_its_message_and_that_before_the_state(services, commands) -> None:
+    # RE05: whatever the reply calls, and however many writes that takes
+    services.script(f"Let me see. {commands}{DONE}", DONE)
+    await services.until(await services.act(), 200, 202)
+    names = [kind(event) for event in services.events]
+    finished = names.index("stream_finished")
+    reply = next(i for i, event in enumerate(services.events) if event.message_added.entry.path == "assistant://1")
+    state = names.index("runtime_updated", finished)
+    assert finished < reply < state
+    assert services.events[reply].message_added.entry.body.startswith("Let me see.")
+
+
 async def test_a_long_message_is_whole_and_comes_before_the_state(services) -> None:
     # RE05; C50
     text = "Ein längerer Satz. " * 40_000

@@ -7,7 +7,13 @@ import itertools
 
 import pytest
 from turnwright.types.v1 import settings_pb2
-from turnwright.types.v1.session_command_pb2 import DECISION_SCOPE_RUN, ApproveTools, RejectTools, SetParams
+from turnwright.types.v1.session_command_pb2 import (
+    DECISION_SCOPE_RUN,
+    AbortSession,
+    ApproveTools,
+    RejectTools,
+    SetParams,
+)
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
 from contract.executor.sessions import ACT, ASKING, named, say, state_of, told, until_state
@@ -35,6 +41,8 @@ async def test_a_message_opens_a_session_that_ends_completed_by_an_update(servic
         (["Just text."], "idle"),
         (['<update status="422">It cannot be done.</update>'], "completed"),
         (['<update status="204"/>'], "completed"),
+        ([DONE], "completed"),
+        ([f'<rm path="none.txt"/>{GO_ON}', "Removed it."], "error"),
         (["=== error server ==="], "error"),
     ],
 )
@@ -46,6 +54,27 @@ async def test_the_end_of_a_loop_decides_what_a_session_is_then(services, replie
     answer = await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ACT))
     await until_state(services, state, cursor=answer.cursor)
     assert await state_of(services) == {state}
+
+
+async def test_an_aborted_session_is_idle(services):
+    # RS10
+    services.script(f"{SET}{GO_ON}", DONE)
+    answer = await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ASKING))
+    await until_state(services, "paused", cursor=answer.cursor)
+    stopped = await services.client.submit(services.project, "r", abort=AbortSession())
+    await until_state(services, "idle", cursor=stopped.cursor)
+    assert await state_of(services) == {"idle"}
+
+
+async def test_a_session_whose_context_does_not_fit_is_in_error(services):
+    # RS10
+    services.script(DONE)
+    limits = settings_pb2.RunSettings(model="m", context_limit=2000)
+    await services.client.start_run(services.project, "r", limits)
+    message = user_message("word " * 20_000, settings=ACT)
+    answer = await services.client.submit(services.project, "r", user_message=message)
+    await until_state(services, "error", cursor=answer.cursor)
+    assert (await services.client.get_run(services.project, "r")).run.loop.status == 413
 
 
 async def test_a_proposal_pauses_and_a_decision_goes_on(services):
