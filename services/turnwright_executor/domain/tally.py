@@ -92,8 +92,8 @@ def _wanted(record: CommandRecord, names: Mapping[str, str]) -> list[str]:
 
 def _changes(record: CommandRecord, path: str, names: Mapping[str, str]) -> bool:
     """Whether a command changed a file, or one that a pattern or folder names."""
-    told = record.attributes.get("changed")
-    listed = told if isinstance(told, list) else ()
+    kept = record.attributes.get("changed")
+    listed = kept if isinstance(kept, list) else ()
     changed = [file.path for file in record.files]
     changed += [str(one.get("path", "")) for one in listed if isinstance(one, dict)]
     if record.state is State.RESOLVED:

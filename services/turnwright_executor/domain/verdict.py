@@ -140,10 +140,10 @@ class TurnFacts(Struct, frozen=True, dict=True):
         if update is None or update.update_status != COMPLETED:
             return False
         has_failed = any(record.state is State.FAILED for record in self.records if record is not update)
-        return has_failed or self.tells_ignored
+        return has_failed or self.has_newly_ignored
 
     @cached_property
-    def tells_ignored(self) -> bool:
+    def has_newly_ignored(self) -> bool:
         """Whether commands were not run because of where they stood, for the first time in a loop that acts (C67)."""
         is_first = not tally_before(self.recent).ignored_commands
         return self.mode is Mode.ACT and is_first and self.tally.ignored_commands > 0
@@ -234,7 +234,7 @@ def plain_text(vote: Vote, facts: TurnFacts) -> Vote:
     reply = facts.reply
     if reply.any_command or facts.is_empty or reply.parse_failures:
         return vote
-    if facts.tells_ignored:
+    if facts.has_newly_ignored:
         return Vote(True, RUNNING, "ignored")
     has_failed = bool(facts.recent and facts.recent[-1].strikes)
     return Vote(False, COMPLETED, "text_after_failure" if has_failed else "text")

@@ -84,7 +84,7 @@ async def test_arguments_come_back_with_their_types(services, made):
     (services.files / "a.txt").write_text("one\n")
     wanted = settings_pb2.LoopSettings(model="m", yolo=True)
     queued = await services.client.act(services.project, "Do it.", run="r", settings=wanted, run_settings=NATIVE)
-    await services.until(queued, 200, 202)
+    await services.until(queued, 200, 202, 422)
     [found] = [one for reply in await of_role(services, ROLE_ASSISTANT) for one in reply.message.calls]
     name, arguments = made
     assert (found.name, json.loads(found.arguments)) == (name, arguments)

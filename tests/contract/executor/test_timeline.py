@@ -155,7 +155,7 @@ async def test_an_action_ends_well_ends_badly_or_waits(services, command, status
     """RU137, RU075: and it has one record, named by turn and action."""
     services.script(command + GO_ON, DONE)
     queued = await services.act(yolo=False)
-    await services.until(queued, 200, 202)
+    await services.until(queued, 200, 202, 422)
     records = [path for path in await paths(services, "log://turn_1/**") if "/update/" not in path]
     assert [await services.status(path) for path in records] == [status]
     assert re.fullmatch(r"log://turn_1/[a-z_]+/.+", records[0])
