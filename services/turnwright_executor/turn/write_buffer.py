@@ -24,10 +24,12 @@ from turnwright_core.schemes import Scheme
 from turnwright_core.text import free_path, scheme_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import is_transient
 from turnwright_executor.domain.footprint import Footprint
 from turnwright_executor.ports.ledger import Ledger, WriteAck
 from turnwright_executor.ports.packets import ViewChanges
+from turnwright_executor.turn.indeterminate import EFFECTS
 from turnwright_executor.turn.records import moved_calls, new_record_write, record_write
 
 REFUSALS = frozenset(
@@ -314,8 +316,10 @@ class WriteBuffer:
         for index, group in enumerate(self._groups):
             if group.record and path in group.paths:
                 record = self._records[group.record]
-                # Files that it changed stay changed.
-                done = replace(failed(error.metadata.get("outcome", "invalid:400"), error.message), files=record.files)
+                # Files that it changed stay changed, and so does what a command outside has done: its mark has a key.
+                is_begun = record.effect_class is EffectClass.OUTSIDE and bool(record.key)
+                text = f"{error.message} {EFFECTS}" if is_begun else error.message
+                done = replace(failed(error.metadata.get("outcome", "invalid:400"), text), files=record.files)
                 record = self._records[group.record] = record.settled(done)
                 self.file_writes = [write for write in self.file_writes if write.path not in group.paths]
                 self._groups[index] = _Group(record.path, (), self._ended(record))
