@@ -213,3 +213,15 @@ def test_each_text_is_taken_once_whichever_events_are_missing(name, kinds):
     got, wanted = folded(events), folded(WRITTEN[name])
     assert (got.text, got.reasoning) == (wanted.text, wanted.reasoning)
     assert [(one.name, one.arguments) for one in got.calls] == [(one.name, one.arguments) for one in wanted.calls]
+
+
+@pytest.mark.parametrize("field", ["output_index", "item_id"])
+def test_pieces_of_two_calls_that_take_turns_are_told_apart_by_an_id_or_an_index_alone(field):
+    calls = [call(0, "get", '{"path":"keep.txt"}'), call(1, "rm", '{"path":"other.txt"}')]
+    ends = WRITTEN["calls"][-1:]
+    each = [list(said(index, one))[:-2] for index, one in enumerate(calls)]
+    turns = [one for turn in zip(*each, strict=True) for one in turn]
+    kept = ("type", "delta", "item", field)
+    events = [{name: value for name, value in one.items() if name in kept} for one in turns]
+    got = folded([*events, *ends])
+    assert [(one.name, one.arguments) for one in got.calls] == [(one["name"], one["arguments"]) for one in calls]
