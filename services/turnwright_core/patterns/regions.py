@@ -11,8 +11,10 @@ must find exactly one place:
 | indented | indentation |
 | spaced | indentation and the width of blanks inside lines |
 | blanks | also blank lines, at the ends of the search too |
-| letters | every blank, line breaks too, and typographic quotes and dashes |
+| letters | every blank, line breaks too, typographic quotes and dashes, full-width forms |
 | unnumbered | as `indented`, after line numbers (`12 | code`) are taken off |
+
+If none finds anything, all are tried with letters and their accents composed (NFC), in text and search.
 
 Case, spelling and missing lines never differ: that would be another text. A blank line at an end of the search
 is a line like any other; the last three ways take as many blank lines there as the text has, up to those searched.
@@ -32,15 +34,15 @@ from typing import Literal
 from msgspec import Struct
 
 from turnwright_core.patterns.lines import Lines, TextRegion, lines_in
+from turnwright_core.patterns.typography import PLAIN, composed
 
 Way = Literal["lines", "exact", "trailing", "indented", "spaced", "blanks", "letters", "unnumbered"]
 
 PLACES_SHOWN_MAX = 20
 _LETTERS_MIN = 3
 _LETTERS = re.compile(r"\S+")
+_UNIT = re.compile(r"[\s\S][\u0300-\u036f\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\u1161-\u11ff]*")
 _NUMBERED = re.compile(r"^[ \t]*\d+[ \t]*[|:│→][ \t]?", re.MULTILINE)
-# Curly quotes, and the dashes from HYPHEN to EM DASH and MINUS, as a keyboard has them.
-_TYPOGRAPHIC = str.maketrans("\u2018\u2019\u201c\u201d\u2010\u2011\u2012\u2013\u2014\u2212", "''\"\"------")
 
 
 class FoundRegions(Struct, frozen=True):
@@ -55,6 +57,36 @@ def find_region(text: str, search: str) -> FoundRegions:
 
     Blanks alone name a region only where they stand exactly, and nothing at all names none.
     """
+    found = _find(text, search)
+    if found.places or (text.isascii() and search.isascii()):
+        return found
+    plain, sought = composed(text), composed(search)
+    if (plain, sought) == (text, search):
+        return found
+    found = _find(plain, sought)
+    before, after = Lines(text), Lines(plain)
+    return FoundRegions(found.way, tuple(_uncomposed(before, after, place) for place in found.places))
+
+
+def _uncomposed(text: Lines, plain: Lines, place: TextRegion) -> TextRegion:
+    """A place of the composed text in the text as it is; both have the same lines."""
+    first, last = place.first_line - 1, plain.number_at(place.end) - 1
+    start = _column(text.bare[first], place.start - plain.starts[first])
+    end = _column(text.bare[last], place.end - plain.starts[last])
+    return TextRegion(text.starts[first] + start, text.starts[last] + end, place.first_line, place.last_line)
+
+
+def _column(line: str, column: int) -> int:
+    """The offset in a line at which its composed form has got to `column`."""
+    if line.isascii():
+        return column
+    units = _UNIT.finditer(line)
+    counts = accumulate((len(composed(unit[0])) for unit in units), initial=0)
+    ends = [0, *(unit.end() for unit in _UNIT.finditer(line))]
+    return next((end for end, count in zip(ends, counts, strict=True) if count >= column), len(line))
+
+
+def _find(text: str, search: str) -> FoundRegions:
     lines, wanted = Lines(text), bare_lines(search)
     core = _without_blank_ends(wanted)
     ways = _strict_ways(lines, search, wanted) + (_loose_ways(lines, search, wanted, core) if core else ())
@@ -175,12 +207,12 @@ def _by_line(
 
 
 def _by_letters(lines: Lines, search: str) -> list[TextRegion]:
-    needle = "".join(search.translate(_TYPOGRAPHIC).split())
+    needle = "".join(search.translate(PLAIN).split())
     if len(needle) < _LETTERS_MIN:
         return []
     # Runs of letters instead of an offset for each letter: a text has fewer of them.
     runs = array("Q", (found.start() for found in _LETTERS.finditer(lines.text)))
-    words = lines.text.translate(_TYPOGRAPHIC).split()
+    words = lines.text.translate(PLAIN).split()
     counts = array("Q", accumulate((len(word) for word in words), initial=0))
 
     def offset(letter: int) -> int:

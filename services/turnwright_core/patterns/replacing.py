@@ -1,19 +1,25 @@
 """Replacing one region of a text that a model wrote down from memory.
 
 The region is found as `regions` says. What is put in takes the indentation and the line ends of the
-text; every byte outside of the reported place stays as it was.
+text, and lines that the search has, too, stay as the text has them (`alignment`); every byte outside of the reported
+place stays as it was.
 
 Source: RU272, RU273, C37, C57.
 """
 
 from __future__ import annotations
 
-from msgspec import Struct
+import re
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnwright_core.patterns.alignment import align
 from turnwright_core.patterns.indentation import reindent
-from turnwright_core.patterns.lines import TextRegion, lines_in, with_line_ends_of
+from turnwright_core.patterns.lines import TextRegion, lines_in
 from turnwright_core.patterns.regions import Way, bare_lines, count_blank_ends, find_region, strip_line_numbers
 
+_BLANKS_TO_LINE_END = re.compile(r"[^\S\r\n]+(?=\r?\n|\Z)")
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
 
 
@@ -45,14 +51,19 @@ def replace_region(text: str, search: str, replacement: str) -> Replacement | No
     if found.way is None or len(found.places) > 1:
         return NoMatch(found.places)
     place, way = found.places[0], found.way
+    if way == "letters":
+        # Blanks at the end of its last line belong to it.
+        rest = _BLANKS_TO_LINE_END.match(text, place.end)
+        place = replace(place, end=rest.end()) if rest else place
     if way == "unnumbered":
         search, replacement = strip_line_numbers(search) or search, strip_line_numbers(replacement) or replacement
     new = _without_missing(lines_in(replacement), bare_lines(search), text[place.start : place.end])
     if not new:
         place = _with_line_end(text, place)
-    fitted = _fitted(text, place, way, search, "\n".join(new))
-    after = text[: place.start] + with_line_ends_of(text, fitted) + text[place.end :]
-    return Replacement(after, place, way)
+        return Replacement(text[: place.start] + text[place.end :], place, way)
+    fitted = _fitted(text, place, way, search, "\n".join(new)).split("\n")
+    put = align(text, text[place.start : place.end], bare_lines(search), new, fitted)
+    return Replacement(text[: place.start] + put + text[place.end :], place, way)
 
 
 def _without_missing(new: list[str], searched: list[str], matched: str) -> list[str]:

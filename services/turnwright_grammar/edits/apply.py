@@ -6,7 +6,7 @@ markers are broken. A conflict's message says what to do next.
 The style of the text stays: a file with CRLF gets CRLF in new text, a file that ends with a newline still does after a
 whole replacement, one that begins with a byte order mark still does, and new text gets the indentation of the file.
 
-Source: RU263 to RU272, C5, C37, C52, C57, and the decision that PREPEND and APPEND add nothing of their own.
+Source: RU263 to RU272, C5, C37, C52, C57, C61.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ def apply_edits(original: str | None, edits: Edits) -> EditResult | EditConflict
         return result if isinstance(with_mark, EditConflict) else with_mark
     if isinstance(result, EditConflict):
         return result
-    return replace(result, text=text.removesuffix(bare) + result.text.lstrip(_BOM))
+    # A new text may bring the mark with it; what an edit puts in is meant so.
+    is_whole = any(operation.kind in ("new", "replace") for operation in edits.operations)
+    edited = result.text.lstrip(_BOM) if is_whole else result.text
+    return replace(result, text=text.removesuffix(bare) + edited)
 
 
 def _names_mark(operation: Operation) -> bool:
@@ -182,14 +185,22 @@ class _EditBuffer:
 
 def _written(text: str, operation: Operation) -> AppliedEdit:
     content = _in_line_ends_of(text, operation.content)
-    end = text.count("\n") + 1
+    end, line_end = text.count("\n") + 1, with_line_ends_of(text, "\n")
     match operation.kind:
         case "prepend":
-            return AppliedEdit(content + text, 1, 0)
+            return AppliedEdit(_joined(text, content, text) if operation.adds_lines else content + text, 1, 0)
         case "append":
-            return AppliedEdit(text + content, end, end)
+            if operation.adds_lines and text.endswith("\n") and content and not content.endswith("\n"):
+                content += line_end
+            return AppliedEdit(_joined(text, text, content) if operation.adds_lines else text + content, end, end)
         case _:
             return AppliedEdit(_whole(text, content), 1, end)
+
+
+def _joined(text: str, before: str, behind: str) -> str:
+    """Two parts with one line break between them if neither brings it (C61)."""
+    is_joined = not before or not behind or before.endswith("\n") or behind.startswith(("\n", "\r\n"))
+    return before + ("" if is_joined else with_line_ends_of(text, "\n")) + behind
 
 
 def _in_line_ends_of(text: str, content: str) -> str:

@@ -18,6 +18,7 @@ import re
 
 from msgspec import Struct
 
+from turnwright_core.patterns.typography import composed
 from turnwright_grammar.scanner import TextScanner
 
 HEAD = re.compile(r"^[ \t]*<{5,9} ?SEARCH>?[ \t\r]*$", re.MULTILINE)
@@ -41,6 +42,12 @@ _FILE_NAME = re.compile(
     )\Z
     """,
     re.VERBOSE,
+)
+_LABEL = re.compile(
+    r"\s*\#*\s*(?:[*`]{0,3}(?:file|file ?name|file ?path|path)[*`]{0,2}[ \t]*:[*`]{0,2}[ \t]*)?", re.IGNORECASE
+)
+_NAMED_FENCE = re.compile(
+    r"\s*(?:`{3,}|~{3,})[ \t]*(?:[\w+#-]*(?:[ \t]+|:))?(?:(?:title|file|filename|path)[=:])?(?P<name>[^`\s]+)\s*\Z"
 )
 _FILENAME_CHARS_MAX = 300
 _FILENAME_LINES_MAX = 3
@@ -108,13 +115,17 @@ def _replacement_end(
 def path_before(text: str, start: int) -> str | None:
     """Return the path that stands alone on the line before `start`, or on the line before a fence that opens there.
 
-    A line names a file when there is nothing but a path on it, perhaps as a heading, in bold, in backticks or before
-    a colon. Prose names none: an edit of the wrong file is worse than one that has to be sent again.
+    A line names a file when there is nothing but a path on it, perhaps as a heading, in bold, in backticks, before a
+    colon, behind `File:`, or behind the language of the fence. Prose names none: an edit of the wrong file is worse
+    than one that has to be sent again.
     """
     window = text[max(0, start - 2_000) : start]
     for line in window.split("\n")[-2 : -2 - _FILENAME_LINES_MAX : -1]:
+        fence = _NAMED_FENCE.match(line)
+        if fence and (name := file_name(fence["name"])):
+            return name
         if not _FENCE_LINE.match(line):
-            return _file_name(line)
+            return file_name(line)
     return None
 
 
@@ -125,6 +136,8 @@ def continues_block(text: str, end: int, start: int) -> bool:
     )
 
 
-def _file_name(line: str) -> str | None:
-    name = line.strip().lstrip("#").strip().strip("`*").rstrip(":").strip().strip("`*")
-    return name if len(name) <= _FILENAME_CHARS_MAX and _FILE_NAME.match(name) else None
+def file_name(line: str) -> str | None:
+    """The path that a line names and says nothing but; None for any other line."""
+    label = _LABEL.match(line)
+    name = line[label.end() :].strip().strip("`*'\"").rstrip(":").strip().strip("`*'\"")  # type: ignore[union-attr]
+    return name if len(name) <= _FILENAME_CHARS_MAX and _FILE_NAME.match(composed(name)) else None

@@ -18,11 +18,13 @@ Source: RU272, C37, C57.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.patterns.indentation import reindent
+from turnwright_core.patterns.line_diff import LineChange, diff_lines
 from turnwright_core.patterns.lines import Lines, TextRegion, block_of, with_line_ends_of
 from turnwright_core.patterns.regions import FoundRegions, find_region
 from turnwright_core.patterns.replacing import Replacement, replace_region
@@ -255,6 +257,7 @@ def _replace_within(lines: Lines, place: TextRegion, search: str, replacement: s
 def _splice(lines: Lines, hunk: Hunk, place: TextRegion) -> AppliedEdit:
     """Apply a hunk line by line to a match with as many lines as the hunk has old ones."""
     first, last = place.first_line - 1, place.last_line
+    hunk = replace(hunk, signed=tuple(_without_repeats(hunk.signed)))
     added = _added(hunk, lines.bare[first:last])
     pieces: list[str] = []
     index = first
@@ -266,6 +269,22 @@ def _splice(lines: Lines, hunk: Hunk, place: TextRegion) -> AppliedEdit:
             pieces.append(lines.text[lines.starts[index] : lines.starts[index + 1]])
         index += 1
     return AppliedEdit(_join(lines, hunk, pieces, first, last), place.first_line, place.last_line)
+
+
+def _without_repeats(signed: tuple[str, ...]) -> Iterator[str]:
+    """The lines of a hunk; what it takes out and puts in again unchanged is context."""
+    for is_change, run in groupby(signed, lambda line: line[0] != " "):
+        if not is_change:
+            yield from run
+            continue
+        lines = list(run)
+        old, new = ([line[1:] for line in lines if line[0] == sign] for sign in "-+")
+        at = 0
+        for change in [*diff_lines(old, new), LineChange(len(old), len(old), len(new), len(new))]:
+            yield from (" " + line for line in old[at : change.old_from])
+            yield from ("-" + line for line in old[change.old_from : change.old_to])
+            yield from ("+" + line for line in new[change.new_from : change.new_to])
+            at = change.old_to
 
 
 def _added(hunk: Hunk, matched: list[str]) -> Iterator[str]:

@@ -233,7 +233,8 @@ def _operations(body: str, markers: list[_Marker]) -> Edits | EditSyntaxError | 
         elif kind == "search_replace":
             search = marker
         else:
-            operations.append(Operation(kind, marker.content))
+            adds_lines = kind in ("prepend", "append") and "\n" in body[marker.start : marker.end]
+            operations.append(Operation(kind, marker.content, adds_lines=adds_lines))
     if search is not None:
         return _sole_search(body, search)
     return _with_notes(body, markers, tuple(operations)) if operations else None

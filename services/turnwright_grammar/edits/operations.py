@@ -22,8 +22,8 @@ class Operation(Struct, frozen=True):
 
     The sides of a search_replace are blocks (`patterns.lines_in`). A substitute without a search is not complete.
     `line` (from 1, in the text before all edits) decides between places that fit equally well; a hunk
-    says more about its place. `lines` are the first and the last line that sed's address names, None
-    being the last line of the text.
+    says more about its place. `adds_lines`: a prepend or append that was written over lines (C61). `lines` are the
+    first and the last line that sed's address names, None being the last line of the text.
     """
 
     kind: OperationKind
@@ -35,6 +35,7 @@ class Operation(Struct, frozen=True):
     lines: tuple[int | None, int | None] | None = None
     line: int | None = None
     hunk: Hunk | None = None
+    adds_lines: bool = False
 
 
 def marker_block(text: str) -> str:

@@ -60,7 +60,8 @@ def _is_wrapper_line(line: str) -> bool:
     """What models write around blocks: fences, and the name of the file."""
     bare = line.strip()
     name = bare.strip("*#`: ")
-    return not bare or _FENCE.match(bare) is not None or (("." in name or "/" in name) and not _NO_NAME.search(name))
+    is_name = ("." in name or "/" in name) and not _NO_NAME.search(name)
+    return not bare or is_name or _FENCE.match(bare) is not None or conflicts.file_name(bare) is not None
 
 
 def _search_blocks(body: str) -> list[Operation] | None:

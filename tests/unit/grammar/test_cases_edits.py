@@ -12,6 +12,7 @@ from .marked import marker_body
 
 AMBIGUOUS = "C37: a search that fits several places is a conflict"
 CASE = "RU272: matching is fuzzy on whitespace only, not on letter case"
+KEPT = "the point of an edit: lines that it does not change stay as the text has them"
 DECIDED = {
     "edit-024": "C21: APPENDIX is no keyword",
     "match-002": AMBIGUOUS,
@@ -19,6 +20,8 @@ DECIDED = {
     "roo_multi_search_replace-024": AMBIGUOUS,
     "continue_find_replace-078": AMBIGUOUS,
     "continue_find_replace-076": "C57: a blank line at an end of a search is a line, and not the end of the line before",
+    "continue_find_replace-022": KEPT,
+    "match-006": KEPT,
     "continue_find_replace-046": CASE,
     "continue_find_replace-050": CASE,
     "continue_find_replace-051": CASE,

@@ -19,6 +19,9 @@ def paths(text: str) -> list[str]:
         ("**src/a.py**", "src/a.py"),
         ("`src/a.py`:", "src/a.py"),
         ("### src/a.py", "src/a.py"),
+        ("File: src/a.py", "src/a.py"),
+        ("File:src/a.py", "src/a.py"),
+        ("**File:** `src/a.py`", "src/a.py"),
         ("Makefile", "Makefile"),
         ("LICENSE", "LICENSE"),
         (".gitignore", ".gitignore"),
@@ -34,7 +37,7 @@ def test_a_path_alone_on_its_line_names_the_file(form, line, path):
 
 @pytest.mark.parametrize(
     "line",
-    ["File: src/a.py", "File:src/a.py", "In src/a.py:", "In x:", "See src/a.py", "src/a.py (new)", "- src/a.py", "path=src/a.py",
+    ["File: the first", "In src/a.py:", "In x:", "See src/a.py", "src/a.py (new)", "- src/a.py", "path=src/a.py",
      "Next", "Here:", "Before", "1.", "2. src/a.py", "e.g.", "Use Python 3.11", "3.11", "...", "self.x()", "def f():", "(src/a.py)",
      "https://host/a.py", "// src/a.ts", "", "Edit `src/a.py` so:", "src/"],
 )  # fmt: skip
@@ -44,10 +47,18 @@ def test_prose_names_no_file(form, line):
     assert (reply.commands, [warning.kind for warning in reply.warnings]) == ((), ["conflict_without_path"])
 
 
-@pytest.mark.parametrize("info", ["python src/a.py", "python title=src/a.py", "diff a.py b.py"])
-def test_the_words_behind_a_fence_name_no_file(info):
-    assert paths(f"```{info}\n{BLOCK}```\n") == []
-    assert paths(f"b.py\n```{info}\n{BLOCK}```\n") == []
+@pytest.mark.parametrize(
+    ("info", "found"),
+    [
+        ("python src/a.py", ["src/a.py"]),
+        ("python title=src/a.py", ["src/a.py"]),
+        ("diff a.py b.py", []),
+        ("python 3", []),
+    ],
+)
+def test_a_path_behind_the_language_of_a_fence_names_the_file(info, found):
+    assert paths(f"```{info}\n{BLOCK}```\n") == found
+    assert paths(f"b.py\n```{info}\n{BLOCK}```\n") == found
 
 
 @pytest.mark.parametrize("between", ["", "\n", "```\n\n```python\n", "\n...\n\n"])
@@ -55,7 +66,7 @@ def test_a_block_right_behind_another_is_of_the_same_file(between):
     assert paths(f"a.py\n```python\n{BLOCK}{between}{BLOCK}```\n") == ["a.py", "a.py"]
 
 
-@pytest.mark.parametrize("said", ["In src/b.py:", "File: b.py", "Then the tests:", "<get path='c'/>"])
+@pytest.mark.parametrize("said", ["In src/b.py:", "File: all", "Then the tests:", "<get path='c'/>"])
 def test_a_block_behind_prose_needs_its_own_file_name(said):
     assert paths(f"a.py\n{BLOCK}\n{said}\n{BLOCK}")[:1] == ["a.py"]
     assert "conflict_without_path" in [

@@ -1,0 +1,95 @@
+"""An edit that changes one line leaves the bytes of all others as they were, however inexact the model's copy of them is."""
+
+import random
+from unicodedata import normalize
+
+import pytest
+
+from turnwright_grammar.edits.apply import EditResult, apply_edit
+from turnwright_grammar.reader.parser import read_reply
+
+# What the text has, and what a model makes of it.
+FORGIVEN = {
+    "curly quotes": ("p{n} = \u201chi\u201d", 'p{n} = "hi"'),
+    "no-break spaces": ("a{n}\u00a0= 1", "a{n} = 1"),
+    "two blanks at the end": ("line {n}  ", "line {n}"),
+    "tabs between columns": ("a{n}\tb\tc", "a{n}  b  c"),
+    "tab indentation": ("\tif x{n}:", "    if x{n}:"),
+    "two blanks inside": ("if  x{n}  :", "if x{n} :"),
+    "dashes": ("from {n}\u20135", "from {n}-5"),
+    "full width": ("call\uff08x{n}\uff09", "call(x{n})"),
+    "decomposed": (normalize("NFD", "caf\u00e9 {n}"), normalize("NFC", "caf\u00e9 {n}")),
+    "composed": (normalize("NFC", "caf\u00e9 {n}"), normalize("NFD", "caf\u00e9 {n}")),
+    "as it is": ("plain {n}", "plain {n}"),
+}
+FORMS = {
+    "markers": "<<SEARCH\n{old}\nSEARCH\n<<REPLACE\n{new}\nREPLACE",
+    "conflict block": "<<<<<<< SEARCH\n{old}\n=======\n{new}\n>>>>>>> REPLACE",
+    "apply_patch": "*** Begin Patch\n*** Update File: f\n@@\n{minus}\n{plus}\n*** End Patch",
+    "diff": "--- a/f\n+++ b/f\n@@ -1,{count} +1,{count} @@\n{minus}\n{plus}\n",
+    "context": "--- a/f\n+++ b/f\n@@ -1,{count} +1,{count} @@\n{context}\n",
+}
+
+
+def body_of(form: str, old: list[str], new: list[str]) -> str:
+    changed = zip(old, new, strict=True)
+    context = [f" {one}" if one == other else f"-{one}\n+{other}" for one, other in changed]
+    minus, plus = ("\n".join(sign + line for line in lines) for sign, lines in (("-", old), ("+", new)))
+    return FORMS[form].format(
+        old="\n".join(old), new="\n".join(new), minus=minus, plus=plus, context="\n".join(context), count=len(old)
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", FORGIVEN)
+@pytest.mark.parametrize("line_ends", [["\n"], ["\r\n"], ["\r\n", "\n"]], ids=["LF", "CRLF", "mixed"])
+def test_lines_that_an_edit_does_not_change_stay_byte_by_byte(form, kind, line_ends):
+    dice = random.Random(f"{form} {kind}")
+    for size in (2, 3, 5):
+        kinds = [FORGIVEN[kind], *(FORGIVEN[dice.choice((kind, "as it is"))] for _ in range(size - 1))]
+        ends = [line_ends[n % len(line_ends)] for n in range(size)]
+        there, copied = ([pair[side].format(n=n) for n, pair in enumerate(kinds)] for side in (0, 1))
+        for changed in range(size):
+            new = [*copied]
+            new[changed] = f"changed{changed}"
+            text = "".join(line + end for line, end in zip(there, ends, strict=True))
+            result = apply_edit(text, body_of(form, copied, new), path="f")
+            assert isinstance(result, EditResult), (text, result)
+            lines, wanted = result.text.splitlines(keepends=True), text.splitlines(keepends=True)
+            assert len(lines) == len(wanted)
+            for number, (line, kept) in enumerate(zip(lines, wanted, strict=True)):
+                assert line == kept or (number == changed and line.strip() == new[changed])
+
+
+def test_a_line_that_is_added_or_taken_out_leaves_its_neighbours():
+    text = "p = \u201chi\u201d\nq\u00a0= 1  \r\nr\n"
+    for new, wanted in (
+        ('p = "hi"\nnew\nq = 1', "p = \u201chi\u201d\nnew\nq\u00a0= 1  \r\nr\n"),
+        ('p = "hi"', "p = \u201chi\u201d\r\nr\n"),
+        ("q = 1", "q\u00a0= 1  \r\nr\n"),
+    ):
+        result = apply_edit(text, f'<<SEARCH\np = "hi"\nq = 1\nSEARCH\n<<REPLACE\n{new}\nREPLACE')
+        assert isinstance(result, EditResult)
+        assert result.text == wanted
+
+
+BLOCK = "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "```python a.py\n", "```a.py\n", "```python:a.py\n", '```py title="a.py"\n', "a.py\n```\n", "File: a.py\n", "File: a.py\n```py\n",
+        "**a.py**\n", "# a.py\n", "### `a.py`\n", "`a.py`:\n", "**File:** `a.py`\n```\n", "Path: a.py\n", "filename: a.py\n",
+    ],
+)  # fmt: skip
+def test_a_block_changes_the_file_that_stands_alone_before_it(head):
+    reply = read_reply(f"I change it.\n\n{head}{BLOCK}" + "```\n" * ("```" in head))
+    assert [command.attributes for command in reply.commands] == [{"path": "a.py"}]
+
+
+@pytest.mark.parametrize(
+    "head", ["Change a.py\n", "File: see a.py\n", "Now the file.\n", "```python\n", "File: it is done\n"]
+)
+def test_a_sentence_is_no_file_name(head):
+    assert read_reply(f"I change it.\n\n{head}{BLOCK}" + "```\n" * ("```" in head)).commands == ()
