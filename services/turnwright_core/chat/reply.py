@@ -25,7 +25,7 @@ from turnwright_core.json_text import parse_json
 from turnwright_core.runs import Usage
 
 CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasoning_content", "tool_calls", "usage"})
-"""Keys of `extra` that are ignored, because fields of the message have these names (RD06)."""
+"""Keys of `extra` that are refused, because fields of the message have these names (RD06)."""
 
 
 _NULLS: Final = ("", "null")
@@ -43,6 +43,8 @@ class PartialReply(Struct):
     server_blocks: list[ServerBlock] = field(default_factory=list)
     citations: list[str] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    """Keys of `extra` that were refused, once each."""
 
     @property
     def text(self) -> str:
@@ -69,7 +71,9 @@ class PartialReply(Struct):
             case AddCitation(source) if source not in _NULLS:
                 self.citations.append(source)
             case MergeExtra(text):
-                self.extra.update(_extra(text))
+                sent = _extra(text)
+                self.refused += [key for key in sent if key in CORE_FIELDS and key not in self.refused]
+                self.extra.update({key: value for key, value in sent.items() if key not in CORE_FIELDS})
 
     def message(self, vendor_model: str = "") -> Message:
         """The reply as a message of the model `vendor/model`."""
@@ -106,7 +110,7 @@ def _extra(text: str) -> dict[str, Any]:
         parsed = parse_json(text)
     except (ValueError, RecursionError):
         return {}
-    return {key: value for key, value in parsed.items() if key not in CORE_FIELDS} if isinstance(parsed, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _larger(one: Usage, other: Usage) -> Usage:

@@ -112,6 +112,7 @@ def _of_vendor(draft: Draft) -> dict[str, Any]:
         if value and len(to_attributes_json({**kept, name: value}).encode()) <= VENDORS_BYTES_MAX:
             kept[name] = value
     left_out = [name for name, value in data.items() if value and name not in kept]
+    left_out += [f"extra.{name[:NAME_CHARS_MAX]}" for name in draft.refused]
     return kept | ({"left_out": left_out} if left_out else {})
 
 

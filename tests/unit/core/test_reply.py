@@ -219,8 +219,9 @@ def test_every_field_of_the_message_has_a_name_of_its_own():
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_of_the_message_is_no_extra(name):
-    # RD06
-    assert folded(MergeExtra(json.dumps({name: "x", "own": 1}))).extra == {"own": 1}
+    # RD06: refused, and the reply says which
+    reply = folded(MergeExtra(json.dumps({name: "x", "own": 1})), MergeExtra(json.dumps({name: "y"})))
+    assert (reply.extra, reply.refused) == ({"own": 1}, [name])
 
 
 def test_extras_are_merged_by_their_keys_alone():
