@@ -176,3 +176,11 @@ def test_of_a_broken_list_that_is_cut_nothing_is_made_up():
     text = '<tool_call>[{"name": "get", "arguments": {"path": "a"}}, {"name": "sh", "b: {"command": "echo "}, {"x'
     assert cut(text) == ([], ["cut_reply"])
     assert read_reply(text).commands == ()
+
+
+@pytest.mark.parametrize("text", [one for one in WHOLE if [call.name for call in read_reply(one).commands] == ["get"]])
+@pytest.mark.parametrize("before", ["if a<b then\n\n", "x <y z, w\n", "for (i=0;i<n;i++)\n", "a < b\n\n"])
+def test_a_whole_call_of_a_cut_reply_runs_although_something_before_it_looks_like_a_tag(text, before):
+    reply = read_reply(f"{before}{text}\n\nand more te", is_cut=True)
+    fenced = "```" in text
+    assert [command.name for command in reply.commands] == ["get"] or fenced
