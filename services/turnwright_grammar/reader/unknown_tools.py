@@ -106,10 +106,8 @@ def _attribute_form(scanner: TextScanner, start: int) -> UnknownCall | None:
     if found is None:
         return None
     tag = lex_open(scanner.text, start, found["name"], found.end())
-    if tag.junk and not tag.repaired:
-        # `a<b then`: text, whatever follows.
-        return None
-    if tag.touched and not scanner.final:
+    # `a<b then` is text, whatever follows.
+    if tag.touched and not scanner.final and (tag.repaired or not tag.junk):
         return UnknownCall(tag.name, {}, tag.end, settled=False)
     if not tag.complete or not _TYPICAL_ATTRIBUTES & tag.attributes.keys() or tag.junk:
         return None

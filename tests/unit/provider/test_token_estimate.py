@@ -145,8 +145,9 @@ async def test_what_has_no_tokenizer_here_is_estimated(model):
         ("Съешь же ещё этих мягких французских булок. " * 50, 600),
         ("0123456789" * 100, 334),
         ("🚀" * 100, 200),
+        ("\x1b[32mok\x1b[0m " * 100, 1000),
     ],
-    ids=["prose", "code", "chinese", "russian", "digits", "emoji"],
+    ids=["prose", "code", "chinese", "russian", "digits", "emoji", "colours"],
 )
 def test_every_kind_of_text_is_estimated_by_its_characters(text, tokens):
     assert estimate_tokens(text) == pytest.approx(tokens, rel=0.2)
