@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from cases import Case, expect, load_cases, load_shared, params
 from turnwright_core.plans.fold import PlanHeads, PlanMove
@@ -189,6 +190,13 @@ def test_the_items_of_a_file_are_those_of_its_text() -> None:
     assert [item.content for item in legacy_items(plan, "# Steps\n- [ ] One\n- [ ] Two")] == ["One", "Two"]
     assert [item.content for item in legacy_items(plan, "\n## Steps\nsome")] == ["Steps"]
     assert [item.content for item in legacy_items(plan)] == ["docs/plan.md"]
+    told = replace(plan, deltas=(PlanDelta(1, "- [x] Two", 0), PlanDelta(2, "- [ ] Three", 0)))
+    items = legacy_items(told, "# Steps\n\n1. [x] One\r\n  * [ ] Two\n- [] none")
+    assert [(item.content, word(item.status)) for item in items] == [
+        ("One", "completed"),
+        ("Two", "completed"),
+        ("Three", "pending"),
+    ]
 
 
 def test_a_text_of_nothing_has_no_item() -> None:
