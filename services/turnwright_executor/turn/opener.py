@@ -18,8 +18,13 @@ from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnStart
 from turnwright_core.runs import RequestKind, Turn, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger, WriteAck
+from turnwright_executor.ports.publishing import Publisher
 from turnwright_executor.turn.beginning import LoopBeginning, output_reserve
+from turnwright_executor.turn.generation import SilenceAlarm
 from turnwright_executor.turn.project_files import BATCH_WRITES, FileSync, in_batches
+
+SLOW_S: Final = 2.0
+"""Seconds of looking at the project's files after which people are told, and then after twice as long each time."""
 
 WITH_END_CHARS_MAX: Final = 256 * 1024
 """Maximum characters of paths and file texts that the end of the previous turn may carry."""
@@ -36,10 +41,12 @@ class TurnOpener:
         request: TurnRequest,
         files: FileSync | None,
         first: LoopBeginning | None,
+        publisher: Publisher,
+        slow_s: float = SLOW_S,
     ) -> None:
         """`request`: the settings of the turns. `files` is None if the loop works without files.
 
-        `first`: what the first turn writes; None if it has begun.
+        `first`: what the first turn writes; None if it has begun. `slow_s`: see SLOW_S.
         """
         self._ledger = ledger
         self._address = address
@@ -47,6 +54,8 @@ class TurnOpener:
         self._request = request
         self._files = files
         self._first = first
+        self._publisher = publisher
+        self._slow_s = slow_s
         self.kind = RequestKind.PRIMARY
         """Of the turn that begins next."""
         self._changed: list[EntryWrite] | None = None
@@ -101,8 +110,18 @@ class TurnOpener:
 
     async def _changes(self) -> list[EntryWrite]:
         if self._changed is None:
-            self._changed = await self._files.writes() if self._files else []
+            self._changed = await self._read(self._files) if self._files else []
         return self._changed
+
+    async def _read(self, files: FileSync) -> list[EntryWrite]:
+        def tell(_s: float) -> None:
+            self._publisher.warn(f"Looking at the files of the project ({files.seen:,} so far) ...")
+
+        alarm = SilenceAlarm(self._slow_s, tell)
+        try:
+            return await files.writes()
+        finally:
+            alarm.stop()
 
 
 def _chars(writes: Sequence[EntryWrite]) -> int:

@@ -49,6 +49,11 @@ class FileSync:
         self._is_waiting = self._is_doubted = False
 
     @property
+    def seen(self) -> int:
+        """Files that were looked at, also while that goes on."""
+        return len(self._files)
+
+    @property
     def is_spoiled(self) -> bool:
         """Whether writes may not have reached the store: this state must not be used any more."""
         return self._is_waiting or self._is_doubted

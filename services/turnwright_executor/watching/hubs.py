@@ -8,9 +8,6 @@ from collections.abc import AsyncIterator
 from functools import partial
 from weakref import WeakValueDictionary
 
-from turnwright.executor.v1 import event_pb2
-from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-
 from turnwright_core.errors import TurnwrightError
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -72,7 +69,7 @@ class Hubs:
     def warn(self, address: RunAddress, text: str) -> None:
         """Tell those who watch a run why it does not go on."""
         if hub := self._hubs.get(address):
-            hub.publish(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=text)))
+            hub.warn(text)
 
     async def _open(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
         if self._is_closed:
