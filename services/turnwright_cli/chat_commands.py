@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
-from turnwright.types.v1 import session_command_pb2, settings_pb2
+from turnwright.types.v1 import session_command_pb2, settings_pb2, usage_pb2
 
 from turnwright_cli.changes import recorded_changes, show_changes, show_undone, undone
 from turnwright_cli.exit_codes import usage
@@ -23,9 +23,11 @@ from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_lines, progress_words
 from turnwright_cli.run_list import full_alias, show_runs
+from turnwright_cli.status_words import usage_words
 from turnwright_cli.tasks import reasoning_of
 from turnwright_client import Client, QueuedLoop
 from turnwright_client.sessions import user_message
+from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.suggestions import did_you_mean
 
 COMMANDS: Final = {
@@ -141,6 +143,10 @@ def _context(answer: query_pb2.GetRunResponse) -> list[str]:
             filled = round(share * 10)
             return [f"context [{'=' * filled}{' ' * (10 - filled)}] {share:.0%}"]
     return []
+
+
+def _unpriced(used: usage_pb2.Usage) -> list[str]:
+    return [] if used.HasField("cost_usd") else ["price unknown"]
 
 
 class ChatCommands:
@@ -287,8 +293,19 @@ class ChatCommands:
         return self._say(f"Its message: {about}", "dim") if about else None
 
     async def _cost(self, _argument: str) -> None:
-        answer = await self._state.refresh(self._client)
+        await self._state.refresh(self._client)
+        answer = await self._client.get_run(self._state.project, self._state.its_run(), turns_max=PAGE_SIZE_MAX)
         self._say(f"used {spend_words(answer.spent)}")
+        models: dict[str, usage_pb2.Usage] = {}
+        for turn in answer.turns:
+            one, usage = models.setdefault(turn.request.model, usage_pb2.Usage()), turn.result.usage
+            one.prompt_tokens += usage.prompt_tokens
+            one.cached_tokens += usage.cached_tokens
+            one.completion_tokens += usage.completion_tokens
+            if usage.HasField("cost_usd"):
+                one.cost_usd += usage.cost_usd
+        for model, used in models.items():
+            self._say(f"  {safe_line(model)}: {', '.join([*usage_words(used), *_unpriced(used)])}")
 
     async def _runs(self, _argument: str) -> None:
         show_runs([run async for run in self._client.list_runs(self._state.project)])

@@ -101,6 +101,8 @@ async def act(
     **limits: Any,
 ) -> int:
     run = run or call.settings.run
+    if missing := [] if call.settings.server else [path for path in image if not (Path(call.root) / path).is_file()]:
+        raise usage(f"There is no image {safe_line(missing[0])} in {call.root}.")
     if fork and not run:
         raise UsageError("--fork needs --run.")
     nobody_answers = yolo and (call.as_json or not has_terminal())
@@ -146,6 +148,16 @@ async def _default_model(client: Client, project: str, run: str, model: str) -> 
     return model
 
 
+async def _check_vendor(client: Client, model: str) -> None:
+    """Raises FailureError, before a run is made, if the vendor of the model is not set up."""
+    if model and "/" not in model:
+        model = next((one.vendor_model for one in await client.list_models() if one.alias == model), "")
+    vendor = model.partition("/")[0]
+    for one in (await client.get_status()).vendors if vendor else ():
+        if one.name == vendor and not one.configured:
+            raise usage(f"{safe_line(one.name)}: {safe_line(one.problem)}")
+
+
 async def run_task(
     cli_settings: CliSettings,
     root: str,
@@ -165,6 +177,7 @@ async def run_task(
     async def begin(client: Client) -> LoopToFollow:
         project = (await client.init_project(root)).name
         run_settings.model = settings.model or await _default_model(client, project, run, default_model)
+        await _check_vendor(client, run_settings.model)
         give = partial(client.ask if asks else client.act, project, prompt, run=run, request_id=request_id)
         return LoopToFollow(await give(settings=settings, run_settings=run_settings, **options))
 

@@ -83,7 +83,7 @@ def test_a_session_has_many_turns_shows_commands_by_what_became_of_them_and_can_
         assert "It is <b>new</b>." in plain(person.seen)
         assert "context [" in plain(person.seen)
         person.type("/cost\r")
-        person.expect_text("used 3 turns")
+        person.expect_text(r"(?s)used 3 turns.*m: [\d,]+ tokens in.*, [\d,]+ out")
         ready(person)
         person.type("/diff\r")
         person.expect_text(r"(?s)turn 1: set a\.txt.*\+new")

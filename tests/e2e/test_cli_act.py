@@ -292,3 +292,19 @@ def test_doctor_says_what_is_missing(alone) -> None:
     assert done.returncode == 0
     assert "OPENAI_BASE_URL" in done.stdout.split("vendors:")[1]
     assert "big: usable" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "anthropic/any"], "ANTHROPIC_API_KEY"),
+        (["--model", "hosted"], "OPENROUTER_API_KEY"),
+        (["--model", "m", "--image", "gone.png"], "There is no image gone.png"),
+    ],
+)
+def test_what_cannot_work_makes_no_run(alone, arguments, said) -> None:
+    alone.environment["TURNWRIGHT_MODEL_hosted"] = "openrouter/any"
+    done = alone.run("act", "Do it.", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert len(alone.run("runs").stdout.splitlines()) == 1

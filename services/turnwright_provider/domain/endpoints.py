@@ -93,10 +93,10 @@ class EndpointSpec(Struct, frozen=True):
         if self.url and not is_base_url(self.url):
             return f"{self.url_setting} must be a URL such as http://127.0.0.1:8080{path}."
         if not self.base_url:
-            hosted = urlsplit(self.preset.hosted_url).hostname
-            either = f" or {self.key_setting} (for {hosted})" if hosted else ""
+            if urlsplit(self.preset.hosted_url).hostname:
+                return f"Set {self.key_setting}. (For your own server: {self.url_setting}{path and f', with {path}'}.)"
             server = "an OpenAI-compatible server" if self.wire == "chat" else f"a server that speaks {self.wire}"
-            return f"Set {self.url_setting} ({server}{path and f', with {path}'}){either}."
+            return f"Set {self.url_setting} ({server}{path and f', with {path}'})."
         if not self.api_key.isascii() or not self.api_key.isprintable():
             return f"{self.key_setting} holds characters that no key has; copy it again."
         return ""
