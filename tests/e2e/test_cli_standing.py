@@ -99,7 +99,10 @@ def test_a_loop_that_goes_round_in_circles_ends_with_a_sentence_and_advice(bench
     bench.script("m", *['<get path="a.txt"/>' + GO_ON] * 9)
     ended = bench.run("act", "Look.", "--model", "m", "--run", "r", TURNWRIGHT_STRIKES_MAX="1")
     assert ended.returncode == 4
-    assert "Stopped: the model repeated the same commands without progress (499 cycles)" in ended.stdout
+    assert (
+        "Stopped: the model repeated itself without progress: the same commands, or empty replies (499 cycles)"
+        in ended.stdout
+    )
     assert "turnwright runs show RUN --turns" in ended.stderr
 
 
