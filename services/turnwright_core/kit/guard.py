@@ -208,7 +208,11 @@ class _Guarded(grpc.GenericRpcHandler):
                             check_length(len(serialize(message)), limit)
                         if counted:
                             counted.hold(message.ByteSize())
-                        await context.write(message)
+                        try:
+                            await context.write(message)
+                        except grpc.aio.InternalError:
+                            # The caller has left, with the message unread.
+                            raise asyncio.CancelledError from None
                         if counted:
                             counted.sent()
 
