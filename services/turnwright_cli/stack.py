@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, field
 
 from turnwright_cli.plugin_output import logged_prints
-from turnwright_client.discovery import StackRecord, serves_elsewhere
+from turnwright_client.discovery import StackRecord, another_serves
 from turnwright_core.kit.home import ensure_home, socket_address
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.memory import freeze_loaded, hide_memory
@@ -111,7 +111,7 @@ class Stack:
                     return
                 if executor := self.addresses.get("executor"):
                     record = StackRecord(executor, os.getpid(), self._plan.embedded)
-                    if not await serves_elsewhere(record, self.home, self._settings["executor"].tls):
+                    if not await another_serves(record, self.home, self._settings["executor"].tls):
                         record.write(self.home)
                         starting.callback(record.remove, self.home)
                 self._running = starting.pop_all()

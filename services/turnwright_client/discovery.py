@@ -73,8 +73,8 @@ async def locate(home: Path, server: str = "", timeout_s: float = CHECK_S, tls: 
     return record.executor if await is_serving(record.executor, timeout_s, tls) else None
 
 
-async def serves_elsewhere(record: StackRecord, home: Path, tls: Tls) -> bool:
-    """Whether the home's record is of another stack that serves: commands go on with that one.
+async def another_serves(record: StackRecord, home: Path, tls: Tls) -> bool:
+    """Whether another stack, named in the record of the home, serves: commands go on with that one.
 
     A stack that belongs to a command gives way to one that stays.
     """

@@ -119,7 +119,7 @@ class GitWorkTree:
 
     def _ask(self, *question: str, stdin: bytes = b"") -> bytes | None:
         if special := special_file(self._root):
-            raise subprocess.SubprocessError(f"git would wait for {special}, which is no file")
+            raise subprocess.SubprocessError(f"git would wait for {special}: replace it by a file")
         # Other processes of our user can read the environment of our children.
         environment = allowed_environment(os.environ) | _ENVIRONMENT
         with tempfile.TemporaryFile() as asked:

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from turnwright_client.discovery import StackRecord, locate, read_record, record_file, serves_elsewhere
+from turnwright_client.discovery import StackRecord, another_serves, locate, read_record, record_file
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
 from turnwright_core.kit.transport import PLAINTEXT
@@ -82,14 +82,14 @@ def test_a_stack_takes_back_its_own_record_only(tmp_path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_record_is_left_alone_while_its_stack_serves_elsewhere(tmp_path) -> None:
+async def test_a_record_is_left_alone_while_its_stack_another_serves(tmp_path) -> None:
     mine = StackRecord("unix:/mine", os.getpid())
 
     async def left_alone(other: StackRecord, own: StackRecord = mine) -> bool:
         other.write(tmp_path)
-        return await serves_elsewhere(own, tmp_path, PLAINTEXT)
+        return await another_serves(own, tmp_path, PLAINTEXT)
 
-    assert not await serves_elsewhere(mine, tmp_path, PLAINTEXT)
+    assert not await another_serves(mine, tmp_path, PLAINTEXT)
     async with executor_at(f"unix:{tmp_path}/x.sock") as address:
         assert await left_alone(StackRecord(address, 1))
         assert not await left_alone(StackRecord(address, 1, embedded=True))
