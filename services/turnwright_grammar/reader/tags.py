@@ -25,6 +25,7 @@ INDENT_CHARS_MAX = 200
 _LINE_CHARS_MAX = 4_000
 _SPACES = re.compile(r"\s*")
 _TAG_END = re.compile(r"[/\\]?\s*>")
+_END_BEGUN = re.compile(r"[/\\]\s*\Z")
 _NAME = re.compile(r"[A-Za-z_:@][\w:.\-]*")
 _CLOSE_REST = re.compile(r"\s*[^<>\n]{0,200}")
 _EQUALS = re.compile(r"\s*=\s*")
@@ -179,6 +180,9 @@ class _Attributes:
                 self.position = ended.end()
                 return
             self.position = position
+            if ended := _END_BEGUN.match(self.text, position):
+                self.position, self.touched = ended.end(), True
+                return
             if not self._read_one():
                 self.junk = True
                 self.position += 1
