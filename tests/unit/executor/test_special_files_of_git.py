@@ -40,8 +40,7 @@ def special(path: Path, kind: str) -> None:
 
 @pytest.fixture
 def git(monkeypatch, tmp_path):
-    """A work tree of which git must not be asked: it is no program here."""
-    monkeypatch.setattr(git_work_tree, "_GIT", ("false",))
+    """A work tree: git would wait for the whole time, and end with another error."""
     monkeypatch.chdir(tmp_path)
     return lambda root: GitWorkTree(str(root), 30.0)
 
