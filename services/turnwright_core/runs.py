@@ -1,7 +1,4 @@
-"""Runs, loops and turns, and their settings.
-
-Source: architecture 3; rows RU001-RU008, RU101-RU111, decisions C6, C27.
-"""
+"""Runs, loops, turns, and their settings. Source: architecture 3; rows RU001-RU008, RU101-RU111, decisions C6, C27."""
 
 from __future__ import annotations
 
@@ -130,18 +127,16 @@ EXPIRED: Final = "expired"
 
 
 class Project(Struct, frozen=True):
-    """A directory of files that owns runs. `workspace_id` survives a move of the directory."""
+    """A directory of files that owns runs, and with `clients` is open to derived tokens; `config_path` is for those."""
 
     name: str
     root: str
     workspace_id: str
     create_ms: int
     config_path: str = ""
-    """Path of the client's own configuration file for the project; for clients only."""
     assembly: Assembly = Assembly.UNSPECIFIED
     """That of runs whose loops do not say; UNSPECIFIED: the store's."""
     clients: bool = False
-    """Whether derived tokens may use it, wherever it lies."""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):
@@ -298,9 +293,8 @@ class Run(Struct, frozen=True):
     held: bool = False
     """Whether somebody holds its lease, if it is running; set for readers only."""
     state: SessionState = SessionState.UNSPECIFIED
-    """Set for readers only."""
     title: str = ""
-    """The beginning of its first prompt; set for readers only."""
+    """The beginning of its first prompt. It and the state are set for readers only."""
 
 
 class CompressionStrength(IntEnum):

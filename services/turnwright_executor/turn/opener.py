@@ -114,10 +114,10 @@ class TurnOpener:
         return self._changed
 
     async def _read(self, files: FileSync) -> list[EntryWrite]:
-        def tell(_s: float) -> None:
+        def report(_s: float) -> None:
             self._publisher.warn(f"Looking at the files of the project ({files.seen:,} so far) ...")
 
-        alarm = SilenceAlarm(self._slow_s, tell)
+        alarm = SilenceAlarm(self._slow_s, report)
         try:
             return await files.writes()
         finally:
