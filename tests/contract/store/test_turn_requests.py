@@ -21,8 +21,8 @@ async def refused(call) -> TurnwrightError:
 
 async def test_a_turns_number_is_given_once_and_what_it_ran_with_stays(client, run):
     # OM03; case T06 of opencode/turn_join: a number is the store's to give, so nobody can give one twice
-    [case] = [case for case in load_cases("opencode/turn_join.jsonl") if case["id"] == "T06"]
-    assert case["expect"]["error"] == "duplicate_turn"
+    told = [case["expect"]["error"] for case in load_cases("opencode/turn_join.jsonl") if case["id"] == "T06"]
+    assert {*told} == {"duplicate_turn"}
     first = await run.begin()
     await run.end(first.turn.number)
     second = await client.call("BeginTurn", **run.address, fence=run.fence, request=request(model="other"))

@@ -226,7 +226,8 @@ async def refused(work: Awaitable[int]) -> str:
 @pytest.mark.parametrize("every", ["366d", "99999d", "999999999d", "0s", "-1d", "1.5h"])
 @pytest.mark.asyncio
 async def test_an_interval_is_at_most_a_year(every) -> None:
-    call = add_schedule(Invocation(), run="r", schedule_id="s", prompt="", cron="", every=every)
+    when = {"cron": "", "every": every, "mode": None, "model": "", "yolo": False, "without": ()}
+    call = add_schedule(Invocation(), run="r", schedule_id="s", prompt="", **when)
     assert "at most 365d" in await refused(call)
 
 
