@@ -44,7 +44,7 @@ _WELCOME: Final = "Type a task. /help lists commands, @ completes files, Esc sto
 _STILL_WAITS: Final = "The proposal still waits: /decide asks again. Your next message comes behind it."
 _QUEUED: Final = "Queued: {}  (/queue lists what waits)"
 _QUEUED_CHARS: Final = 60
-AT_ONCE: Final = ("/now", "/queue")
+AT_ONCE: Final = ("/now", "/queue", "/yolo")
 """Commands that are carried out while a turn is followed; the others wait for its end."""
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import query_pb2
-from turnwright.types.v1 import session_command_pb2, settings_pb2, usage_pb2
+from turnwright.types.v1 import run_pb2, session_command_pb2, settings_pb2, usage_pb2
 
 from turnwright_cli.changes import recorded_changes, show_changes, show_undone, undone
 from turnwright_cli.exit_codes import usage
@@ -28,6 +28,7 @@ from turnwright_cli.tasks import reasoning_of
 from turnwright_client import Client, QueuedLoop
 from turnwright_client.sessions import user_message
 from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.suggestions import did_you_mean
 
 COMMANDS: Final = {
@@ -35,7 +36,7 @@ COMMANDS: Final = {
     "model": "show the models, or use another one from the next turn on: /model NAME",
     "ask": "only answer from now on, change nothing; /act goes back",
     "act": "work on the project from now on",
-    "yolo": "accept every proposal from now on, or ask again",
+    "yolo": "accept every proposal of your messages, or ask again",
     "decide": "decide on a proposal that was left for later",
     "now": "tell the model something in the midst of its task: /now TEXT; it reads that in its next turn",
     "queue": "show the messages that wait, or take one back: /queue NUMBER",
@@ -123,13 +124,18 @@ class ChatState(Struct):
         answer = self._answer if self.run else None
         return self.model or (answer.run.loop.settings.model or answer.run.settings.model if answer else "")
 
+    def accepts(self) -> bool:
+        """Whether proposals are accepted unasked: in what is given next, in the run, or in its loop under way."""
+        run = self._answer.run if self.run and self._answer else run_pb2.Run()
+        return self.yolo or run.settings.yolo or (run.loop.settings.yolo and run.loop.status not in LOOP_ENDED)
+
     def status(self) -> str:
         answer = self._answer if self.run else None
         parts = [self.model_name() or "no model: /model NAME", self.run or "new run"]
         parts += _context(answer) if answer else []
         if answer and answer.spent.cost_usd:
             parts.append(f"${answer.spent.cost_usd:.4f}")
-        parts += ["ask"] * self.asks + ["yolo"] * self.yolo
+        parts += ["ask"] * self.asks + ["yolo"] * self.accepts()
         parts += [self._plan] if answer and self._plan else []
         return safe_line("  ".join(parts))
 
@@ -187,8 +193,11 @@ class ChatCommands:
             self._say(f"exit code {code}", "yellow")
 
     async def at_once(self, line: str) -> QueuedLoop | None:
-        """`/now` or `/queue`; a loop if the message has begun one."""
+        """`/now`, `/queue` or `/yolo`; a loop if the message has begun one."""
         name, _, argument = line.partition(" ")
+        if name == "/yolo":
+            await self._yolo(argument)
+            return None
         if name == "/queue":
             await self._queue(argument.strip())
             return None
@@ -254,9 +263,19 @@ class ChatCommands:
         self._state.asks = False
         self._say("The model may propose changes from now on.")
 
-    def _yolo(self, _argument: str) -> None:
-        self._state.yolo = not self._state.yolo
-        self._say("Every proposal is accepted from now on." if self._state.yolo else "You are asked again.")
+    async def _yolo(self, _argument: str) -> None:
+        """Accept all, or ask again: off is taken back from the run too, and so from a loop that is under way."""
+        state = self._state
+        if state.run:
+            await state.refresh(self._client)
+        if not state.accepts():
+            state.yolo = True
+            return self._say("Every proposal of your next messages is accepted.")
+        state.yolo = False
+        if state.run:
+            await self._client.configure_run(state.project, state.run, settings_pb2.RunSettingsPatch(yolo=False))
+            await state.refresh(self._client)
+        return self._say("You are asked again, from the next command on.")
 
     async def _plan(self, _argument: str) -> None:
         plans = [plan async for plan in self._client.list_plans(self._state.project, self._state.its_run())]

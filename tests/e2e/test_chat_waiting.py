@@ -114,6 +114,39 @@ def held(bench):
         assert person.end() == 0
 
 
+def test_yolo_that_is_turned_off_is_taken_back_from_the_loop_that_works(bench, held) -> None:
+    person, let_go = held
+    bench.script("m", HELD, TRY, DONE)
+    person.type("/yolo\r")
+    person.expect_text("You are asked again")
+    assert not (bench.project / "go").exists()
+    let_go()
+    person.expect_text(QUESTION)
+    assert "│ seen" not in person.fold()
+    person.type("a")
+    person.expect_text("All is done")
+
+
+def test_yolo_that_is_turned_off_at_rest_is_taken_back_from_the_run(bench) -> None:
+    bench.script("m", DONE)
+    bench.run("act", "--model", "m", "begin")
+    bench.run("config", run_of(bench), "--yolo")
+    bench.script("m", TRY, DONE)
+    with terminal(bench, "-c") as person:
+        ready(person)
+        assert "yolo" in person.fold()
+        person.type("/yolo\r")
+        person.expect_text("You are asked again")
+        ready(person)
+        person.type("try it\r")
+        person.expect_text(QUESTION)
+        person.type("a")
+        person.expect_text("All is done")
+        ready(person)
+        person.type("\x04")
+        assert person.end() == 0
+
+
 def prompts_of(bench: Bench) -> list[str]:
     found = json.loads(bench.run("runs", "show", run_of(bench), "--json").stdout)
     return [loop["prompt"] for loop in reversed(found["loops"]) if loop["status"] == 200]
