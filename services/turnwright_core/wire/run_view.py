@@ -72,7 +72,7 @@ class RunView(Struct):
 
     def __post_init__(self) -> None:
         """Take the state from the run: it and the title stand in answers and not in events."""
-        if self.run is not None and self.run.state:
+        if self.run is not None and (self.run.state or self.run.title):
             run = run_pb2.Run()
             run.CopyFrom(self.run)
             run.ClearField("state")
