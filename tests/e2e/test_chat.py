@@ -142,7 +142,8 @@ def test_some_hunks_are_accepted_and_the_model_reads_why_not_the_others(bench) -
     assert (bench.project / "a.txt").read_text() == new.replace("fifteen\n", "line 15\n")
     shown = bench.run("runs", "--json").stdout
     packet = bench.run("runs", "show", json.loads(shown.splitlines()[0])["run"], "--packet", "2").stdout
-    assert "The reviewer said: 1 of 3 hunks were left out. Fifteen is a name." in packet
+    assert "The reviewer said:" in packet
+    assert "\n1 of 3 hunks were left out. Fifteen is a name.\n!!!log://turn_1/set/" in packet
 
 
 def test_a_key_stops_the_turn_and_the_session_goes_on(bench) -> None:

@@ -158,7 +158,7 @@ def test_the_runs_of_a_project_are_followed_as_they_change(bench) -> None:
         assert bench.run("act", "Do it.", "--model", "edit", "--run", "r").returncode == 6
         plain.wait_for(r"^r: 202 waits, 1 turn, 1 to decide: Do it\.$")
         ok(bench.run("resolve", "r", "--accept"))
-        plain.wait_for(r"^r: 200 done, 2 turns: All is done\.$")
+        plain.wait_for(r"^r: 200 done, 2 turns: Do it\.$")
         ok(bench.run("rename", "r", "main"))
         plain.wait_for("^r: gone$")
         for process in (plain, exact):
