@@ -30,7 +30,8 @@ class FileEdit(Struct, frozen=True):
 
     Hashes are SHA-256 over the file's bytes, lower-case hexadecimal; `path` is relative to the project's root. `patch`
     is the diff from the old to the new content, or from the proposed to the accepted content if it was edited on
-    acceptance. `like` is the file whose permissions a new one gets; empty: none.
+    acceptance. `like` is the file whose permissions a new one gets; empty: none. `encoding` is that of the file before
+    and after (domain.encodings); empty: UTF-8.
     """
 
     path: str
@@ -39,6 +40,7 @@ class FileEdit(Struct, frozen=True):
     patch: str
     amended: bool = False
     like: str = ""
+    encoding: str = ""
 
 
 class WrittenFile(Struct, frozen=True):
@@ -51,6 +53,8 @@ class WrittenFile(Struct, frozen=True):
     base_hash: str | None
     hash: str | None
     patch: str | None
+    encoding: str = ""
+    """The encoding of the file, as in FileEdit."""
 
 
 class FileEffect(Struct, frozen=True):

@@ -78,6 +78,8 @@ class RecordFacts(Struct, frozen=True):
     rejected: bool = False
     is_unknown: bool = False
     """Whether no tool has its name."""
+    is_foreign: bool = False
+    """Whether it failed because of the encoding of a file, which the model could not know: no strike."""
 
 
 class ReplyFacts(Struct, frozen=True):
@@ -131,7 +133,9 @@ class TurnFacts(Struct, frozen=True, dict=True):
     @cached_property
     def struck(self) -> int:
         """Number of commands that count as strikes: failed ones, in transcripts only those of unknown tools (C42)."""
-        return sum(record.is_unknown for record in self.records) if self.is_transcript else self.failures
+        if self.is_transcript:
+            return sum(record.is_unknown for record in self.records)
+        return self.failures - sum(record.is_foreign for record in self.records)
 
     @cached_property
     def is_refuted(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 from uuid import uuid4
 
 from turnwright_core.limits import BODY_BYTES_MAX
+from turnwright_executor.domain.encodings import foreign_encoding, marked_text, utf8_text
 from turnwright_executor.edge.confinement import Tree
 from turnwright_executor.edge.file_threads import Check
 from turnwright_executor.tools.ports import FileText
@@ -54,12 +55,15 @@ def read_short(tree: Tree, path: str, bytes_max: int, text_bytes_max: int) -> Fi
 
 
 def _file_text(data: bytes, text_bytes_max: int) -> FileText:
-    """A file as read; without its text if that is too long, is not UTF-8, or contains NUL, as binary files do."""
-    text = None
-    if len(data) <= text_bytes_max and b"\0" not in data:
-        with suppress(UnicodeDecodeError):
-            text = data.decode()
-    return FileText(text, hashlib.sha256(data).hexdigest(), len(data))
+    """A file as read; without its text if that is too long, or in no encoding that is read here."""
+    marked = marked_text(data)
+    content = marked.text.encode() if marked else data
+    text, foreign = None, ""
+    if len(content) <= text_bytes_max:
+        text = marked.text if marked else utf8_text(data)
+        foreign = foreign_encoding(data) if text is None else ""
+    digest = hashlib.sha256(content).hexdigest()
+    return FileText(text, digest, len(data), marked.encoding if marked else "", foreign)
 
 
 def unread_hash(status: os.stat_result) -> str:

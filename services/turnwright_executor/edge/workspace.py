@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_core.constraints import Constraints
+from turnwright_executor.domain.effects import FileEdit
+from turnwright_executor.domain.encodings import encoded
 from turnwright_executor.edge.confinement import Tree, is_closed, path_below
 from turnwright_executor.edge.contents import NewFile, read, read_short, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
@@ -74,8 +76,11 @@ class DiskWorkspace:
         """
         return await on_files(lambda check: self._gather(path, files_max, bytes_max, check))
 
-    async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
-        return await on_files(lambda check: self._replace(path, content, base_hash, like, check))
+    async def replace(
+        self, path: str, content: str | None, base_hash: str | None, like: str = "", encoding: str = ""
+    ) -> bool:
+        edit = FileEdit(path, base_hash, content, "", like=like, encoding=encoding)
+        return await on_files(lambda check: self._replace(edit, check))
 
     def _read_short(self, path: str) -> FileText | None:
         """A short local file, read in the event loop; None if it must be read in a thread, or is refused.
@@ -135,7 +140,8 @@ class DiskWorkspace:
     def _is_left_out(self, relative: str) -> bool:
         return is_closed(relative, self._home) or self._constraints.is_ignored(relative)
 
-    def _replace(self, path: str, content: str | None, base_hash: str | None, like: str, check: Check) -> bool:
+    def _replace(self, edit: FileEdit, check: Check) -> bool:
+        path, content, base_hash = edit.path, edit.content, edit.base_hash
         relative = self._normalise(path, writing=True)
         if relative != path:
             # Somebody has said yes to a change of that file and of no other one.
@@ -144,10 +150,10 @@ class DiskWorkspace:
             current = self._hash_of(tree, relative)
             if content is None:
                 return current is None or (current == base_hash and _delete(tree, relative))
-            data = content.encode()
-            if current == hashlib.sha256(data).hexdigest():
+            if current == hashlib.sha256(content.encode()).hexdigest():
                 return True
-            return current == base_hash and self._write(tree, relative, data, base_hash, like)
+            data = encoded(content, edit.encoding)
+            return current == base_hash and self._write(tree, relative, data, base_hash, edit.like)
 
     def _hash_of(self, tree: Tree, relative: str) -> str | None:
         try:

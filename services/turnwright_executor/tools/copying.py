@@ -101,7 +101,7 @@ class Copying(FileTool):
         for pair in pairs:
             if is_file(pair.to):
                 target = await find_item(pair.to, context)
-                edits.append(change_edit(target, pair.to, check_text(pair.source), like=_file_of(pair.source)))
+                edits.append(change_edit(target, pair.to, check_text(pair.source), like=pair.source))
             else:
                 writes.append(await self._written(pair.source, pair.to, command, context))
         if self.moves:
@@ -175,11 +175,6 @@ class Mv(Copying):
 
     name = "mv"
     moves = True
-
-
-def _file_of(source: PathItem) -> str:
-    """The file whose permissions a copy gets; empty for an entry, which has none."""
-    return source.path if source.is_file else ""
 
 
 def _lines(pairs: list[Pair]) -> list[str]:

@@ -21,6 +21,7 @@ from turnwright_core.text import count_tokens, cut_bytes, scheme_of
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect, WrittenFile
+from turnwright_executor.domain.encodings import encoded
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files, line_count, listed, plural
@@ -83,21 +84,24 @@ class FileTool:
             )
 
 
-def change_edit(item: PathItem | None, path: str, content: str, like: str = "") -> FileEdit:
+def change_edit(item: PathItem | None, path: str, content: str, like: PathItem | None = None) -> FileEdit:
     """The edit that gives a file this content; `item` is the file as it is, None if there is none.
 
-    A new file gets the permissions of the file `like`, if given.
+    A file keeps its encoding; a new one gets the permissions and the encoding of the file `like`, if given.
     """
     old = "" if item is None else item.text or ""
     patch = unified_patch(path, old, content)
-    return FileEdit(path, item.hash if item else None, content, patch, like="" if item else like)
+    if item is not None:
+        return FileEdit(path, item.hash, content, patch, encoding=item.encoding)
+    model = like if like and like.is_file else PathItem("", None)
+    return FileEdit(path, None, content, patch, like=model.path, encoding=model.encoding)
 
 
 def removal_edit(item: PathItem) -> FileEdit:
     patch = (
         f"The binary file {item.path} goes away.\n" if item.text is None else unified_patch(item.path, item.text, "")
     )
-    return FileEdit(item.path, item.hash, None, patch)
+    return FileEdit(item.path, item.hash, None, patch, encoding=item.encoding)
 
 
 def file_proposal(edits: Sequence[FileEdit], command: Command, notes: Sequence[str] = ()) -> Proposed:
@@ -132,7 +136,7 @@ async def with_own_diffs(effect: FileEffect, command: Command, context: Context)
             patch = f"The binary file {edit.path} is replaced.\n" if edit.content else f"{edit.path} goes away.\n"
         else:
             patch = unified_patch(edit.path, old, edit.content or "")
-        edits.append(replace(edit, patch=patch))
+        edits.append(replace(edit, patch=patch, encoding=file.encoding if file else ""))
     return cast("FileEffect", file_proposal(edits, command).effect)
 
 
@@ -227,7 +231,7 @@ def _written(edit: FileEdit, before: FileText | None, room: int) -> WrittenFile:
     if patch is not None and len(patch.encode()) > room:
         patch = None
     hash_ = None if edit.content is None else hashlib.sha256(edit.content.encode()).hexdigest()
-    return WrittenFile(edit.path, edit.base_hash, hash_, patch)
+    return WrittenFile(edit.path, edit.base_hash, hash_, patch, edit.encoding)
 
 
 async def _entries_of(edits: Sequence[FileEdit], context: Context) -> dict[str, Entry]:
@@ -342,7 +346,7 @@ def _is_done(edit: FileEdit, file: FileText | None) -> bool:
 
 async def _replace(edit: FileEdit, context: Context) -> Done | None:
     try:
-        done = await context.workspace.replace(edit.path, edit.content, edit.base_hash, edit.like)
+        done = await context.workspace.replace(edit.path, edit.content, edit.base_hash, edit.like, edit.encoding)
     except OutsideProjectError as error:
         return failed("permission:403", str(error))
     except OSError as error:
@@ -358,7 +362,7 @@ def _mirrored(edit: FileEdit, command: Command, entries: Mapping[str, Entry]) ->
     entry = entries.get(edit.path)
     if edit.content is None:
         return [removal_write(edit.path)] if entry else []
-    attributes = file_attributes(edit.content, len(edit.content.encode()), entry)
+    attributes = file_attributes(edit.content, len(encoded(edit.content, edit.encoding)), entry)
     if (summary := summary_of(command)) is not None:
         attributes["summary"] = summary
     visibility = visibility_of(command) or (Visibility.VISIBLE if edit.base_hash is None else Visibility.UNSPECIFIED)

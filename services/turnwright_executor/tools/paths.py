@@ -29,6 +29,7 @@ from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.command_record import Done, failed
+from turnwright_executor.domain.encodings import FOREIGN
 from turnwright_executor.tools.contract import Context, RefusedError, refusal
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
@@ -59,6 +60,9 @@ class PathItem(Struct, frozen=True):
     refresh: tuple[EntryWrite, ...] = ()
     gives_text: bool = False
     """Whether the store was not asked what it has: `refresh` then contains the text in any case."""
+    encoding: str = ""
+    foreign: str = ""
+    """Both as in FileText."""
 
     @property
     def is_file(self) -> bool:
@@ -124,7 +128,8 @@ async def find_item(path: str, context: Context, *, gives_text: bool = False) ->
     if file is None:
         return None
     if gives_text and file.text is not None and file.bytes_ <= GIVEN_BYTES_MAX:
-        return PathItem(path, file.text, file.hash, refresh=(_giving(path, file),), gives_text=True)
+        giving = (_giving(path, file),)
+        return PathItem(path, file.text, file.hash, refresh=giving, gives_text=True, encoding=file.encoding)
     return _file_item(path, file, await _entry_at(path, context))
 
 
@@ -134,7 +139,8 @@ async def _entry_at(path: str, context: Context) -> Entry | None:
 
 def _file_item(path: str, file: FileText, entry: Entry | None) -> PathItem:
     """A file from disk; `entry` is what the store has of it, whose body is not compared."""
-    return PathItem(path, file.text, file.hash, entry, refresh_write(path, file, entry))
+    refresh = refresh_write(path, file, entry)
+    return PathItem(path, file.text, file.hash, entry, refresh, encoding=file.encoding, foreign=file.foreign)
 
 
 def _giving(path: str, file: FileText) -> EntryWrite:
@@ -263,8 +269,15 @@ def check_writable(path: str, context: Context) -> None:
 
 def check_text(item: PathItem) -> str:
     """The text of an item. Raises RefusedError for a file that is not text."""
+    if item.text is None and item.foreign:
+        what = f"likely {item.foreign}" if item.foreign != "unknown" else "`file -i` may name it"
+        problem = f"{item.path} is text, but neither UTF-8 nor UTF-16 or UTF-32 with a byte order mark ({what})."
+        advice = (
+            "Read it by <sh>, such as `iconv -f ENCODING -t UTF-8 FILE`; to edit it, convert it and convert it back."
+        )
+        raise RefusedError(failed("unsupported:415", f"{problem} {advice}", **{FOREIGN: item.foreign}))
     if item.text is None:
-        raise refusal("unsupported:415", f"{item.path} is not UTF-8 text, or is too large to be read as text.")
+        raise refusal("unsupported:415", f"{item.path} is binary, or is too large to be read as text.")
     return item.text
 
 

@@ -19,15 +19,21 @@ class OutsideProjectError(Exception):
 
 
 class FileText(Struct, frozen=True):
-    """A file as read: its text (None if it is not UTF-8), and the SHA-256 of its bytes in hexadecimal."""
+    """A file as read: its text (None if it is not readable as text), and the SHA-256 of its bytes in hexadecimal.
+
+    `encoding` is empty for UTF-8; for another one (domain.encodings) the hash is that of the text in UTF-8. `foreign`
+    is the likely encoding of a text that cannot be read here; empty if it is too long or binary.
+    """
 
     text: str | None
     hash: str
     bytes_: int
+    encoding: str = ""
+    foreign: str = ""
 
 
 class ScannedFile(Struct, frozen=True):
-    """A project file found by a scan; `text` is None where it is not UTF-8 or over the size limit."""
+    """A project file found by a scan; `text` is None where it is not readable as text or over the size limit."""
 
     path: str
     text: str | None
@@ -74,11 +80,14 @@ class Workspace(Protocol):
         Raises OutsideProjectError, TooMuchError, OSError.
         """
 
-    async def replace(self, path: str, content: str | None, base_hash: str | None, like: str = "") -> bool:
+    async def replace(
+        self, path: str, content: str | None, base_hash: str | None, like: str = "", encoding: str = ""
+    ) -> bool:
         """Write or (None) delete atomically if the file still has the base hash; False if it has not.
 
         The path must be normalized; OutsideProjectError if it leads to another file by now. A file that already has the
         target content counts as done. A file keeps its permissions; a new one gets those of the file `like`, if given.
+        `encoding` is that of the file as it is or becomes; empty: UTF-8.
         Raises OutsideProjectError, OSError.
         """
 

@@ -20,6 +20,7 @@ from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
+from turnwright_executor.domain.encodings import marked_text, utf8_text
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.skills import (
     ARCHIVE,
@@ -174,10 +175,9 @@ def _skill_of(name: str, source: str, gathered: GatheredFiles) -> _Skill:
 
 
 def _text(data: bytes) -> str | None:
-    try:
-        return None if b"\0" in data else data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return None
+    marked = marked_text(data)
+    text = marked.text if marked else utf8_text(data)
+    return text.removeprefix("\ufeff") if text is not None else None
 
 
 async def _no_longer_in_source(skill: _Skill, context: Context) -> list[str]:

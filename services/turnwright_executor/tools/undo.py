@@ -157,13 +157,13 @@ async def _restored(files: Sequence[WrittenFile], context: Context) -> Sequence[
         return ()
     if (now.hash if now else None) != last.hash or any(one.hash != then.base_hash for one, then in pairwise(files)):
         raise refusal(CONFLICT, _SINCE)
-    item = PathItem(path, now.text, now.hash) if now else None
+    item = PathItem(path, now.text, now.hash, encoding=now.encoding) if now else None
     if first.base_hash is None:
         return (removal_edit(item),) if item else ()
     text = _before(files, now.text if now else "")
     if text is None or hashlib.sha256(text.encode()).hexdigest() != first.base_hash:
         raise refusal(CONFLICT, _NO_DIFF)
-    return (change_edit(item, path, text),)
+    return (replace(change_edit(item, path, text), encoding=first.encoding),)
 
 
 def _before(files: Sequence[WrittenFile], text: str | None) -> str | None:

@@ -15,6 +15,7 @@ from turnwright_core.streams import STOPPED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord
+from turnwright_executor.domain.encodings import FOREIGN
 from turnwright_executor.domain.tally import changed_names, tally_after, tally_before
 from turnwright_executor.domain.verdict import (
     ANSWER_INVALID,
@@ -103,6 +104,7 @@ def _record_facts(record: CommandRecord, tools: Container[str]) -> RecordFacts:
         update_status=status if isinstance(status, int) else RUNNING,
         rejected=record.rejection is not None or record.outcome == STOPPED,
         is_unknown=record.tool not in tools,
+        is_foreign=FOREIGN in record.attributes,
     )
 
 

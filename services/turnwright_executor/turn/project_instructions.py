@@ -70,5 +70,6 @@ async def _file(workspace: Workspace, name: str) -> InstructionFile | None:
     if found is None:
         return None
     if found.text is None:
-        return InstructionFile(path, problem=f"{path} is not UTF-8 text, or larger than TURNWRIGHT_FILE_BYTES_MAX.")
+        problem = "neither UTF-8 nor UTF-16 text, or larger than TURNWRIGHT_FILE_BYTES_MAX"
+        return InstructionFile(path, problem=f"{path} is {problem}.")
     return InstructionFile(path, found.text, found.hash)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 
@@ -76,6 +77,34 @@ async def test_a_turn_is_taken_back_where_nothing_else_changed_its_files(service
     assert (outcome, body.startswith("None of the latest")) == ("invalid:400", True)
     again = await undone(services, 2)
     assert "Nothing of turn 2 was taken back." in again.body
+
+
+async def test_files_in_other_encodings_go_back_to_the_bytes_they_were_and_a_foreign_one_costs_no_strike(
+    services,
+) -> None:
+    files = services.files
+    before = {
+        "a.txt": codecs.BOM_UTF16_LE + "eins\r\nzwei\r\n".encode("utf-16-le"),
+        "gone.txt": codecs.BOM_UTF16_BE + "weg\n".encode("utf-16-be"),
+        "from.txt": codecs.BOM_UTF32_LE + "ä\n".encode("utf-32-le"),
+        "latin.txt": b"caf\xe9 au lait\n",
+    }
+    for name, data in before.items():
+        (files / name).write_bytes(data)
+    services.script(
+        '<set path="a.txt">new\n</set><rm path="gone.txt"/><mv path="from.txt" to="to.txt"/>' + GO_ON,
+        '<get path="latin.txt"/>' + GO_ON,
+        '<get path="latin.txt" line="1"/>' + GO_ON,
+        '<set path="latin.txt">x\n</set>' + GO_ON,
+        '<sh command="true"/>' + DONE,
+    )
+    await services.until(await services.act())
+    assert (await services.entry("log://turn_4/set/latin.txt")).outcome == "unsupported:415"
+    assert (await services.entry("log://turn_5/sh/true")).outcome == ""
+    assert (files / "a.txt").read_bytes() == codecs.BOM_UTF16_LE + "new\r\n".encode("utf-16-le")
+    assert (files / "to.txt").read_bytes() == before["from.txt"]
+    assert told(await undone(services, 1))[0] == ""
+    assert {one.name: one.read_bytes() for one in files.iterdir() if one.is_file()} == before
 
 
 async def test_the_model_reads_what_was_taken_back_and_entries_show_the_files_again(services) -> None:

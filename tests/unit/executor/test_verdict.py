@@ -133,6 +133,12 @@ def test_an_error_or_a_failed_command_is_a_strike(errors, records):
     assert judge(facts(*records, errors=errors)).strikes == 1
 
 
+@pytest.mark.parametrize(("others", "strikes"), [((), 0), ((FAILED,), 1)])
+def test_an_encoding_that_nobody_could_know_is_no_strike(others, strikes):
+    foreign = RecordFacts("log://turn_1/get/a", "get", State.FAILED, is_foreign=True)
+    assert judge(facts(foreign, *others)).strikes == strikes
+
+
 def test_a_cancelled_follower_is_no_strike_of_its_own():
     assert judge(facts(action(State.CANCELLED))).strikes == 0
 

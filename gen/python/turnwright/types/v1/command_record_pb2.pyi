@@ -444,6 +444,7 @@ class WrittenFile(_message.Message):
     BASE_HASH_FIELD_NUMBER: _builtins.int
     HASH_FIELD_NUMBER: _builtins.int
     PATCH_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path relative to the project's root, with forward slashes."""
     base_hash: _builtins.str
@@ -454,6 +455,8 @@ class WrittenFile(_message.Message):
     """Unified diff from the file before to the file after. Absent: it was not kept, because the file is not text, or because
     the diffs of the command had more than 262144 bytes.
     """
+    encoding: _builtins.str
+    """Encoding of the file, as in FileEdit."""
     def __init__(
         self,
         *,
@@ -461,10 +464,11 @@ class WrittenFile(_message.Message):
         base_hash: _builtins.str | None = ...,
         hash: _builtins.str | None = ...,
         patch: _builtins.str | None = ...,
+        encoding: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_hash", b"_hash", "_patch", b"_patch", "base_hash", b"base_hash", "hash", b"hash", "patch", b"patch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_hash", b"_hash", "_patch", b"_patch", "base_hash", b"base_hash", "hash", b"hash", "patch", b"patch", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_hash", b"_hash", "_patch", b"_patch", "base_hash", b"base_hash", "encoding", b"encoding", "hash", b"hash", "patch", b"patch", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base_hash: _TypeAlias = _typing.Literal["base_hash"]  # noqa: Y015
     _WhichOneofArgType__base_hash: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash"]  # noqa: Y015
@@ -651,6 +655,7 @@ class FileEdit(_message.Message):
     PATCH_FIELD_NUMBER: _builtins.int
     AMENDED_FIELD_NUMBER: _builtins.int
     LIKE_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path relative to the project's root, with forward slashes."""
     base_hash: _builtins.str
@@ -665,6 +670,10 @@ class FileEdit(_message.Message):
     """True if the content was edited on acceptance."""
     like: _builtins.str
     """Path of the file whose permissions a new file gets. Empty: none."""
+    encoding: _builtins.str
+    """Encoding of the file before and after: `utf-16-le`, `utf-16-be`, `utf-32-le` or `utf-32-be`, each with its byte order
+    mark, which is no part of `content`. Hashes of such a file are those of its text in UTF-8. Empty: UTF-8.
+    """
     def __init__(
         self,
         *,
@@ -674,10 +683,11 @@ class FileEdit(_message.Message):
         patch: _builtins.str = ...,
         amended: _builtins.bool = ...,
         like: _builtins.str = ...,
+        encoding: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_content", b"_content", "base_hash", b"base_hash", "content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_content", b"_content", "amended", b"amended", "base_hash", b"base_hash", "content", b"content", "like", b"like", "patch", b"patch", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash", "_content", b"_content", "amended", b"amended", "base_hash", b"base_hash", "content", b"content", "encoding", b"encoding", "like", b"like", "patch", b"patch", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base_hash: _TypeAlias = _typing.Literal["base_hash"]  # noqa: Y015
     _WhichOneofArgType__base_hash: _TypeAlias = _typing.Literal["_base_hash", b"_base_hash"]  # noqa: Y015

@@ -419,6 +419,13 @@ export declare type WrittenFile = Message<"turnwright.types.v1.WrittenFile"> & {
    * @generated from field: optional string patch = 4;
    */
   patch?: string | undefined;
+
+  /**
+   * Encoding of the file, as in FileEdit.
+   *
+   * @generated from field: string encoding = 5;
+   */
+  encoding: string;
 };
 
 /**
@@ -652,6 +659,14 @@ export declare type FileEdit = Message<"turnwright.types.v1.FileEdit"> & {
    * @generated from field: string like = 6;
    */
   like: string;
+
+  /**
+   * Encoding of the file before and after: `utf-16-le`, `utf-16-be`, `utf-32-le` or `utf-32-be`, each with its byte order
+   * mark, which is no part of `content`. Hashes of such a file are those of its text in UTF-8. Empty: UTF-8.
+   *
+   * @generated from field: string encoding = 7;
+   */
+  encoding: string;
 };
 
 /**
