@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from turnwright_core.patterns.shapes import Shape, shape_of
+from turnwright_core.patterns.typography import composed
 
 _SPECIAL: Final = re.compile(r"[*?\[{!@+(/]")
 
@@ -19,10 +20,11 @@ def destination(pattern: str, source: str, to: str) -> str:
     `known://plan_*` to `known://old/`: `known://old/plan_a`. `src/**/*.py` to `lib/`: `src/a/b.py` goes to
     `lib/a/b.py`. An exact source goes exactly to `to`, or into it if it ends with a slash.
     """
-    if source == pattern.strip() or shape_of(pattern) is Shape.LITERAL:
+    if composed(source) == composed(pattern.strip()) or shape_of(pattern) is Shape.LITERAL:
         return to + source.rstrip("/").rpartition("/")[2] if to.endswith("/") else to
     folder = _fixed_folder(pattern)
-    kept = source.removeprefix(folder) if source.startswith(folder) else source.rpartition("/")[2]
+    is_below = composed(source).startswith(composed(folder))
+    kept = source.split("/", folder.count("/"))[-1] if is_below else source.rpartition("/")[2]
     return f"{to}{kept}" if to.endswith("/") else f"{to}/{kept}"
 
 

@@ -1,10 +1,11 @@
 """The files of one project on this host, confined to its root.
 
 Theory of operation. A path is first resolved, following links, and must be inside the root: a link within the project
-to a place within it may be used, under the name of its target. The resolved path is then opened through `confinement`,
-never through a link: if somebody puts one in the way after the check, that fails. Between the comparison of a file's
-hash and its replacement, a writer outside this process can interfere; it loses its change only if it wrote in that
-moment, and a new file never replaces another one.
+to a place within it may be used, under the name of its target. A name that is not there stands for the one that differs
+from it in nothing but how its letters are composed (macOS decomposes what everybody else composes). The resolved path
+is then opened through `confinement`, never through a link: if somebody puts one in the way after the check, that fails.
+Between the comparison of a file's hash and its replacement, a writer outside this process can interfere; it loses its
+change only if it wrote in that moment, and a new file never replaces another one.
 Source: architecture 6, 11; rows RU204, RU205.
 """
 
@@ -14,13 +15,15 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from turnwright_core.constraints import Constraints
+from turnwright_core.patterns.typography import composed
 from turnwright_executor.domain.effects import FileEdit
 from turnwright_executor.domain.encodings import encoded
-from turnwright_executor.edge.confinement import Tree, is_closed, path_below
+from turnwright_executor.edge.confinement import DEPTH_MAX, NAMES_MAX, Tree, is_closed, path_below
 from turnwright_executor.edge.contents import NewFile, read, read_short, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
 from turnwright_executor.edge.gathering import FileCollector
@@ -66,7 +69,9 @@ class DiskWorkspace:
         try:
             short = self._read_short(path) if self._is_local(self.root) else None
         except FileNotFoundError:
-            return path, None
+            if path.isascii():
+                return path, None
+            short = None
         return (path, short) if short else await on_files(lambda check: self._find(path, check))
 
     async def gather(self, path: str, files_max: int, bytes_max: int) -> GatheredFiles | None:
@@ -101,15 +106,22 @@ class DiskWorkspace:
         if not path or "\0" in path:
             raise OutsideProjectError("A path needs at least one character, and no NUL.")
         try:
-            resolved = os.path.realpath(os.path.join(self.root, path))  # noqa: PTH118
+            relative = self._resolved(path)
+            for _ in range(0 if path.isascii() else DEPTH_MAX):
+                if (respelled := _respelled(self.root, relative)) is None:
+                    break
+                relative = self._resolved(respelled)
         except (OSError, ValueError) as error:
             raise OutsideProjectError(f"{path} cannot be resolved: {error}.") from None
-        relative = os.path.relpath(resolved, self.root)
         if relative == "." or relative.split("/", 1)[0] == "..":
             what = "is the project itself" if relative == "." else "is outside of the project"
             raise OutsideProjectError(f"{path} {what}; name a file inside of it, such as src/app.py.")
         self._check(path, relative, writing=writing)
         return relative
+
+    def _resolved(self, path: str) -> str:
+        """The path relative to the root, links resolved. Raises OSError, ValueError."""
+        return os.path.relpath(os.path.realpath(os.path.join(self.root, path)), self.root)  # noqa: PTH118
 
     def _check(self, path: str, relative: str, *, writing: bool = False) -> None:
         """Raises OutsideProjectError for a path that tools may not use. `relative` is where it leads."""
@@ -184,6 +196,27 @@ class DiskWorkspace:
             return False
         new.put_over(relative.rpartition("/")[2])
         return True
+
+
+def _respelled(root: str, relative: str) -> str | None:
+    """The path with its first missing name as the one sibling has it that differs only in composed letters (NFC, NFD).
+
+    None: nothing is missing, or there is no such sibling, or several.
+    """
+    names = relative.split("/")
+    if names[0] == "..":
+        return None
+    folder = root
+    for index, name in enumerate(names):
+        place = f"{folder}/{name}"
+        if not os.path.lexists(place):
+            with suppress(OSError), os.scandir(folder) as found:
+                siblings = (one.name for one in islice(found, NAMES_MAX))
+                same = [sibling for sibling in siblings if composed(sibling) == composed(name)]
+                return "/".join([*names[:index], *same, *names[index + 1 :]]) if len(same) == 1 else None
+            return None
+        folder = place
+    return None
 
 
 def _delete(tree: Tree, relative: str) -> bool:

@@ -60,7 +60,7 @@ class Workspace(Protocol):
     """The files of one project."""
 
     async def normalise(self, path: str, *, writing: bool = False) -> str:
-        """The normalized path relative to the root: links resolved, no `..`.
+        """The normalized path relative to the root: links resolved, no `..`, letters composed as in the file's name.
 
         Raises OutsideProjectError, OSError.
 

@@ -16,6 +16,7 @@ from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match, search
 from turnwright_core.patterns.shapes import Shape, shape_of
+from turnwright_core.patterns.typography import composed
 from turnwright_store.app.history import NUMBER_MAX, At, PacketMoment, RunSnapshot, run_at
 from turnwright_store.app.read_view import message_batches, weight_of
 from turnwright_store.domain.checks import page_size
@@ -142,7 +143,7 @@ def matching_entries(
         fitting = []
         for one in found:
             check_time()
-            if _matches(rules, query, one) and (not query.pattern or match(query.pattern, one.path)):
+            if _matches(rules, query, one) and (not query.pattern or _fits(query.pattern, one.path)):
                 fitting.append(one)
         if not query.body_pattern:
             yield from fitting
@@ -152,6 +153,13 @@ def matching_entries(
                 check_time()
                 if search(query.body_pattern, entry.body):
                     yield one
+
+
+def _fits(pattern: str, path: str) -> bool:
+    """Whether a path matches; a glob also matches the same letters composed or decomposed."""
+    if (pattern.isascii() and path.isascii()) or shape_of(pattern) is not Shape.GLOB:
+        return match(pattern, path)
+    return match(composed(pattern), composed(path))
 
 
 def _matches(rules: StoreRules, query: EntryQuery, one: EntryRow) -> bool:
@@ -183,10 +191,15 @@ def _candidates(connection: Connection, then: RunSnapshot, query: EntryQuery, af
 
 
 def _fixed_prefix(pattern: str) -> str:
-    """The common prefix of all paths that a glob can match: `src/**` also matches `src`, a leading `./` is ignored."""
+    """The common prefix of all paths that a glob can match: `src/**` also matches `src`, a leading `./` is ignored.
+
+    It ends before the first letter that can be decomposed.
+    """
     if pattern.startswith("./"):
         return ""
-    end = next((index for index, character in enumerate(pattern) if character in _WILD), len(pattern))
+    pattern = composed(pattern)
+    ends = (index for index, char in enumerate(pattern) if char in _WILD or not char.isascii())
+    end = next(ends, len(pattern))
     return pattern[:end].rstrip("/")
 
 

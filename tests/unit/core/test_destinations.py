@@ -13,6 +13,9 @@ CASES = [
     ("/.*[.]py/", "src/a/b.py", "lib/", "lib/b.py"),
     ("known://a", "known://a", "known://b", "known://b"),
     ("src/a.py", "src/a.py", "lib/", "lib/a.py"),
+    ("\u00fc/*", "u\u0308/b.py", "lib/", "lib/b.py"),
+    ("u\u0308/**", "\u00fc/a/b.py", "lib/", "lib/a/b.py"),
+    ("\u00fc[1].txt", "u\u0308[1].txt", "b.txt", "b.txt"),
     ("a[1].txt", "a[1].txt", "b.txt", "b.txt"),
 ]
 
