@@ -49,8 +49,8 @@ def test_a_packet_in_a_pipe_is_sentences_and_a_row_for_each_piece(bench) -> None
 
 
 def test_a_project_has_its_runs_sent_as_transcripts(bench) -> None:
-    assert bench.run("project").stdout.splitlines()[-1] == "assembly  default"
-    assert bench.run("project", "--assembly", "transcript").stdout.splitlines()[-1] == "assembly  transcript"
+    assert "assembly  default" in bench.run("project").stdout.splitlines()
+    assert "assembly  transcript" in bench.run("project", "--assembly", "transcript").stdout.splitlines()
     bench.run("act", "Read it.", "--model", "m", "--run", "r")
     assert bench.run("explain", "r").stdout.splitlines()[0] == "r: turn 2 of loop 1, transcript for m"
     assert json.loads(bench.run("project", "--json").stdout)["assembly"] == "ASSEMBLY_TRANSCRIPT"
