@@ -84,9 +84,10 @@ def project_instructions(files: Sequence[InstructionFile], most: int) -> Project
 
 
 def _beginning(text: str, room: int) -> str:
-    """As many whole lines as fit; a part of the first one if that alone is too long."""
+    """As many whole lines as fit; a part of the last one, too, if that is longer than all before it."""
     kept = cut_bytes(text, room)
-    return kept[: kept.rfind("\n") + 1] or kept
+    whole = kept[: kept.rfind("\n") + 1]
+    return whole if len(whole) * 2 >= len(kept) else kept
 
 
 def _part(path: str, text: str, size: int, shown: int) -> str:

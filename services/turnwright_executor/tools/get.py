@@ -43,6 +43,9 @@ from turnwright_grammar.reply import Command
 RESULT_CHARS_MAX: Final = 64 * 1024
 """Longest text that a result of a transcript contains, in code points."""
 
+LINE_CHARS_MAX: Final = 8000
+"""How much of a line is shown at once, in code points: minified files and data have lines that fit no packet."""
+
 
 class Get(ImmediateTool):
     """Makes matches visible; with `line` or `limit` only shows those lines; with `preview` only lists."""
@@ -52,6 +55,7 @@ class Get(ImmediateTool):
         ToolParameter("path", "Path of a file or entry, a pattern, or the address of a page.", required=True),
         ToolParameter("line", "Show lines from this one on; a negative number counts from the end.", "integer"),
         ToolParameter("limit", "Show so many lines.", "integer"),
+        ToolParameter("offset", "Skip so many characters of the line, to read a long one in parts.", "integer"),
         ToolParameter("preview", "Only list what matches.", "boolean"),
         VISIBILITY,
         ToolParameter(BODY, "Only what contains this: a text, a glob or /regex/i."),
@@ -76,7 +80,7 @@ class Get(ImmediateTool):
         return await self._settled(command, context)
 
     async def _settled(self, command: Command, context: Context) -> Done:
-        if "line" in command.attributes or "limit" in command.attributes:
+        if not {"line", "limit", "offset"}.isdisjoint(command.attributes):
             return await self._slice(command, context)
         if is_flagged(command, "preview", "manifest"):
             return await self._preview(command, context)
@@ -87,11 +91,16 @@ class Get(ImmediateTool):
         path = command.attributes.get("path", "").strip()
         item = None if command.body.strip() else await self._exactly(path, context)
         if item is None and (command.body.strip() or is_pattern(path)):
-            raise refusal("invalid:400", "line and limit need one exact path: no pattern and no text to search for.")
+            raise refusal(
+                "invalid:400", "line, limit and offset need one exact path: no pattern and no text to search for."
+            )
         item = item or await get_item(path, context)
-        part = slice_lines(check_text(item), integer_of(command, "line"), integer_of(command, "limit"))
+        offset, limit = integer_of(command, "offset"), integer_of(command, "limit")
+        part = slice_lines(check_text(item), integer_of(command, "line"), limit if offset is None else 1)
         attributes = {"first": part.first, "last": part.last, "total": part.total}
-        return Done(part.text, attributes=attributes, writes=item.refresh)
+        lines = enumerate(part.text.split("\n"), part.first)
+        shown = "\n".join(_beginning(line, number, max(0, offset or 0)) for number, line in lines)
+        return Done(shown, attributes=attributes, writes=item.refresh)
 
     async def _exactly(self, path: str, context: Context) -> PathItem | None:
         return await (page_item(path, context, self._web) if is_page(path) else literal_match(path, context))
@@ -136,6 +145,16 @@ class Get(ImmediateTool):
         return [await get_item(path, context, gives_text=True)]
 
 
+def _beginning(line: str, number: int, offset: int) -> str:
+    """A line from a character on, as far as it is shown at once, and how to read on."""
+    shown = line[offset : offset + LINE_CHARS_MAX]
+    if len(shown) == len(line):
+        return line
+    end = min(offset + len(shown), len(line))
+    more = f'; line="{number}" offset="{end}" shows what follows' if end < len(line) else ""
+    return f"{shown}\n[characters {min(offset, end) + 1} to {end} of {len(line)} of line {number}{more}]"
+
+
 def _with_texts(listing: str, items: Sequence[PathItem]) -> str:
     """A result with the texts that it is about, as far as a result may be long."""
     parts, room = [listing], RESULT_CHARS_MAX
@@ -155,7 +174,11 @@ def _shown(write: EntryWrite, visibility: Visibility) -> EntryWrite:
 
 
 def _line(item: PathItem, divisor: int) -> str:
-    return f"{item.path}: no text" if item.text is None else described(item.path, item.text, divisor)
+    if item.text is None:
+        return f"{item.path}: no text"
+    longest = max(map(len, item.text.split("\n")))
+    parts = f"; line and offset show its line of {longest} characters in parts" if longest > LINE_CHARS_MAX else ""
+    return described(item.path, item.text, divisor) + parts
 
 
 def _nothing(path: str, text: str) -> Done:

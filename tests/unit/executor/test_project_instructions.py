@@ -36,6 +36,16 @@ def test_a_window_gives_an_eighth_of_itself_within_bounds():
     assert [bytes_max(tokens, 2) for tokens in (1, 8192, 32_768, 10**6)] == [BYTES_MIN, 2048, 8192, BYTES_MAX]
 
 
+def test_a_long_line_is_shown_as_far_as_it_fits_with_a_mark():
+    for before in ("", "# Title\n", "one\ntwo\n\n"):
+        found = made(before + "x" * 160_000 + "\nend\n", most=2000)
+        assert found.files[0].shown == 2000
+        assert found.text.count("x") >= 1900
+        assert "[the first 2000 of" in found.text
+    # Of lines that are all short none is cut.
+    assert made("word\n" * 1000, most=998).files[0].shown == 995
+
+
 @given(TEXTS, TEXTS, st.integers(0, 400))
 def test_the_limit_holds_for_all_files_together_and_nothing_is_split(first, second, most):
     found = made(first, second, most=most)

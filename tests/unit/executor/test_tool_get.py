@@ -5,6 +5,7 @@ import pytest
 from cases import load_cases
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_executor.domain.command_record import Done
+from turnwright_executor.tools.get import LINE_CHARS_MAX
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
 PARTIAL = load_cases("rummy/get_partial.jsonl")
@@ -107,6 +108,38 @@ async def test_some_lines_are_shown_and_nothing_is_promoted(bench, case):
 async def test_a_growing_entry_is_sampled_from_its_end(bench):
     await bench.put("sh://turn_2/make_1", "1\n2\n3\n", visibility=SUMMARIZED)
     assert (await bench.prepare('<get path="sh://turn_2/make_1" line="-2"/>')).body == "2\n3"
+
+
+@pytest.mark.parametrize("line", [1, 2, 3])
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_long_line_is_read_in_parts_by_the_offsets_that_it_tells(bench, line):
+    lines = ["first", "second", "third"]
+    lines[line - 1] = long = "".join(chr(0x4E00 + index % 5000) for index in range(LINE_CHARS_MAX * 2 + 7))
+    await bench.file("a.min.js", "\n".join(lines) + "\n")
+    told = (await bench.prepare('<get path="a.min.js"/>')).body
+    assert told.endswith(f"tokens; line and offset show its line of {len(long)} characters in parts")
+    done = await bench.prepare('<get path="a.min.js" line="1"/>')
+    assert [each for each in lines if each in done.body] == [each for each in lines if each is not long]
+    assert f'line="{line}" offset="{LINE_CHARS_MAX}"' in done.body
+    read, offset = "", "0"
+    while offset:
+        body = (await bench.prepare(f'<get path="a.min.js" line="{line}" offset="{offset}"/>')).body
+        text, mark = body.rsplit("\n", 1)
+        read += text
+        assert mark.startswith(f"[characters {int(offset) + 1} to {len(read)} of {len(long)} of line {line}")
+        offset = mark.partition('offset="')[2].partition('"')[0]
+    assert read == long
+
+
+@pytest.mark.parametrize(
+    ("offset", "shown"), [("0", "abc"), ("-1", "abc"), ("1", "bc\n[characters 2 to 3 of 3 of line 1]")]
+)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_offset_is_of_one_line(bench, offset, shown):
+    await bench.file("a", "abc\ndef\n")
+    assert (await bench.prepare(f'<get path="a" offset="{offset}"/>')).body == shown
+    assert (await bench.prepare(f'<get path="a" line="2" limit="5" offset="{offset}"/>')).attributes["last"] == 2
+    assert (await bench.prepare('<get path="*" offset="1"/>')).outcome == "invalid:400"
 
 
 @pytest.mark.asyncio(loop_scope="module")
