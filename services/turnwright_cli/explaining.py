@@ -13,7 +13,16 @@ from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright_cli.exit_codes import DIFFERENT, DONE, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import Column, console, put, show_lines, show_table, write_line
-from turnwright_cli.packet_picture import FORMS, PIECES_SHOWN, budget_words, change_words, heading, picture, words_of
+from turnwright_cli.packet_picture import (
+    FORMS,
+    PIECES_SHOWN,
+    budget_words,
+    change_words,
+    heading,
+    picture,
+    scaled,
+    words_of,
+)
 from turnwright_cli.plain import safe_line
 from turnwright_cli.run_list import open_run
 from turnwright_cli.status_line import StatusLine
@@ -41,12 +50,13 @@ async def explain(call: Invocation, *, run: str, turn: int, following: bool, ful
         return DONE
     width = max(WIDTH_MIN, out.width)
     most = len(explanation.pieces) if full else PIECES_SHOWN
-    for line in picture(run, explanation, width, pieces_max=most, styled=not out.no_color):
+    for line in picture(run, explanation, width, pieces_max=most, styled=not out.no_color, full=full):
         put(out, line)
     return DONE
 
 
 def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
+    explanation = scaled(explanation)
     for sentence in (heading(run, explanation), budget_words(explanation), *change_words(explanation)):
         write_line(safe_line(sentence))
     by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))

@@ -8,7 +8,7 @@ columns.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -24,6 +24,8 @@ PIECES_SHOWN: Final = 15
 
 HEALED_SHOWN: Final = 5
 """Pieces that were healed, as far as sentences name them."""
+
+_TOKENS_MAX: Final = 2**32 - 1
 
 NARROW: Final = 50
 """Columns below which bars have no labels, and totals stand one below the other."""
@@ -79,9 +81,10 @@ def words_of(kind: pb.PieceKind.ValueType) -> KindWords:
 
 
 def picture(
-    run: str, explanation: pb.PacketExplanation, width: int, *, pieces_max: int, styled: bool
+    run: str, explanation: pb.PacketExplanation, width: int, *, pieces_max: int, styled: bool, full: bool = False
 ) -> Iterator[Text]:
-    """The lines of the picture; `styled` adds colours."""
+    """The lines of the picture; `styled` adds colours, `full` a row for each tool."""
+    explanation = scaled(explanation)
     for sentence in (heading(run, explanation), budget_words(explanation)):
         yield from _lines(sentence, width)
     yield Text()
@@ -91,12 +94,13 @@ def picture(
     for sentence in change_words(explanation):
         yield from _lines(sentence, width, hanging=True)
     yield Text()
-    by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))
+    rows = list(explanation.pieces) if full else _grouped(explanation.pieces)
+    by_size = sorted(rows, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))
     shown = [piece for piece in by_size if piece.form != pb.PIECE_FORM_LEFT_OUT][:pieces_max]
     gone = [piece for piece in by_size if piece.form == pb.PIECE_FORM_LEFT_OUT][:pieces_max]
     for piece in (*shown, *gone):
         yield from _piece(piece, explanation.tokens, width, styled)
-    more = len(by_size) - len(shown) - len(gone) + explanation.pieces_left_out
+    more = len(rows) - len(shown) - len(gone) + explanation.pieces_left_out
     if more > 0:
         yield from _lines(f"... and {more:,} smaller pieces: --full shows them.", width)
 
@@ -109,19 +113,59 @@ def heading(run: str, explanation: pb.PacketExplanation) -> str:
 
 
 def budget_words(explanation: pb.PacketExplanation) -> str:
-    expected = _expected(explanation)
     window = f"window {explanation.context_length:,}, reserve {explanation.context_length - explanation.ceiling:,}"
-    if expected == explanation.tokens:
-        return f"{expected:,} tokens of at most {explanation.ceiling:,}; {window}"
-    return (
-        f"about {expected:,} tokens by the vendor's count of at most {explanation.ceiling:,} "
-        f"({explanation.tokens:,} by the estimate that is used below); {window}"
+    if explanation.calibration:
+        return f"{explanation.tokens:,} of {explanation.ceiling:,} tokens (vendor's count); {window}"
+    return f"{explanation.tokens:,} tokens of at most {explanation.ceiling:,}; {window}"
+
+
+def scaled(explanation: pb.PacketExplanation) -> pb.PacketExplanation:
+    """With all sizes in the tokens that are compared with the ceiling: the vendor's, as far as its count is known.
+
+    Sums are rounded, not their parts, so that what adds up before still does. Steps are in these tokens already.
+    """
+    told = pb.PacketExplanation()
+    told.CopyFrom(explanation)
+    if not (rate := explanation.calibration):
+        return told
+    told.tokens = _times(told.tokens, rate)
+    if told.HasField("prefix"):
+        told.prefix.tokens = _times(told.prefix.tokens, rate)
+    place = {total.kind: index for index, total in enumerate(told.kinds)}
+    _scale(told.kinds, rate)
+    _scale(sorted(told.pieces, key=lambda piece: place.get(piece.kind, len(place))), rate)
+    return told
+
+
+def _scale(parts: Iterable[pb.KindTotal | pb.ExplainedPiece], rate: float) -> None:
+    end = 0
+    for part in parts:
+        if isinstance(part, pb.ExplainedPiece):
+            part.whole_tokens = _times(part.whole_tokens, rate)
+        begin, end = end, end + part.tokens
+        part.tokens = _times(end, rate) - _times(begin, rate)
+
+
+def _times(tokens: int, rate: float) -> int:
+    return min(round(tokens * rate), _TOKENS_MAX)
+
+
+def _grouped(pieces: Sequence[pb.ExplainedPiece]) -> list[pb.ExplainedPiece]:
+    """The documentation of several tools as one piece."""
+    tools, others = list[pb.ExplainedPiece](), list[pb.ExplainedPiece]()
+    for one in pieces:
+        is_tool = one.kind == pb.PIECE_KIND_TOOL and one.form != pb.PIECE_FORM_LEFT_OUT
+        (tools if is_tool else others).append(one)
+    if len(tools) < 2:
+        return list(pieces)
+    group = pb.ExplainedPiece(
+        path=f"{len(tools)} tools",
+        kind=pb.PIECE_KIND_TOOL,
+        section=tools[0].section,
+        tokens=sum(one.tokens for one in tools),
+        why="Documentation of the tools that the loop offers: --full shows each.",
     )
-
-
-def _expected(explanation: pb.PacketExplanation) -> int:
-    """The tokens that are compared with the ceiling."""
-    return round(explanation.tokens * explanation.calibration) if explanation.calibration else explanation.tokens
+    return [group, *others]
 
 
 def prefix_words(explanation: pb.PacketExplanation) -> list[str]:
@@ -199,7 +243,7 @@ def _bars(explanation: pb.PacketExplanation, width: int, styled: bool) -> Iterat
 
 
 def _window_bar(explanation: pb.PacketExplanation, cells: int) -> Text:
-    expected = _expected(explanation)
+    expected = explanation.tokens
     window = max(1, explanation.context_length, expected)
     used, ceiling = (round(tokens * cells / window) for tokens in (expected, max(expected, explanation.ceiling)))
     return Text("#" * used + "." * (ceiling - used) + "/" * (cells - ceiling))

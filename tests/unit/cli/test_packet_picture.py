@@ -9,7 +9,7 @@ from rich.text import Text
 from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
-from turnwright_cli.packet_picture import KINDS, picture
+from turnwright_cli.packet_picture import KINDS, budget_words, picture, scaled
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LONG = "src/" + "deep/" * 12 + "module.py"
@@ -126,3 +126,38 @@ def test_colours_change_nothing_but_colours() -> None:
 def test_every_kind_of_the_contract_has_a_letter_of_its_own() -> None:
     assert KINDS.keys() == set(pb.PieceKind.values()) - {pb.PIECE_KIND_UNSPECIFIED}
     assert len({words.letter for words in KINDS.values()}) == len(KINDS)
+
+
+TOOLS = [piece(f"tool{n}", pb.PIECE_KIND_TOOL, "system", 297 + n, "Documentation of a tool.") for n in range(15)]
+
+
+@pytest.mark.parametrize("rate", [0.31, 0.5, 1.0, 1.37, 3.3333])
+def test_pieces_and_kinds_add_up_to_what_the_vendor_counts(rate) -> None:
+    pieces = [*TOOLS[:7], piece("a.py", pb.PIECE_KIND_FILE, "visible", 333, "Visible."), *TOOLS[7:]]
+    kinds = [
+        pb.KindTotal(kind=pb.PIECE_KIND_TOOL, tokens=sum(one.tokens for one in TOOLS), pieces=15),
+        pb.KindTotal(kind=pb.PIECE_KIND_FILE, tokens=333, pieces=1),
+    ]
+    whole = sum(one.tokens for one in pieces)
+    told = scaled(explained(pieces=pieces, kinds=kinds, tokens=whole, calibration=rate))
+    assert told.tokens == round(whole * rate)
+    assert sum(one.tokens for one in told.pieces) == told.tokens
+    for total in told.kinds:
+        assert total.tokens == sum(one.tokens for one in told.pieces if one.kind == total.kind)
+    assert [one.path for one in told.pieces] == [one.path for one in pieces]
+    assert budget_words(told).startswith(f"{told.tokens:,} of 7,372 tokens (vendor's count); ")
+
+
+def test_tools_are_one_row_unless_all_is_asked_for() -> None:
+    told = explained(pieces=[*explained().pieces[2:], *TOOLS])
+    rows = "\n".join(line.plain for line in drawn(told, 80))
+    assert "  4,560  T 15 tools\n" in rows
+    assert "tool3" not in rows
+    assert "smaller pieces" not in rows
+    full = "\n".join(line.plain for line in picture("r", told, 80, pieces_max=99, styled=False, full=True))
+    assert "15 tools" not in full
+    assert all(f"T {one.path}\n" in full for one in TOOLS)
+
+
+def test_a_scale_beyond_all_counts_is_drawn() -> None:
+    assert drawn(explained(tokens=2**32 - 1, calibration=100), 80)
