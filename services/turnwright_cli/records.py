@@ -136,8 +136,10 @@ _ENDS: Final[Mapping[int, tuple[str, str]]] = {
 """What the status of a loop says to a person, and its style."""
 
 
-def end_line(loop: loop_pb2.Loop) -> Text:
-    """How a loop ended, for people."""
+def end_line(loop: loop_pb2.Loop, strikes: int = 0) -> Text:
+    """How a loop ended, for people. `strikes`: failed turns in a row at its end, as far as they were seen."""
+    if reason_word(loop.reason) == "strikes" and strikes > 1:
+        return Text.assemble((f"Stopped after {strikes} failed turns in a row", "bold yellow"), (" (strikes).", "dim"))
     words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
     if loop.status == COMPLETED and not went_well(loop):
         style = "bold yellow"

@@ -59,6 +59,7 @@ class TextScreen(Screen):
         self._sequence = 0
         self._first = 0
         self._turn = 0
+        self._strikes = 0
         self._replies = ShownReplies()
         self._snapshot: list[event_pb2.Snapshot] = []
         self._reported: set[str] = set()
@@ -159,7 +160,7 @@ class TextScreen(Screen):
             return self.pause()
         # In a session the answer says that all went well.
         if not (self._session and loop.summary and went_well(loop)):
-            self._line(end_line(loop))
+            self._line(end_line(loop, self._strikes))
         if loop.summary and not self._replies.ended_with(loop.summary):
             self.pause()
             self._answer(safe_text(loop.summary))
@@ -340,6 +341,7 @@ class TextScreen(Screen):
         self._status.waiting(", ".join(filter(None, (text, self._panel.progress()))))
 
     def turn_finished(self, event: Event) -> None:
+        self._strikes = event.turn_finished.turn.result.strikes
         if self._session:
             # The end says it for the whole task.
             return

@@ -99,6 +99,19 @@ def test_a_pipe_gets_plain_lines() -> None:
     ]
 
 
+@pytest.mark.parametrize("session", [False, True])
+def test_a_loop_that_was_given_up_says_after_how_many_failed_turns(session) -> None:
+    loop = loop_pb2.Loop(sequence=1, status=499, reason="strikes", turns=7)
+    ends = [
+        Event(turn_finished=event_pb2.TurnFinished(turn=turn_pb2.Turn(result=turn_pb2.TurnResult(strikes=strikes))))
+        for strikes in (1, 0, 1, 2, 3)
+    ]
+    shown = told(session=session, events=ends, loop=loop, width=80).splitlines()
+    assert "Stopped after 3 failed turns in a row (strikes)." in shown
+    # Of a loop whose turns were not seen, only its reason is known.
+    assert "(499 strikes)" in told(session=session, events=[], loop=loop, width=80)
+
+
 def test_a_session_shows_no_codes_and_tells_nothing_twice() -> None:
     rejected = record("log://turn_1/set/d", entry_pb2.STATE_FAILED, "rejected:403", 403, "Not here.", target="d.py")
     shell = "ran 'make', exit=3, Output: sh://turn_1/make_1, sh://turn_1/make_2"
