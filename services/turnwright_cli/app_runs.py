@@ -188,6 +188,11 @@ _ALIAS: Final = Argument(
 _OF_MODEL: Final = (
     Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: ask its vendor."),
     Option(["--output"], type=AT_LEAST_0, metavar="TOKENS", help="Longest reply that it writes; 0: ask its vendor."),
+    Option(
+        ["--price"],
+        metavar="IN/CACHED/OUT",
+        help="What a million tokens of each kind cost, in US dollars, where its vendor tells no cost.",
+    ),
     Option(["--tools/--no-tools"], default=None, help="Whether it calls tools natively."),
     Option(["--images/--no-images"], default=None, help="Whether it reads images."),
     Option(["--reasoning/--no-reasoning"], default=None, help="Whether it reasons before it answers."),

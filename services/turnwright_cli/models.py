@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec.structs import asdict
 from turnwright.types.v1 import model_pb2
 
 from turnwright_cli.exit_codes import usage
@@ -16,6 +17,7 @@ from turnwright_cli.session import Session, open_session
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.runs import model_from_pb
+from turnwright_provider.domain.prices import PRICE_PREFIX, parse_price
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefill")
@@ -31,7 +33,16 @@ def _changed(before: model_pb2.Model, options: Mapping[str, Any]) -> model_pb2.M
     model.vendor_model = given.get("vendor_model") or before.vendor_model
     model.context_length = given.get("context", before.context_length)
     model.output_tokens_max = given.get("output", before.output_tokens_max)
+    if "price" in given:
+        model.price.CopyFrom(_price_of(given["price"]))
     return model
+
+
+def _price_of(text: str) -> model_pb2.Price:
+    try:
+        return model_pb2.Price(**asdict(parse_price(text)))
+    except ValueError as error:
+        raise usage(f"--price {error}.") from None
 
 
 async def list_models(call: Invocation) -> int:
@@ -74,15 +85,21 @@ async def set_model(call: Invocation, *, alias: str, **options: Any) -> int:
 async def _put(session: Session, model: model_pb2.Model) -> model_pb2.Model:
     can = model.capabilities if model.HasField("capabilities") else None
     return await session.client.add_model(
-        model.alias, model.vendor_model, model.context_length, model.output_tokens_max, can
+        model.alias,
+        model.vendor_model,
+        model.context_length,
+        model.output_tokens_max,
+        can,
+        model.price if model.HasField("price") else None,
     )
 
 
 def _say_model(call: Invocation, model: model_pb2.Model) -> int:
     context = f"{model.context_length:,}" if model.context_length else "as its vendor says"
     facts = [f"context {context}", (words := output_words(model)) and f"output {words}", can_words(model)]
+    facts.append(price_words(model))
     description = ", ".join(filter(None, facts))
-    for prefix in (MODEL_PREFIX, CONTEXT_PREFIX):
+    for prefix in (MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX):
         if not call.as_json and (variable := f"{prefix}{model.alias}") in os.environ:
             complain(f"{variable} is set here: the next command that starts its own services uses it.")
     return answer(call, [model], f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {description}")
@@ -106,6 +123,11 @@ def context_words(model: model_pb2.Model) -> str:
 
 def output_words(model: model_pb2.Model) -> str:
     return f"{model.output_tokens_max:,}" if model.output_tokens_max else ""
+
+
+def price_words(model: model_pb2.Model) -> str:
+    price = model.price
+    return f"${price.input_usd:g}/{price.cached_usd:g}/{price.output_usd:g}" if model.HasField("price") else ""
 
 
 def can_words(model: model_pb2.Model) -> str:

@@ -128,6 +128,7 @@ class ControlCalls:
         context_length: int = 0,
         output_tokens_max: int = 0,
         capabilities: model_pb2.Capabilities | None = None,
+        price: model_pb2.Price | None = None,
     ) -> model_pb2.Model:
         """Add a model, or replace the one with the alias. Tokens; what is 0 or absent, its vendor is asked."""
         model = model_pb2.Model(
@@ -136,6 +137,7 @@ class ControlCalls:
             context_length=context_length,
             output_tokens_max=output_tokens_max,
             capabilities=capabilities,
+            price=price,
         )
         return (await self._peer.call(self._stub.AddModel, control_pb2.AddModelRequest(model=model))).model
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 from msgspec.structs import astuple
 
@@ -30,6 +32,18 @@ class ReportedWindow(Struct, frozen=True):
     turn: int = 0
 
 
+PRICE_USD_MAX: Final = 1_000_000
+"""Every price is below this: US dollars for a million tokens."""
+
+
+class Price(Struct, frozen=True):
+    """US dollars for a million tokens of each kind."""
+
+    input_usd: float
+    cached_usd: float
+    output_usd: float
+
+
 class Model(Struct, frozen=True):
     """A model that runs may name; context length and output limit in tokens, 0 when unknown."""
 
@@ -39,6 +53,7 @@ class Model(Struct, frozen=True):
     output_tokens_max: int = 0
     capabilities: Capabilities = Capabilities()
     reported_window: ReportedWindow | None = None
+    price: Price | None = None
 
     @property
     def window(self) -> int:

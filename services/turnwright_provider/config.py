@@ -9,9 +9,10 @@ from typing import Any, Final, Literal
 
 from turnwright_core.kit.private_files import read_file, read_private
 from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
+from turnwright_core.models import Price
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Sourced, endpoint_of, read_tables
 from turnwright_provider.domain.presets import BY_NAME, PRESETS, Preset
-from turnwright_provider.domain.prices import PRICE_PREFIX, Price, read_prices
+from turnwright_provider.domain.prices import PRICE_PREFIX, read_prices
 
 DEFAULT_LISTEN = "127.0.0.1:7443"
 PACKAGED_SCRIPTS = Path(__file__).parent / "scripts"

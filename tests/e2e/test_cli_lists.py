@@ -191,3 +191,14 @@ def test_without_a_terminal_resolve_asks_nobody(bench) -> None:
     bench.run("act", "Edit it.", "--model", "m", "--run", "r")
     left = bench.run("resolve", "r")
     assert (left.returncode, "--accept or --reject" in left.stderr) == (2, True)
+
+
+def test_a_model_gets_a_price_and_keeps_it(bench) -> None:
+    added = bench.run("models", "add", "paid", "scripted/m", "--price", "0.5/0.05/2")
+    assert added.stdout == "paid: scripted/m, context as its vendor says, $0.5/0.05/2\n"
+    bench.run("models", "set", "paid", "--context", "9000")
+    kept = json.loads(bench.run("models", "set", "paid", "--price", "1/3", "--json").stdout)
+    assert kept["price"] == {"input_usd": 1, "cached_usd": 1, "output_usd": 3}
+    assert kept["context_length"] == 9000
+    wrong = bench.run("models", "add", "paid", "scripted/m", "--price", "cheap")
+    assert (wrong.returncode, "such as 2.5/0.25/10" in wrong.stderr) == (2, True)

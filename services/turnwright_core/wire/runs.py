@@ -7,7 +7,7 @@ from typing import Final
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 
 from turnwright_core.checks import invalid
-from turnwright_core.models import Capabilities, Model, ReportedWindow
+from turnwright_core.models import Capabilities, Model, Price, ReportedWindow
 from turnwright_core.runs import (
     AnswerFormat,
     Budget,
@@ -36,7 +36,10 @@ _can_to_pb, _can_from_pb = codec(Capabilities, model_pb2.Capabilities)
 # What says nothing is left out: the models of most are the same bytes then as before.
 _CAPABILITIES: FieldCodec = (lambda can: None if can == Capabilities() else _can_to_pb(can), _can_from_pb)
 _window = codec(ReportedWindow, model_pb2.ReportedWindow)
-model_to_pb, model_from_pb = codec(Model, model_pb2.Model, capabilities=_CAPABILITIES, reported_window=_window)
+_price = codec(Price, model_pb2.Price)
+model_to_pb, model_from_pb = codec(
+    Model, model_pb2.Model, capabilities=_CAPABILITIES, reported_window=_window, price=_price
+)
 usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
 budget_to_pb, budget_from_pb = _budget = codec(Budget, budget_pb2.Budget)
 spend_to_pb, spend_from_pb = codec(Spend, budget_pb2.Spend)

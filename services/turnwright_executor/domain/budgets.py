@@ -71,7 +71,7 @@ def _reached(budget: Budget, spent: Spend, of_run: bool) -> Iterator[Exhaustion]
     if budget.wall_s_max and spent.wall_s >= budget.wall_s_max:
         yield over_time(budget, of_run=of_run)
     if cost_max and spent.turns_without_cost:
-        advice = "the vendor does not tell what calls cost: set TURNWRIGHT_PRICE_<alias> where the provider runs"
+        advice = "no price is known: `turnwright models add ALIAS vendor/model --price IN/CACHED/OUT` sets one"
         yield Exhaustion(BudgetKind.COST, of_run, f"{who} has a limit of ${cost_max:g}, and {advice}")
     if cost_max and spent.cost_usd >= cost_max:
         yield Exhaustion(BudgetKind.COST, of_run, f"{who} has spent ${spent.cost_usd:.4f} of ${cost_max:g}")

@@ -1,4 +1,4 @@
-"""Prices of calls: that of the alias, or else the vendors' list prices.
+"""Prices of calls: that of the alias, set here or with the model, or else the vendors' list prices.
 
 List prices come from the package genai-prices, an extra. It is imported with the first call that needs it, and applies
 only to vendors at their own address: other servers of the same model have other prices.
@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.model_calls import Finished, GeneratePart, Retry
+from turnwright_core.models import Price
 from turnwright_core.runs import Usage
 from turnwright_provider.domain.model_call import Finish, ReplyPart
 from turnwright_provider.domain.presets import is_own_address
-from turnwright_provider.domain.prices import PRICE_PREFIX, Price
+from turnwright_provider.domain.prices import PRICE_PREFIX
 
 TOKENS: Final = 1_000_000
 """Prices are per this many tokens."""
@@ -54,9 +55,14 @@ def cost_usd(usage: Usage, price: Price) -> float:
     return spent / TOKENS
 
 
-async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, model: str, endpoint: str) -> Cost | None:
-    """A function for the cost of a call; None if no price is known. `endpoint` is the URL that is called."""
-    if price := prices.get(alias):
+async def cost_of_call(
+    prices: Mapping[str, Price], alias: str, vendor: str, model: str, endpoint: str, own: Price | None = None
+) -> Cost | None:
+    """A function for the cost of a call; None if no price is known. `endpoint` is the URL that is called.
+
+    `own` is the price that the model has; one of `prices` goes before.
+    """
+    if price := prices.get(alias, own):
         return partial(cost_usd, price=price)
     if not is_own_address(vendor, endpoint):
         return None
@@ -66,11 +72,12 @@ async def cost_of_call(prices: Mapping[str, Price], alias: str, vendor: str, mod
 
 def unpriced(alias: str, vendor_model: str) -> TurnwrightError:
     """The error for a call that must have a price and has none."""
-    named = alias if alias and "/" not in alias else "<alias>"
+    named = alias if alias and "/" not in alias else "ALIAS"
     return fault(
         Reason.VENDOR_REJECTED,
-        f"No price is known for {vendor_model}, and a limit of cost needs one: set {PRICE_PREFIX}{named} where the "
-        "provider runs (US dollars for a million tokens, input/cached/output), or go without the limit.",
+        f"No price is known for {vendor_model}, and a limit of cost needs one: `turnwright models add {named} "
+        f"{vendor_model} --price IN/CACHED/OUT` (US dollars for a million tokens), then use {named}; or set "
+        f"{PRICE_PREFIX}{named} where the provider runs, or go without the limit.",
         vendor=vendor_model.partition("/")[0],
         detail="cost",
     )

@@ -9,21 +9,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from msgspec import Struct
+from turnwright_core.models import Price
 
 PRICE_PREFIX: Final = "TURNWRIGHT_PRICE_"
 """Variables with the price of a model begin so; its alias follows."""
 
 _NUMBER: Final = re.compile(r"\d{1,6}(?:\.\d{1,9})?")
 _FORM: Final = "must be US dollars for a million tokens of input, cached input and output, such as 2.5/0.25/10"
-
-
-class Price(Struct, frozen=True):
-    """US dollars for a million tokens of each kind."""
-
-    input_usd: float
-    cached_usd: float
-    output_usd: float
 
 
 def parse_price(text: str) -> Price:

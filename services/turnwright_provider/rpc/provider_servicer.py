@@ -13,6 +13,7 @@ from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright_core.errors import ANSWERED
 from turnwright_core.kit.auth import check_deployment
 from turnwright_core.model_calls import GenerateCall, GeneratePart
+from turnwright_core.models import Price
 from turnwright_core.wire.model_calls import generate_from_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
 from turnwright_provider.app.check_models import ModelChecks
@@ -20,7 +21,6 @@ from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.app.generate import ReplyStream, find_vendor
 from turnwright_provider.app.pricing import cost_of_call, priced, unpriced
 from turnwright_provider.domain.names import split_vendor_model
-from turnwright_provider.domain.prices import Price
 from turnwright_provider.ports import Vendor
 from turnwright_provider.rpc.checks import check_models_request, checked_call
 
@@ -56,9 +56,10 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         name, model = split_vendor_model(request.model.vendor_model)
         call = checked_call(request, model)
         vendor, state = find_vendor(self._vendors, name)
-        cost = await cost_of_call(self._prices, request.model.alias, name, model, state.endpoint)
+        known = request.model
+        cost = await cost_of_call(self._prices, known.alias, name, model, state.endpoint, known.price)
         if cost is None and not state.reports_cost and "cost" in call.required:
-            raise unpriced(request.model.alias, call.vendor_model)
+            raise unpriced(known.alias, call.vendor_model)
         # From here on the call may cost money: if it is lost with this process, its caller has to know.
         await context.send_initial_metadata(((ANSWERED, "1"),))
         async with aclosing(self._begin(name, vendor).parts(call)) as parts:

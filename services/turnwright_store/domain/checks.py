@@ -28,7 +28,7 @@ from turnwright_core.limits import (
     PERSONA_BYTES_MAX,
     RECORD_BYTES_MAX,
 )
-from turnwright_core.models import Model
+from turnwright_core.models import PRICE_USD_MAX, Model
 from turnwright_core.runs import AnswerFormat, Budget, RunSettings
 from turnwright_core.tool_settings import ClientTool, ToolRules
 
@@ -243,6 +243,10 @@ def check_model(model: Model) -> None:
     vendor, slash, name = model.vendor_model.partition("/")
     if not (vendor and slash and name):
         raise invalid("vendor_model", f"vendor_model must be vendor/model; it is {model.vendor_model!r}.")
+    for name, usd in msgspec.structs.asdict(model.price).items() if model.price else ():
+        if not 0 <= usd < PRICE_USD_MAX:
+            limit = f"from 0 to below {PRICE_USD_MAX}"
+            raise invalid(f"price.{name}", f"A price is in US dollars for a million tokens, {limit}; it is {usd:g}.")
 
 
 def page_size(wanted: int) -> int:

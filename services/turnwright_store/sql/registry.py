@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.models import Capabilities, Model, ReportedWindow
+from turnwright_core.models import Capabilities, Model, Price, ReportedWindow
 from turnwright_core.runs import Assembly, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
@@ -63,6 +63,7 @@ _MODEL: Final = select(
     models.c.context_length,
     models.c.output_tokens_max,
     models.c.capabilities,
+    models.c.price,
     meta.c.value,
 ).outerjoin_from(models, meta, meta.c.key == literal(_WINDOW_KEY) + models.c.vendor_model)
 _MODEL_BY_ALIAS: Final = _MODEL.where(models.c.alias == bindparam("wanted"))
@@ -70,7 +71,7 @@ _MODEL_PAGE: Final = _MODEL.where(models.c.alias > bindparam("after")).order_by(
 _ALIASES: Final = select(models.c.alias).order_by(models.c.alias)
 _MODELS_DELETE: Final = delete(models).where(models.c.alias.in_(bindparam("aliases", expanding=True)))
 _MODELS_ADD: Final = insert(models).values(
-    parameters("alias", "vendor_model", "context_length", "output_tokens_max", "capabilities")
+    parameters("alias", "vendor_model", "context_length", "output_tokens_max", "capabilities", "price")
 )
 _WINDOWS_DELETE: Final = delete(meta).where(meta.c.key.in_(bindparam("keys", expanding=True)))
 
@@ -126,12 +127,14 @@ def _values(project: Project) -> dict[str, Any]:
 
 _CAPABILITIES: Final = msgspec.json.Decoder(Capabilities)
 _WINDOW: Final = msgspec.json.Decoder(ReportedWindow)
+_PRICE: Final = msgspec.json.Decoder(Price)
 
 
 def _model(row: Sequence[Any]) -> Model:
-    alias, vendor_model, context_length, output_tokens_max, capabilities, reported = row
+    alias, vendor_model, context_length, output_tokens_max, capabilities, price, reported = row
     can, window = _CAPABILITIES.decode(capabilities), _window(reported)
-    return Model(alias, vendor_model, context_length, output_tokens_max, can, window)
+    cost = _PRICE.decode(price) if price else None
+    return Model(alias, vendor_model, context_length, output_tokens_max, can, window, cost)
 
 
 def _window(reported: str | None) -> ReportedWindow | None:
@@ -160,7 +163,11 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
         return
     connection.execute(_MODELS_DELETE, {"aliases": list(by_alias)})
     rows = [
-        {**asdict(model), "capabilities": msgspec.json.encode(model.capabilities).decode()}
+        {
+            **asdict(model),
+            "capabilities": msgspec.json.encode(model.capabilities).decode(),
+            "price": msgspec.json.encode(model.price).decode() if model.price else "",
+        }
         for model in by_alias.values()
     ]
     connection.execute_many(_MODELS_ADD, rows)

@@ -84,6 +84,7 @@ models = Table(
     CheckConstraint("context_length >= 0", name="context_length"),
     number_column("output_tokens_max"),
     text_column("capabilities", "{}"),
+    text_column("price"),
     *json_object("capabilities"),
     sqlite_with_rowid=False,
 )

@@ -7,11 +7,12 @@ import time
 
 import pytest
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import budget_pb2, loop_pb2, settings_pb2
+from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, settings_pb2
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import expected_tokens, running
 from sse_server import Answer, SseServer, chat, delta, events
+from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 
 pytestmark = ON_A_SHARED_STACK
@@ -171,6 +172,7 @@ async def test_a_limit_in_money_is_refused_before_the_first_call_where_no_price_
         loop = await services.until(await services.act(budget=budget(cost_usd_max=1)))
     assert (word_of(loop)[0], loop.reason.partition(":")[0], len(server.requests)) == (500, "vendor_rejected", 0)
     assert "set TURNWRIGHT_PRICE_m" in loop.reason
+    assert "turnwright models add m openai/" in loop.reason
 
 
 async def test_a_call_whose_stream_stops_in_the_middle_is_charged(tmp_path, monkeypatch) -> None:
@@ -202,3 +204,19 @@ async def test_a_limit_in_money_works_where_a_price_is_set(tmp_path, monkeypatch
         spent = (await services.client.get_run(services.project, "r")).spent
     assert (word_of(loop)[1], len(server.requests)) == (word, calls)
     assert spent.cost_usd == pytest.approx(2.0 * calls, rel=0.01)
+
+
+async def test_a_limit_in_money_works_where_the_model_has_a_price(tmp_path, monkeypatch) -> None:
+    replies = [chat(GO_ON, prompt_tokens=2_000_000), chat(DONE, prompt_tokens=2_000_000)]
+    async with answered(tmp_path, monkeypatch, *replies) as (services, server):
+        (model,) = [one for one in await services.client.list_models() if one.alias == "m"]
+        price = model_pb2.Price(input_usd=1, cached_usd=1, output_usd=1)
+        kept = await services.client.add_model("m", model.vendor_model, price=price)
+        assert [one.price for one in await services.client.list_models() if one.alias == "m"] == [kept.price] == [price]
+        with pytest.raises(TurnwrightError) as refused:
+            await services.client.add_model("n", model.vendor_model, price=model_pb2.Price(cached_usd=float("nan")))
+        assert refused.value.metadata["field"] == "price.cached_usd"
+        loop = await services.until(await services.act(budget=budget(cost_usd_max=1.5)))
+        spent = (await services.client.get_run(services.project, "r")).spent
+    assert (word_of(loop)[1], len(server.requests)) == ("budget_exhausted:cost", 1)
+    assert spent.cost_usd == pytest.approx(2.0, rel=0.01)

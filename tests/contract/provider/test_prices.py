@@ -93,6 +93,15 @@ async def test_the_price_of_an_alias_goes_before_the_table():
     assert cost(Usage(prompt_tokens=1_000_000)) == 1.0
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("vendor", ["openai", "work"])
+async def test_the_price_of_a_model_applies_unless_another_is_set_here(vendor):
+    usage, own = Usage(prompt_tokens=1_000_000), Price(3.0, 1.0, 1.0)
+    place = (vendor, "gpt-5-mini", "https://api.openai.com/v1")
+    assert (await cost_of_call({}, "m", *place, own))(usage) == 3.0
+    assert (await cost_of_call({"m": Price(0.0, 0.0, 0.0)}, "m", *place, own))(usage) == 0.0
+
+
 def test_prices_are_reported_among_the_settings(monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_PRICE_m", "2/10")
     assert load(ProviderSettings).more == {"TURNWRIGHT_PRICE_m": "2/10"}

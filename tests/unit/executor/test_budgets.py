@@ -44,8 +44,8 @@ def test_a_limit_in_money_cannot_be_kept_where_no_price_is_reported():
     assert found == Exhaustion(
         BudgetKind.COST,
         False,
-        "the loop has a limit of $100, and the vendor does not tell what calls "
-        "cost: set TURNWRIGHT_PRICE_<alias> where the provider runs",
+        "the loop has a limit of $100, and no price is known: `turnwright models add ALIAS vendor/model "
+        "--price IN/CACHED/OUT` sets one",
     )
     assert before_turn(Budget(tokens_max=100), spent, of_run=False) is None
 

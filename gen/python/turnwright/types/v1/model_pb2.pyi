@@ -28,6 +28,7 @@ class Model(_message.Message):
     OUTPUT_TOKENS_MAX_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     REPORTED_WINDOW_FIELD_NUMBER: _builtins.int
+    PRICE_FIELD_NUMBER: _builtins.int
     alias: _builtins.str
     """Unique name that clients use, `[A-Za-z0-9._-]{1,128}`."""
     vendor_model: _builtins.str
@@ -48,6 +49,12 @@ class Model(_message.Message):
         again; ignored in requests. Absent: no refusal did.
         """
 
+    @_builtins.property
+    def price(self) -> Global___Price:
+        """What its calls cost where the vendor does not report it. A price set where the provider runs goes before. Absent: the
+        vendor's list price, if known.
+        """
+
     def __init__(
         self,
         *,
@@ -57,14 +64,45 @@ class Model(_message.Message):
         output_tokens_max: _builtins.int = ...,
         capabilities: Global___Capabilities | None = ...,
         reported_window: Global___ReportedWindow | None = ...,
+        price: Global___Price | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "reported_window", b"reported_window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "price", b"price", "reported_window", b"reported_window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "capabilities", b"capabilities", "context_length", b"context_length", "output_tokens_max", b"output_tokens_max", "reported_window", b"reported_window", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "capabilities", b"capabilities", "context_length", b"context_length", "output_tokens_max", b"output_tokens_max", "price", b"price", "reported_window", b"reported_window", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class Price(_message.Message):
+    """What a million tokens of a model cost, in US dollars, each from 0 to below 1000000; another value is INVALID_FIELD."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUT_USD_FIELD_NUMBER: _builtins.int
+    CACHED_USD_FIELD_NUMBER: _builtins.int
+    OUTPUT_USD_FIELD_NUMBER: _builtins.int
+    input_usd: _builtins.float
+    """Tokens of the prompt that are not read from a cache."""
+    cached_usd: _builtins.float
+    """Tokens of the prompt that are read from a cache."""
+    output_usd: _builtins.float
+    """Tokens of the reply."""
+    def __init__(
+        self,
+        *,
+        input_usd: _builtins.float = ...,
+        cached_usd: _builtins.float = ...,
+        output_usd: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_usd", b"cached_usd", "input_usd", b"input_usd", "output_usd", b"output_usd"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Price: _TypeAlias = Price  # noqa: Y015
 
 @_typing.final
 class ReportedWindow(_message.Message):

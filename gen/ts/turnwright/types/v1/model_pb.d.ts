@@ -59,6 +59,14 @@ export declare type Model = Message<"turnwright.types.v1.Model"> & {
    * @generated from field: turnwright.types.v1.ReportedWindow reported_window = 6;
    */
   reportedWindow?: ReportedWindow | undefined;
+
+  /**
+   * What its calls cost where the vendor does not report it. A price set where the provider runs goes before. Absent: the
+   * vendor's list price, if known.
+   *
+   * @generated from field: turnwright.types.v1.Price price = 7;
+   */
+  price?: Price | undefined;
 };
 
 /**
@@ -66,6 +74,40 @@ export declare type Model = Message<"turnwright.types.v1.Model"> & {
  * Use `create(ModelSchema)` to create a new message.
  */
 export declare const ModelSchema: GenMessage<Model>;
+
+/**
+ * What a million tokens of a model cost, in US dollars, each from 0 to below 1000000; another value is INVALID_FIELD.
+ *
+ * @generated from message turnwright.types.v1.Price
+ */
+export declare type Price = Message<"turnwright.types.v1.Price"> & {
+  /**
+   * Tokens of the prompt that are not read from a cache.
+   *
+   * @generated from field: double input_usd = 1;
+   */
+  inputUsd: number;
+
+  /**
+   * Tokens of the prompt that are read from a cache.
+   *
+   * @generated from field: double cached_usd = 2;
+   */
+  cachedUsd: number;
+
+  /**
+   * Tokens of the reply.
+   *
+   * @generated from field: double output_usd = 3;
+   */
+  outputUsd: number;
+};
+
+/**
+ * Describes the message turnwright.types.v1.Price.
+ * Use `create(PriceSchema)` to create a new message.
+ */
+export declare const PriceSchema: GenMessage<Price>;
 
 /**
  * The context window that a vendor named when it refused a prompt as too long. It is used in place of the known one, as
