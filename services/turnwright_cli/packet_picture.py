@@ -124,17 +124,17 @@ def scaled(explanation: pb.PacketExplanation) -> pb.PacketExplanation:
 
     Sums are rounded, not their parts, so that what adds up before still does. Steps are in these tokens already.
     """
-    told = pb.PacketExplanation()
-    told.CopyFrom(explanation)
+    copy = pb.PacketExplanation()
+    copy.CopyFrom(explanation)
     if not (rate := explanation.calibration):
-        return told
-    told.tokens = _times(told.tokens, rate)
-    if told.HasField("prefix"):
-        told.prefix.tokens = _times(told.prefix.tokens, rate)
-    place = {total.kind: index for index, total in enumerate(told.kinds)}
-    _scale(told.kinds, rate)
-    _scale(sorted(told.pieces, key=lambda piece: place.get(piece.kind, len(place))), rate)
-    return told
+        return copy
+    copy.tokens = _times(copy.tokens, rate)
+    if copy.HasField("prefix"):
+        copy.prefix.tokens = _times(copy.prefix.tokens, rate)
+    place = {total.kind: index for index, total in enumerate(copy.kinds)}
+    _scale(copy.kinds, rate)
+    _scale(sorted(copy.pieces, key=lambda piece: place.get(piece.kind, len(place))), rate)
+    return copy
 
 
 def _scale(parts: Iterable[pb.KindTotal | pb.ExplainedPiece], rate: float) -> None:

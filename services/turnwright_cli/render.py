@@ -58,8 +58,7 @@ class TextScreen(Screen):
         """Output in a snapshot, by the record of its command."""
         self._sequence = 0
         self._first = 0
-        self._turn = 0
-        self._strikes = 0
+        self._turn = self._strikes = 0
         self._replies = ShownReplies()
         self._snapshot: list[event_pb2.Snapshot] = []
         self._reported: set[str] = set()
@@ -342,11 +341,10 @@ class TextScreen(Screen):
 
     def turn_finished(self, event: Event) -> None:
         self._strikes = event.turn_finished.turn.result.strikes
-        if self._session:
-            # The end says it for the whole task.
-            return
-        words = turn_words(event.turn_finished.turn)
-        self._line(Text("  " + (" · " if self._icons else ", ").join(words), style="dim"))
+        # In a session the end says it for the whole task.
+        if not self._session:
+            words = turn_words(event.turn_finished.turn)
+            self._line(Text("  " + (" · " if self._icons else ", ").join(words), style="dim"))
 
     def _entry(self, entry: entry_pb2.Entry) -> None:
         if not self._is_of_loop(entry):
