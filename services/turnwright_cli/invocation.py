@@ -1,7 +1,6 @@
 """What holds for all commands: options, then variables, then the person's `turnwright.toml`, then defaults.
 
-A project's `turnwright.toml` has a table [task] alone: whoever gives you a repository must not decide what commands may
-do on your host.
+A project's `turnwright.toml` has a table [task] alone, so that a cloned repository cannot loosen your settings.
 """
 
 from __future__ import annotations
