@@ -161,7 +161,8 @@ async def test_a_search_that_finds_nothing_is_an_answer(services) -> None:
     ("attributes", "outcome"),
     [
         ({"path": " "}, "invalid:400"),
-        ({"path": "q", "results": "many"}, "invalid:400"),
+        # As in a tag, what is no number says nothing.
+        ({"path": "q", "results": "many"}, "bad_gateway:502"),
         ({"path": "q"}, "bad_gateway:502"),
     ],
 )
@@ -253,7 +254,7 @@ CALLS = {
     "env": {"command": "true"},
     "search": {"path": "q"},
     "skill": {"path": "guide.md"},
-    "think": {},
+    "think": {"body": "Hm."},
     "set_plan": {"body": "Find it."},
     "update_plan": {"body": "Found."},
     "get_plan": {},
@@ -262,7 +263,7 @@ CALLS = {
     "mv": {"path": "known://copy", "to": "known://moved"},
     "rm": {"path": "known://moved"},
     "sh": {"command": "true"},
-    "update": {"status": "102"},
+    "update": {"status": "102", "body": "On it."},
     "ask_user": {"question": "Which?"},
 }
 
