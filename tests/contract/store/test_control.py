@@ -33,6 +33,9 @@ async def test_a_run_is_addressed_by_its_new_alias(client, project):
     await ended_run(client, project)
     renamed = await rename(client, project, "r", "better")
     found = await Run(client, project, "better").get()
+    assert found.title == "do it"
+    # Titles are read with runs; the answer to a change has none.
+    found.ClearField("title")
     assert (renamed.run, found) == ("better", renamed)
     with pytest.raises(MissingError):
         await client.call("GetRun", project=project, run="r")
@@ -123,14 +126,14 @@ async def test_a_persona_stays_after_the_first_turn(client, project):
     assert caught.value.metadata["object"] == "persona"
 
 
-async def test_a_loop_takes_the_settings_of_its_run_when_it_is_queued(client, project):
+async def test_a_loop_keeps_what_was_asked_for_it_and_nothing_that_its_run_grants(client, project):
     run = await new_run(client, project, "r")
     await configure(client, project, "r", yolo=True)
     budget = budget_pb2.Budget(turns_max=3, tokens_max=1000, cost_usd_max=0.5, wall_s_max=60)
     queued = await run.enqueue(budget=budget)
     await configure(client, project, "r", yolo=False)
     loop = (await client.call("ListLoops", project=project, run="r")).loops[0]
-    assert (loop.settings.yolo, loop.settings.budget) == (True, budget)
+    assert (loop.settings.yolo, loop.settings.budget) == (False, budget)
     assert queued.loop.settings == loop.settings
 
 

@@ -481,7 +481,7 @@ async def test_a_fork_cannot_take_an_inherited_plan_away_as_an_entry_and_counts_
         ({"plan_id": "a" * 129}, "plan_id"),
         ({"mode": "two words"}, "mode"),
         ({"mode": "m" * 129}, "mode"),
-        ({"kind": 9}, "kind"),
+        ({"kind": 9}, "plan.kind"),
         ({"kind": ITEMS, "body": "{}"}, "body"),
         ({"kind": ITEMS, "body": "no json"}, "body"),
         ({"kind": ITEMS, "body": '["two"]'}, "items[0]"),
