@@ -150,7 +150,7 @@ async def test_a_plugin_registers(server):
         ({"category": "magic"}, "category"),
         ({"default_scope": "planet"}, "default_scope"),
         ({"writable_by": [0]}, "writable_by"),
-        ({"writable_by": [9]}, "writable_by"),
+        ({"writable_by": [9]}, "scheme.writable_by"),
     ],
 )
 async def test_a_malformed_scheme_is_refused(client, fields, field):
