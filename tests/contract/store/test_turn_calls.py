@@ -27,6 +27,7 @@ async def test_the_end_of_a_turn_opens_the_next_one(run):
     run_now = await run.get()
     assert run_now.held  # which only those answers tell that are asked for a run
     run_now.ClearField("held")
+    run_now.ClearField("title")
     assert (ended.run, ended.run.turn, ended.loop.turns) == (run_now, 2, 1)
     prompt = await run.entry("prompt://2")
     assert (prompt.body, prompt.turn, prompt.revision) == ("go on", 2, ended.cursor.run_revision)

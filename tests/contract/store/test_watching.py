@@ -44,7 +44,10 @@ async def test_a_watch_with_the_cursor_of_a_command_sees_all_that_it_caused(clie
     watcher = Watcher(run, after=queued.cursor)
     message = await watcher.next()
     assert [entry.path for entry in message.entries] == ["run://r", "prompt://1"]
-    assert (message.run, message.loops[0].status, message.turns[0].number) == (await run.get(), 200, 1)
+    found = await run.get()
+    # Titles come with answers about runs, and not with events.
+    found.ClearField("title")
+    assert (message.run, message.loops[0].status, message.turns[0].number) == (found, 200, 1)
     await watcher.close()
 
 
