@@ -24,9 +24,8 @@ from turnwright_executor.domain.footprint import SLACK_CHARS, Footprint, room_ch
 SCHEMES = ("", "known://", "unknown://", "log://turn_2/get/", "sh://turn_2/", "event://turn_2/tick/")
 TEXTS = st.text(st.sampled_from('ab\n<&>"\u2028:é'), max_size=900)
 ATTRIBUTES = st.fixed_dictionaries({}, optional={"target": TEXTS, "summary": TEXTS, "tool": st.just("get")})
-PAYLOADS = st.recursive(
-    TEXTS | st.sampled_from([1e15, -1e-7, 10**30, None]), lambda inner: st.lists(inner, max_size=4), max_leaves=8
-)
+LEAVES = TEXTS | st.sampled_from([1e15, -1e-7, 10**30, None])
+PAYLOADS = LEAVES | st.lists(LEAVES | st.lists(LEAVES, max_size=2), max_size=3)
 EVENTS = st.fixed_dictionaries(
     {"event": st.fixed_dictionaries({"subkind": st.just("tick"), "source": TEXTS, "payload": PAYLOADS})}
 )

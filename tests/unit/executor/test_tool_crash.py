@@ -32,6 +32,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 class Crashing:
     """A tool with a fault."""
 
+    parameters = ()
+
     name = "think"
     effect_class = EffectClass.PURE
 
