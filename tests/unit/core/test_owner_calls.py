@@ -101,6 +101,7 @@ PIECES = PacketPieces(1, "user", ("new", Copied(0, 4)), {"new": "a.txt"})
 REPORT = PacketReport(
     "d" * 64, 9, 10, 11, CURSOR, WRITES, True, "0.1.0", ("tides",), 3, CompressionStrength.LOW, (("a", 2),),
     (EDIT,), 4, WRITES, "noted", (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
+    replaced_chars=5,
 )  # fmt: skip
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
 MODEL = Model("fast", "v/m", 100)
@@ -121,11 +122,11 @@ USAGE = Usage(1, 2, 3, 4, 5, cost_usd=0.5)
 GENERATE_CALL = GenerateCall(
     Model("fast", "v/m", 100, 9, Capabilities(tools=False), ReportedWindow(5, 6, "r", 7)), (REPLY,), 0.5, 8, 3,
     (ToolDefinition("get", "d", "{}", strict=True, cache=True),), ToolChoice(tool="get", single=True), ("end",),
-    AnswerFormat("{}", "a", strict=True), Reasoning("low"), {"k": "v"}, ("tools",), "{}",
+    AnswerFormat("{}", "a", strict=True), Reasoning("low"), {"k": "v"}, ("tools",), "{}", refused=("reasoning",),
 )  # fmt: skip
 REPLY_PARTS = [
     AppendContent("a é"), AppendReasoning("b"), SetToolCalls((CALL,)), SetThinkingBlocks((THOUGHT,)), AddCitation("{}"),
-    AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, "server", "d"),
+    AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, "server", "d", usage=USAGE),
     Finished("stop", USAGE, "m", True, (Dropped("stop", "why"),)),
 ]  # fmt: skip
 PAIRS = [
