@@ -77,6 +77,6 @@ def test_a_file_that_changed_while_its_proposal_waited_is_a_conflict(bench) -> N
 
     accepted = bench.run("resolve", "r", "log://turn_1/set/a.txt", "--accept", "--json")
 
-    assert (accepted.returncode, loop_status(accepted.stdout)) == (0, 200)
+    assert (accepted.returncode, loop_status(accepted.stdout)) == (3, 422)
     assert (bench.project / "a.txt").read_text() == "somebody else's\n"
     assert "conflict:409" in accepted.stdout
