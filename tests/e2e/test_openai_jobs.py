@@ -240,14 +240,14 @@ async def test_a_path_outside_of_the_project_is_refused_and_the_rest_cancelled(b
 
 @pytest.mark.asyncio
 async def test_a_file_that_is_not_utf8_is_reported_and_left_alone(bench) -> None:
-    (bench.project / "image.bin").write_bytes(b"\xff\xfe\x00binary")
+    (bench.project / "image.bin").write_bytes(b"caf\xe9 au lait\n")
     replies = ['<get path="image.bin"/>', '<update status="422">It is not text.</update>']
     async with SseServer(replies=replies) as server:
         done = await act(bench, server.url)
 
     assert (done.returncode, loop_status(done.stdout)) == (3, 422)
     assert "UTF-8" in json.dumps(records(done.stdout))
-    assert (bench.project / "image.bin").read_bytes() == b"\xff\xfe\x00binary"
+    assert (bench.project / "image.bin").read_bytes() == b"caf\xe9 au lait\n"
 
 
 @pytest.mark.asyncio
