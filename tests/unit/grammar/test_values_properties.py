@@ -42,8 +42,8 @@ def test_strict_json_is_distinguished_from_what_is_broken_or_cut(text, read):
     [
         ('x={"a": 1}y', None, ReadValue({"a": 1}, 10)),
         ("x={'a': 1}y", None, ReadValue({"a": 1}, 10, repaired=True)),
-        ("x={'a': 'b", None, ReadValue({"a": "b"}, 10, repaired=True, cut=True)),
-        ("x={'a': 'bcd'}", 10, ReadValue({"a": "b"}, 10, repaired=True)),
+        ("x={'a': 'b", None, ReadValue({"a": "b"}, 10, repaired=True, cut=True, looked_chars=1)),
+        ("x={'a': 'bcd'}", 10, ReadValue({"a": "b"}, 10, repaired=True, looked_chars=1)),
         ("x=}", None, None),
     ],
     ids=str,
