@@ -49,7 +49,7 @@ TRIPLES = [DICE.sample(MARKERS, 3) for _ in range(150)]
 
 
 NOT_LINEAR = (["<think>a", "<|python_tag|>"],)
-"""Still to be mended: each thought that is not closed is looked through for the whole list of calls behind it."""
+"""Still to be mended: twice as long a text of these takes four times the steps."""
 
 
 def check_growth(read, text_of):
