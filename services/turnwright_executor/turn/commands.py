@@ -28,6 +28,7 @@ from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
 from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Proposed, RefusedError, Tool, noop, result_of
+from turnwright_executor.tools.files import compared
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
@@ -35,7 +36,8 @@ from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, Step, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.run_plans import RunPlans
-from turnwright_executor.turn.settlement import channels_of, closed_channels
+from turnwright_executor.turn.settlement import channels_of, closed_channels, last_result
+from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
 
 _log = get_logger("dispatch")
@@ -333,7 +335,13 @@ class CommandSteps:
             self._settle(record, indeterminate.given_up(record))
 
     async def _cancel(self, record: CommandRecord) -> None:
-        self._settle(record, ABORTED)
+        scope = self._scope
+        known = UnsavedState(0, outside_results=scope.outside_results, unstarted=scope.unstarted)
+        compare = partial(compared, context=self._context(record))
+        done = await last_result(record, known, ABORTED, compare)
+        # Nobody knows of the attempt that somebody wanted to be repeated.
+        is_unknown = done is ABORTED and indeterminate.is_retried(record)
+        self._settle(record, indeterminate.given_up(record) if is_unknown else done)
 
     def _context(self, record: CommandRecord) -> Context:
         """What a tool gets for one command."""

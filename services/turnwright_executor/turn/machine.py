@@ -82,7 +82,7 @@ class Action(StrEnum):
     REJECT = "reject"
     """Report that nothing happens, because of somebody's decision."""
     CANCEL = "cancel"
-    """It has not happened, and will not: an earlier command did not succeed, or the loop ends."""
+    """It will not happen, unless it has already: an earlier command did not succeed, or the loop ends."""
     COMPARE = "compare"
     """The loop ends: whether it happened is told by what its files hold."""
     # Of nobody any more
@@ -250,11 +250,13 @@ def _of_commands(state: TurnState) -> Step | None:
     for path, record in state.records.items():
         is_held = broken and not record.call_id
         if not record.state.is_settled:
-            if is_held and record.tool != UPDATE:
-                return Step(Action.CANCEL, path)
             cell = record.stage, record.effect_class, state.local_stages.get(path, LocalStage.NOTHING)
+            # What may have happened outside goes on: only that tells what became of it.
+            if is_held and record.tool != UPDATE and LAST[cell] in (Action.CANCEL, Action.COMPARE):
+                return Step(Action.CANCEL, path)
             return Step(COMMAND[cell], path)
-        if record.decision and record.rejection and path not in state.announced and not is_held:
+        is_over = is_held and not record.interrupted
+        if record.decision and record.rejection and path not in state.announced and not is_over:
             return Step(Action.REJECT, path)
         # A native call gets its own result, and does not stop others (C28).
         broken = broken or (record.state is not State.RESOLVED and not record.call_id)

@@ -9,7 +9,7 @@ import pytest
 from turnwright.types.v1 import budget_pb2
 
 from contract.executor.test_aborts import act_slowly
-from contract.executor.test_recovery import LIVES_MS, left
+from contract.executor.test_recovery import LIVES_MS, left, resolve
 from services import running
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import State
@@ -152,6 +152,42 @@ async def test_every_command_is_told_what_became_of_it(tmp_path, ending):
             name for name, one in told.items() if one == UNKNOWN and name != "answered-failed"
         }
         assert it.effects == []
+
+
+WAITING = ("asked", "handed-to-a-client")
+"""Somebody can still say what became of these."""
+
+
+async def test_what_has_begun_behind_a_command_that_failed_since_is_told_like_at_an_ending(tmp_path):
+    # A client that runs a command tells its end later: what came behind it may have happened by then.
+    async with left(tmp_path) as it:
+        for name, text in (("old.txt", "old\n"), ("new.txt", "new\n"), ("other.txt", "somebody's\n")):
+            (it.services.files / name).write_text(text)
+        await it.reply()
+        await it.record("act", target="first", state=State.FAILED)
+        commands = {name: one for name, one in COMMANDS.items() if name not in WAITING}
+        paths = {
+            name: await it.record("act", {"n": name}, target=name, ordinal=number, **kept)
+            for number, (name, (kept, _)) in enumerate(commands.items(), 1)
+        }
+        await it.gone()
+        told = {name: await it.state(path) for name, path in paths.items()}
+        assert told == {
+            name: (state, "aborted:499" if outcome is None else outcome)
+            for name, (_, (state, outcome)) in commands.items()
+        }
+        assert it.effects == []
+
+
+async def test_whoever_is_asked_about_a_command_behind_one_that_failed_answers_first(tmp_path):
+    async with left(tmp_path, yolo=False, indeterminate="ask") as it:
+        await it.reply()
+        await it.record("act", target="first", state=State.FAILED)
+        path = await it.sh("a", ordinal=1, is_dispatched=True)
+        assert (await it.gone()).status == 202
+        await resolve(it, path, "mark done")
+        await it.services.client.wait_loop(it.services.project, "r", 1)
+        assert await it.state(path) == DONE
 
 
 # ---- Its own owner stops a command
