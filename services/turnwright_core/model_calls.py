@@ -61,13 +61,17 @@ class GenerateCall(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True, tag=True):
-    """A failed attempt (1-based) that will be repeated after `wait_s` seconds; `usage`: what it consumed, if known."""
+    """A failed attempt (1-based) that will be repeated after `wait_s` seconds; `usage`: what it consumed, if known.
+
+    `refused`: what the next attempt leaves out of the conversation.
+    """
 
     attempt: int
     wait_s: float
     error_class: str
     detail: str
     usage: Usage | None = None
+    refused: tuple[str, ...] = ()
 
 
 class Dropped(Struct, frozen=True):

@@ -15,7 +15,7 @@ from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, S
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
-from turnwright_core.model_calls import Finished, GeneratePart, Retry
+from turnwright_core.model_calls import REFUSABLE, Finished, GeneratePart, Retry
 from turnwright_core.models import Model
 from turnwright_core.runs import Turn, Usage
 from turnwright_executor.domain.endings import AWAY, outcome_of
@@ -175,7 +175,7 @@ class Generation:
         """
         for attempt in range(1, ATTEMPTS_MAX + 1):
             draft = begin()
-            draft.reader = self._reader()
+            draft.reader, draft.dropped = self._reader(), refused
             try:
                 call = self._models.generate(
                     model, messages, turn.request, call_index, images=images, refused=refused, limits_cost=limits_cost
@@ -186,6 +186,7 @@ class Generation:
                 publisher.stream(turn.number, StreamBroke(outcome_of(error)))
                 if error.reason is not Reason.STREAM_INTERRUPTED or attempt == ATTEMPTS_MAX:
                     raise
+                refused = tuple(name for name in draft.dropped if name in REFUSABLE)
                 await again()
                 wait_s = RESTART_BACKOFF.pause_s(attempt)
                 publisher.progress(Activity.RETRYING, turn.number, error.message, wait_s)
@@ -212,7 +213,7 @@ class Generation:
             publisher.progress(Activity.THINKING, turn.number, f"{model.vendor_model}, silent for {silent_s:g} s")
             publisher.warn(f"{silent}. It may be busy or loading the model; an abort ends the wait.")
 
-        alarm = SilenceAlarm(self._silent_s, warn)
+        alarm, left_out = SilenceAlarm(self._silent_s, warn), draft.dropped
         async with AsyncExitStack() as stack:
             stack.callback(alarm.stop)
             stream = await stack.enter_async_context(call)
@@ -220,9 +221,10 @@ class Generation:
                 alarm.restart(event.wait_s if isinstance(event, Retry) else 0.0)
                 is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finished)
                 if is_first:
-                    draft.first_delta_ms = _elapsed_ms(begin_s, self._clock_s())
+                    draft.first_delta_ms, draft.dropped = _elapsed_ms(begin_s, self._clock_s()), left_out
                 _publish(publisher, turn.number, event)
                 if isinstance(event, Retry):
+                    left_out = event.refused or left_out
                     sleeps()
                 _fold(draft, event)
                 self._check_length(draft)

@@ -38,6 +38,9 @@ _KINDS: Final = (
 )
 """Magic numbers of image types: names and headers may be wrong, and vendors check the content."""
 
+_MAY_BE_OF_IMAGE: Final = frozenset({"400", "415", "422"})
+"""Statuses of a refusal that may be about an image even if its words name none."""
+
 _DATA_URL: Final = re.compile(r"data:[a-z]+/[a-z0-9.+-]+;base64,([A-Za-z0-9+/=\s]*)")
 
 
@@ -97,6 +100,19 @@ async def read_images(
             raise _missing(path)
         images.append(Image(str(found[0].attributes["mime"]), base64.b64decode(found[0].body), path=path))
     return images
+
+
+def with_images_named(error: TurnwrightError, loop: Loop) -> TurnwrightError:
+    """The error, with the images of its loop if its vendor may have refused one: they are never left out."""
+    names = ", ".join(path for path, _ in kept_images(loop))
+    is_of_image = error.metadata.get("http_status") in _MAY_BE_OF_IMAGE or "image" in error.message.lower()
+    if not names or error.reason is not Reason.VENDOR_REJECTED or not is_of_image:
+        return error
+    message = (
+        f"{error.message.rstrip('.')}. The task brings {names}: if that is what was refused, send the task again "
+        "without it, smaller or as PNG or JPEG, or to a model that sees images."
+    )
+    return fault(error.reason, message, **error.metadata)
 
 
 async def _read(ledger: Ledger, address: RunAddress, path: str, workspace: Workspace) -> bytes:

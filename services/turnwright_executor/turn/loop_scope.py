@@ -200,11 +200,10 @@ class LoopScope:
             return rate_after(self.recent[-1])
         return rate_from(self.claim.turn_before, self.open.turn.request)
 
-    @property
-    def refused_before(self) -> tuple[str, ...]:
-        """What the model's vendor has refused of the conversation, by the run's turn before, so that it stays out."""
+    def refused_before(self, turn: Turn) -> tuple[str, ...]:
+        """What the model's vendor has refused of the conversation before a turn, so that it stays out."""
         last, before = self.recent[-1] if self.recent else None, self.claim.turn_before
-        if last is None and before and before.request.vendor_model == self.open.turn.request.vendor_model:
+        if last is None and before and before.request.vendor_model == turn.request.vendor_model:
             last = before.result
         return tuple(name for name in last.dropped if name in REFUSABLE) if last else ()
 

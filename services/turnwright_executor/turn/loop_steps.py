@@ -349,7 +349,8 @@ class LoopSteps:
         is_same = claim.loop is not None and claim.loop.sequence == scope.loop.sequence
         if is_same and (claim.abort_requested or ending is not ABORT):
             compare = partial(self._compared, claim)
-            end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved, ending, compare)
+            refused = scope.refused_before(claim.open_turn) if claim.open_turn else ()
+            end = await settle(scope.services.ledger, scope.address, claim, scope.unsaved, ending, compare, refused)
             scope.events.ended(claim.run.turn, end)
         state.is_over = True
 

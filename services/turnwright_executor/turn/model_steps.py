@@ -26,7 +26,7 @@ from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibr
 from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.images import edits_of, read_images
+from turnwright_executor.turn.images import edits_of, read_images, with_images_named
 from turnwright_executor.turn.kept_reply import reply_writes
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
 from turnwright_executor.turn.machine import TurnState
@@ -148,7 +148,7 @@ class ModelSteps:
     async def _overflow(self, state: TurnState, packet: Packet) -> None:
         """The packet cannot be made to fit: the loop ends."""
         scope, number = self._scope, self._scope.open.turn.number
-        result = _too_long(packet, TOO_LONG.status)
+        result = self._too_long(packet, TOO_LONG.status)
         end = LoopEnd(TOO_LONG.status, overflow_reason(packet))
         ledger = scope.services.ledger
         await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.report.effects, end))
@@ -168,12 +168,12 @@ class ModelSteps:
                 self._again,
                 scope.slot.sleep,
                 images,
-                refused=scope.refused_before,
+                refused=scope.refused_before(turn),
                 limits_cost=scope.spend_meter.limits_cost,
             )
         except TurnwrightError as error:
             if error.reason is not Reason.CONTEXT_EXCEEDED or not await self._shortened(state, error):
-                raise
+                raise with_images_named(error, scope.loop) from None
             return
         scope.spend_meter.charge_reply(scope.unsaved.draft)
         scope.events.replied(turn.number, scope.unsaved.draft)
@@ -195,7 +195,7 @@ class ModelSteps:
             return False
         strikes = scope.recent[-1].strikes if scope.recent else 0
         reported = reported_window(error, scope.model, scope.address.run, number)
-        result = replace(_too_long(replace(packet, rate=rate), RUNNING), reported_window=reported)
+        result = replace(self._too_long(replace(packet, rate=rate), RUNNING), reported_window=reported)
         result = scope.spend_meter.with_spend(replace(result, strikes=strikes))
         # For people: the model has not seen the packet.
         note = error_write(error_path(number, TOO_LONG.word, ()), TOO_LONG.outcome, refusal_note(error, reported))
@@ -206,6 +206,15 @@ class ModelSteps:
         scope.concluded(state, result)
         self._narrow(window)
         return True
+
+    def _too_long(self, packet: Packet, status: int) -> TurnResult:
+        """The result of a turn whose packet is too long for its model."""
+        return TurnResult(
+            error=TOO_LONG.outcome, status=status, reason=TOO_LONG.word, packet_digest=packet.report.digest,
+            packet_tokens=packet.report.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
+            cursor=packet.report.cursor, compression=packet.report.compression, edits=packet.report.edits,
+            dropped=self._scope.refused_before(self._scope.open.turn),
+        )  # fmt: skip
 
     @property
     def _packet(self) -> Packet:
@@ -242,7 +251,7 @@ class ModelSteps:
         if open_turn.is_compaction and not summary:
             # What is no summary stands for nothing: it is kept, and not sent again.
             replied[0] = replace(replied[0], change=replace(replied[0].change, visibility=Visibility.ARCHIVED))
-        writes = [*replied, *lost, *refused_notes(turn.number, draft.dropped, scope.refused_before)]
+        writes = [*replied, *lost, *refused_notes(turn.number, draft.dropped, scope.refused_before(turn))]
         if {record.effect_class for record in records} - {EffectClass.PURE}:
             written = [in_turn(write, turn) for write in (*writes, *map(new_record_write, records))]
             records, writes = await self._written(records, written), []
@@ -292,12 +301,3 @@ def _archived(writes: Sequence[EntryWrite]) -> list[str]:
     return [
         path for path, change in changes if isinstance(change, SetEntry) and change.visibility is Visibility.ARCHIVED
     ]
-
-
-def _too_long(packet: Packet, status: int) -> TurnResult:
-    """The result of a turn whose packet is too long for its model."""
-    return TurnResult(
-        error=TOO_LONG.outcome, status=status, reason=TOO_LONG.word, packet_digest=packet.report.digest,
-        packet_tokens=packet.report.tokens, calibration=packet.rate.calibration, token_source=packet.rate.source,
-        cursor=packet.report.cursor, compression=packet.report.compression, edits=packet.report.edits,
-    )  # fmt: skip

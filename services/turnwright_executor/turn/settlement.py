@@ -34,7 +34,7 @@ from turnwright_executor.turn import indeterminate
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.machine import LAST, Action, LocalStage
 from turnwright_executor.turn.model_call import model_call_from_entry, with_edits
-from turnwright_executor.turn.records import error_write, record_write
+from turnwright_executor.turn.records import error_write, record_write, refused_notes
 from turnwright_executor.turn.turn_line import turn_ended
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.wire.command_records import is_command, is_dispatched, record_from_entry
@@ -49,11 +49,18 @@ Compare = Callable[[CommandRecord], Awaitable[Done | None]]
 
 
 async def settle(
-    ledger: Ledger, address: RunAddress, claim: Claim, unsaved: UnsavedState, ending: Ending, compare: Compare
+    ledger: Ledger,
+    address: RunAddress,
+    claim: Claim,
+    unsaved: UnsavedState,
+    ending: Ending,
+    compare: Compare,
+    refused_before: Sequence[str] = (),
 ) -> LoopEnd:
     """End the active loop of a claim with this ending. Raises TurnwrightError.
 
-    A draft of another turn is ignored. Writes that the store rejects are left out: the end has priority.
+    `refused_before`: what the vendor had refused of the conversation before. A draft of another turn is
+    ignored. Writes that the store rejects are left out: the end has priority.
     """
     draft = unsaved.draft
     if claim.run.status == PROPOSED and run_status_after(ending.status, ending.word) == FAILED:
@@ -72,7 +79,7 @@ async def settle(
     left = [channel for channel in channels if channel.path not in closed]
     writes = [*closed_channels(left, PRODUCER_LOST), *settled, *beside, *event]
     if turn and not reply:
-        writes += _unfinished_reply(turn, draft, ending)
+        writes += [*_unfinished_reply(turn, draft, ending), *refused_notes(turn, draft.dropped, refused_before)]
     if ending.message:
         number = turn or claim.run.turn
         writes.append(error_write(error_path(number, ending.word, frozenset()), ending.outcome, ending.message))
@@ -86,7 +93,11 @@ async def settle(
         lost_tokens += sum(one.total_tokens for one in draft.retried)
         lost_cost_usd = sum(one.cost_usd or 0.0 for one in draft.retried)
         called = TurnResult(
-            usage=draft.usage, work_ms=draft.model_ms, lost_tokens=lost_tokens, lost_cost_usd=lost_cost_usd
+            usage=draft.usage,
+            work_ms=draft.model_ms,
+            lost_tokens=lost_tokens,
+            lost_cost_usd=lost_cost_usd,
+            dropped=draft.dropped or tuple(refused_before),
         )
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)

@@ -44,6 +44,7 @@ from turnwright_core.suggestions import unknown_vendor
 from turnwright_provider.app.outbox import FlowControl, Outbox
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed, retry_detail, to_fault
 from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart
+from turnwright_provider.domain.refused import next_refused
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor, VendorState
 
@@ -113,6 +114,8 @@ class ReplyStream:
         self._chance = chance
         self._started = False
         self._failed_at: float | None = None
+        self._refusal: Failure | None = None
+        """The first failure because of which something is left out of the conversation."""
 
     async def parts(self, call: ModelCall) -> AsyncGenerator[ReplyPart, None]:
         """Retries, deltas, the end. Raises TurnwrightError."""
@@ -182,11 +185,19 @@ class ReplyStream:
                         yield used
                     raise
                 yield replace(retry, usage=used and used.usage)
+                call = replace(call, refused=frozenset(retry.refused))
                 await self._chance.sleep(retry.wait_s)
 
     def _retry(self, call: ModelCall, attempt: int, failure: Failure) -> Retry:
         """The next attempt. Raises TurnwrightError if there is none: a reply has begun, or it would come too late."""
         count(VENDOR_ERRORS, 1, {PROVIDER: self._name, ERROR_TYPE: failure.kind.name.lower()})
+        detail, refused = retry_detail(failure, self._name), tuple(sorted(call.refused))
+        if not self._started and (part := next_refused(call, failure)):
+            self._refusal = self._refusal or failure
+            return Retry(attempt, 0.0, failure.kind.value, detail, refused=(*refused, part))
+        if self._refusal and failure.kind is self._refusal.kind:
+            # Nothing has helped: the first answer is the one about the conversation as it is.
+            failure = self._refusal
         now_s = self._chance.clock()
         self._failed_at = now_s if self._failed_at is None else self._failed_at
         wait_s = self._policy.wait_s(attempt, failure, self._chance.jitter())
@@ -194,7 +205,7 @@ class ReplyStream:
         if is_final or self._policy.gives_up(failure, now_s - self._failed_at, wait_s):
             key_setting = self._vendor.describe().key_setting
             raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
-        return Retry(attempt, wait_s, failure.retry_class, retry_detail(failure, self._name))
+        return Retry(attempt, wait_s, failure.retry_class, detail, refused=refused)
 
     def _measure(self, call: ModelCall, finish: Finish) -> None:
         if not is_on():

@@ -61,6 +61,7 @@ _BAD_KEY: Final = re.compile(
 
 _BAD_REQUEST: Final = re.compile(r"json\.exception|parse error|failed to parse|invalid json|malformed", re.IGNORECASE)
 _WARMING: Final = re.compile(r"\bloading\b|warming up|is starting|not (?:yet )?ready|cold start", re.IGNORECASE)
+_IMAGE: Final = re.compile(r"\bimages?\b", re.IGNORECASE)
 _MODERATED: Final = re.compile(r"moderat|content polic|flagged", re.IGNORECASE)
 
 _RATE: Final = re.compile(
@@ -160,7 +161,7 @@ def _kind_by_words(status: int, error: ErrorBody) -> FailureClass | None:
         return FailureClass.AUTH
     if status == 403 and (_MODERATED.search(words) or denies_model(" ".join((*error.codes, words)))):
         return FailureClass.INVALID
-    if status == 413 and _RATE.search(words):
+    if status == 413 and (_RATE.search(words) or _IMAGE.search(words)):
         return FailureClass.INVALID
     if status in _THROTTLED_STATUSES and _THROTTLED.search(" ".join((*error.codes, words))):
         return FailureClass.RATE_LIMIT

@@ -6,8 +6,8 @@ One such block would otherwise be sent with every later request, and end the run
     refused_blocks     reasoning, signatures and other blocks that only a vendor can read
     refused_images     images before the last text of a user; another text says that they were there
 
-Each is tried in addition to those before it, and reported with the reply that it led to; callers send it along with the
-rest of the conversation.
+Each is tried in addition to those before it, and told with the attempt (Retry.refused) and with the reply that it led
+to; callers send it along with the rest of the conversation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REASONS: Final = {
     REFUSED_IMAGES: "The vendor has refused the earlier images.",
 }
 
-_STATUSES: Final = frozenset({400, 404, 415, 422})
+_STATUSES: Final = frozenset({400, 404, 413, 415, 422})
 
 
 def next_refused(call: ModelCall, failure: Failure) -> str:
@@ -73,12 +73,12 @@ def refused_parts(call: ModelCall) -> tuple[Dropped, ...]:
 
 def _is_opaque(message: Message) -> bool:
     signed = any(call.signature for call in message.calls)
-    return bool(message.thinking or message.server_blocks or message.citations or signed)
+    return bool(message.reasoning or message.thinking or message.server_blocks or message.citations or signed)
 
 
 def _without_blocks(message: Message) -> Message:
     calls = tuple(replace(call, signature="") for call in message.calls)
-    return replace(message, thinking=(), server_blocks=(), citations=(), calls=calls)
+    return replace(message, reasoning="", thinking=(), server_blocks=(), citations=(), calls=calls)
 
 
 def _without_images(messages: Sequence[Message]) -> list[Message]:

@@ -25,7 +25,7 @@ from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import first_count
 from turnwright_provider.domain.model_list import parse_json_body
 from turnwright_provider.domain.redact import Secrets
-from turnwright_provider.domain.refused import next_refused, refused_parts
+from turnwright_provider.domain.refused import refused_parts
 from turnwright_provider.domain.urls import SECRET_NAMES, join_url, public_url, secrets_of
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class
@@ -87,7 +87,6 @@ class HttpVendor:
     async def stream(self, call: ModelCall, attempt: int) -> AsyncGenerator[VendorEvent, None]:
         """One attempt. If an optional field is refused, the request is repeated without it."""
         del attempt
-        first: VendorError | None = None
         timeout = AttemptTimeout(self._limits.silence_timeout_s)
         call = replace(call, extra=with_extra(self._spec.extra, call.extra))
         with self._secrets_hidden():
@@ -107,11 +106,6 @@ class HttpVendor:
                 refused = self._wire.refused_field(reply.status, answer, call, without)
                 if refused is None or refused in call.required:
                     failure = classify(reply.status, reply.headers, answer, time.time())
-                    if part := next_refused(call, failure):
-                        first = first or VendorError(failure)
-                        call = replace(call, refused=call.refused | {part})
-                        continue
-                    failure = first.failure if first else failure
                     raise VendorError(replace(failure, hint=await self._hint(failure, call.model)))
                 if len(self._refused) < MODELS_REMEMBERED_MAX or call.model in self._refused:
                     self._refused[call.model] = refusals | {refused}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import loop_pb2, settings_pb2
 
 from services import Services, running
 from sse_server import Answer, SseServer, events
@@ -47,14 +48,18 @@ BLOCKS = [
     ("chat", with_key("reasoning_details"), "Extra inputs are not permitted: messages[2].reasoning_details"),
     ("anthropic", types("thinking", "redacted_thinking"), "messages.1.content.0: Invalid `signature` in `thinking` block"),
     ("gemini", expired, "Thought signature is not valid"),
+    ("ollama", with_key("thinking"), "invalid message content type: thinking"),
 ]  # fmt: skip
 """Of each wire which block its vendor refuses, and how it says so."""
 
 
-async def act(services: Services, prompt: str, **settings: Any) -> int:
+async def done(services: Services, prompt: str, **settings: Any) -> loop_pb2.Loop:
     wanted = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT, **settings)
-    loop = await services.until(await services.client.act(services.project, prompt, run="r", settings=wanted))
-    return int(loop.status)
+    return await services.until(await services.client.act(services.project, prompt, run="r", settings=wanted))
+
+
+async def act(services: Services, prompt: str, **settings: Any) -> int:
+    return int((await done(services, prompt, **settings)).status)
 
 
 class Fussy:
@@ -110,17 +115,81 @@ async def test_replies_without_reasoning_are_sent_with_some_where_a_vendor_wants
     assert fussy.count == 1
 
 
-@pytest.mark.parametrize(("name", "is_image"), [("chat", types("image_url")), ("anthropic", types("image"))])
-async def test_an_image_that_a_vendor_refuses_fails_its_own_task_alone(tmp_path, monkeypatch, name, is_image):
-    fussy = Fussy(name, is_image, "Could not process image", Reply("Done.", thinks=False))
+IMAGES = {
+    "chat": types("image_url"),
+    "openrouter": types("image_url"),
+    "responses": types("input_image"),
+    "anthropic": types("image"),
+    "gemini": with_key("inlineData"),
+    "ollama": with_key("images"),
+}
+"""Of each wire what an image is."""
+
+
+@pytest.mark.parametrize("name", IMAGES)
+async def test_an_image_that_a_vendor_refuses_fails_its_own_task_alone_which_names_it(tmp_path, monkeypatch, name):
+    fussy = Fussy(name, IMAGES[name], "Could not process it.", Reply("Done.", thinks=False))
     async with SseServer([fussy.strict] * 20) as server:
         serving(monkeypatch, tmp_path, name, server.url)
         async with running(tmp_path) as services:
             (services.files / "a.png").write_bytes(PNG)
-            assert await act(services, "look", images=["a.png"]) == 500
+            loop = await done(services, "look", images=["a.png"])
+            assert (loop.status, fussy.count) == (500, 1)
+            assert "Could not process it. The task brings a.png:" in loop.reason
             assert [await act(services, "two"), await act(services, "three")] == [200, 200]
             assert "refused_images" in await notes(services)
     assert fussy.count == 2
+
+
+BEGUN = {
+    "chat": {"choices": [{"index": 0, "delta": {"content": "And"}}]},
+    "responses": {"type": "response.output_text.delta", "delta": "And"},
+    "anthropic": {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "And"}},
+    "gemini": {"candidates": [{"content": {"role": "model", "parts": [{"text": "And"}]}}]},
+    "ollama": {"message": {"role": "assistant", "content": "And"}},
+}
+"""The first words of a reply, by wire."""
+
+
+def failing(wire: str) -> Answer:
+    """A reply that breaks off with an error after which nobody tries again."""
+    broken = {"error": {"message": "The key has expired.", "type": "authentication_error", "code": 401}}
+    lines = [json.dumps(one).encode() for one in (BEGUN[wire], broken)]
+    kind = "application/x-ndjson" if wire == "ollama" else "text/event-stream"
+    return Answer(
+        headers={"content-type": kind},
+        chunks=[b"%s\n" % one if wire == "ollama" else b"data: %s\n\n" % one for one in lines],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "is_refused", "words", "part"),
+    [
+        *((*one, "refused_blocks") for one in BLOCKS),
+        ("chat", silent, "reasoning_content is missing", "refused_silence"),
+        *((name, found, "No.", "refused_images") for name, found in IMAGES.items()),
+    ],
+    ids=lambda one: one if isinstance(one, str) and " " not in one else "",
+)
+async def test_what_helped_is_kept_and_told_if_the_turn_fails_all_the_same(
+    tmp_path, monkeypatch, name, is_refused, words, part
+):
+    is_image = part == "refused_images"
+    looking = Reply("Looking.", [("get", {"path": "a.txt"})], thinks=part == "refused_blocks")
+    broken = failing(STRICT[name].wire)
+    replies = [broken] if is_image else [looking, broken]
+    fussy = Fussy(name, is_refused, words, *replies, *[Reply("Done.", thinks=False)] * 9)
+    async with SseServer([fussy.strict] * 20) as server:
+        serving(monkeypatch, tmp_path, name, server.url)
+        async with running(tmp_path) as services:
+            (services.files / "a.png").write_bytes(PNG)
+            if is_image:
+                assert await act(services, "one", images=["a.png"]) == 500
+            assert await act(services, "two") == 500
+            await services.restart("executor")
+            assert [await act(services, "three"), await act(services, "four")] == [200, 200]
+            assert [one for one in await notes(services) if one.startswith("refused")] == [part]
+    assert fussy.count == 1 + is_image
 
 
 async def test_what_no_vendor_takes_is_not_sent(tmp_path, monkeypatch):

@@ -126,7 +126,7 @@ GENERATE_CALL = GenerateCall(
 )  # fmt: skip
 REPLY_PARTS = [
     AppendContent("a é"), AppendReasoning("b"), SetToolCalls((CALL,)), SetThinkingBlocks((THOUGHT,)), AddCitation("{}"),
-    AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, "server", "d", usage=USAGE),
+    AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, "server", "d", USAGE, ("refused_blocks",)),
     Finished("stop", USAGE, "m", True, (Dropped("stop", "why"),)),
 ]  # fmt: skip
 PAIRS = [

@@ -315,17 +315,24 @@ class Retry(_message.Message):
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """1-based number of the attempt that failed."""
     wait_s: _builtins.float
     """Seconds until the next attempt."""
     error_class: _builtins.str
-    """`rate_limit`, `warmup`, `gateway` or `server`."""
+    """`rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`)."""
     detail: _builtins.str
     """What the vendor said, without secrets; at most 500 characters."""
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """Usage of the failed attempt, which is charged like that of a call that is lost. Absent if the vendor reported none."""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the next attempt leaves out of the conversation: all of GenerateRequest.refused, and what the vendor may have
+        refused since, one more with each attempt of the class `invalid`. It has helped if the reply begins.
+        """
 
     def __init__(
         self,
@@ -335,10 +342,11 @@ class Retry(_message.Message):
         error_class: _builtins.str = ...,
         detail: _builtins.str = ...,
         usage: _usage_pb2.Usage | None = ...,
+        refused: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "attempt", b"attempt", "detail", b"detail", "error_class", b"error_class", "usage", b"usage", "wait_s", b"wait_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "attempt", b"attempt", "detail", b"detail", "error_class", b"error_class", "refused", b"refused", "usage", b"usage", "wait_s", b"wait_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
     _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015

@@ -289,7 +289,7 @@ export declare type Retry = Message<"turnwright.provider.v1.Retry"> & {
   waitS: number;
 
   /**
-   * `rate_limit`, `warmup`, `gateway` or `server`.
+   * `rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`).
    *
    * @generated from field: string error_class = 3;
    */
@@ -308,6 +308,14 @@ export declare type Retry = Message<"turnwright.provider.v1.Retry"> & {
    * @generated from field: optional turnwright.types.v1.Usage usage = 5;
    */
   usage?: Usage | undefined;
+
+  /**
+   * What the next attempt leaves out of the conversation: all of GenerateRequest.refused, and what the vendor may have
+   * refused since, one more with each attempt of the class `invalid`. It has helped if the reply begins.
+   *
+   * @generated from field: repeated string refused = 6;
+   */
+  refused: string[];
 };
 
 /**
