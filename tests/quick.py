@@ -1,14 +1,16 @@
 """The tests that a person runs (`make test`), and what the end of every run says about those that were left out.
 
 `--quick` selects the tests of the architecture, the unit tests, and those by which rows.toml proves a row; except what is
-marked `slow`, and the kills. So a test is quick by where it stands, or by what it proves.
+marked `slow`, and the kills. So a test is quick by where it stands, or by what it proves. Of a long table it runs cases spread
+over the whole table, and properties try fewer examples.
 """
 
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from needs import need_of
 
@@ -16,6 +18,10 @@ TESTS = Path(__file__).parent
 QUICK = {"architecture", "unit"}
 KILLS = "crash"
 SLOW = pytest.StashKey[int]()
+EXAMPLES = 25
+CASES = 24
+SERVED_CASES = 6
+"""Cases of one table whose tests have services to talk to."""
 
 
 def pytest_addoption(parser):
@@ -24,6 +30,9 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.stash[SLOW] = 0
+    if config.getoption("quick"):
+        settings.register_profile("quick", settings.default, max_examples=EXAMPLES)
+        settings.load_profile("quick")
 
 
 @pytest.hookimpl(trylast=True)
@@ -31,17 +40,36 @@ def pytest_collection_modifyitems(config, items):
     if not config.getoption("quick"):
         return
     documents = tomllib.loads((TESTS / "rows.toml").read_text(encoding="utf-8")).values()
-    proofs = {test.partition("[")[0] for rows in documents for row in rows.values() for test in row.get("tests", ())}
-    quick = [item for item in items if is_quick(item, proofs)]
+    named = {test for rows in documents for row in rows.values() for test in row.get("tests", ())}
+    proofs = {test.partition("[")[0] for test in named}
+    tables = defaultdict(list)
+    for item in items:
+        if is_quick(item, proofs):
+            tables[item.nodeid.partition("[")[0]].append(item)
+    chosen = {item for cases in tables.values() for item in some_of(cases, named)}
+    quick = [item for item in items if item in chosen]
     config.stash[SLOW] = len(items) - len(quick)
     items[:] = quick
 
 
 def is_quick(item, proofs):
-    folder = item.path.relative_to(TESTS).parts[0]
+    folder = folder_of(item)
     if folder == KILLS or item.get_closest_marker("slow"):
         return False
     return folder in QUICK or item.nodeid.partition("[")[0] in proofs
+
+
+def some_of(cases, named):
+    """Cases from the first to the last of a table, and those that a row names."""
+    most = CASES if folder_of(cases[0]) in QUICK else SERVED_CASES
+    if len(cases) <= most:
+        return cases
+    spread = {number * (len(cases) - 1) // (most - 1) for number in range(most)}
+    return [case for place, case in enumerate(cases) if place in spread or case.nodeid in named]
+
+
+def folder_of(item):
+    return item.path.relative_to(TESTS).parts[0]
 
 
 def pytest_sessionfinish(session):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from needs import need_of
-from quick import TESTS, is_quick
+from quick import CASES, SERVED_CASES, TESTS, is_quick, some_of
 from surroundings import TOLD
 
 READ = re.compile(r"environ(?:\.get)?[(\[]\"(TURNWRIGHT_\w+)\"")
@@ -32,6 +32,16 @@ def test_a_test_is_quick_by_where_it_stands_or_what_it_proves(nodeid, marks, exp
     path = TESTS.parent / nodeid.partition("::")[0]
     item = SimpleNamespace(nodeid=nodeid, path=path, get_closest_marker=lambda name: name in marks)
     assert is_quick(item, PROOFS) == expected
+
+
+@pytest.mark.parametrize(("folder", "most"), [("unit", CASES), ("contract", SERVED_CASES)])
+def test_of_a_long_table_it_runs_cases_from_the_first_to_the_last_and_those_that_a_row_names(folder, most):
+    path = TESTS / folder / "test_x.py"
+    cases = [SimpleNamespace(nodeid=f"{path}::test_row[{case}]", path=path) for case in range(500)]
+    assert some_of(cases[:most], ()) == cases[:most]
+    spread = some_of(cases, ())
+    assert (len(spread), spread[0], spread[-1]) == (most, cases[0], cases[-1])
+    assert some_of(cases, {cases[7].nodeid}) == sorted([*spread, cases[7]], key=cases.index)
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def check_told(bench) -> None:
     assert "\nplan main, version 1: 1 delta\n" in shown
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_model_reaches_its_next_packet_and_the_shell(bench) -> None:
     with bench.running("serve", *PORTS) as served:
         served.wait_for("^executor serves at ", "err")

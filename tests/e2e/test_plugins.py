@@ -86,6 +86,7 @@ def log_of(home: Path) -> list[dict]:
     return [json.loads(line) for line in (home / "turnwright.log").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_an_installed_plugin_takes_part_until_it_is_left_out(bench) -> None:
     kinds = HOOK | {"turnwright.tools": "bring", "turnwright.sections": "bring"}
     install(bench, "hurry", "hurry_plugin", HURRY + TIDE, kinds)

@@ -141,6 +141,7 @@ def test_an_edit_whose_lines_are_there_once_is_applied(task):
         assert isinstance(result, EditConflict) or result.text == meant
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end_of_line", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("lines", [one for count in (1, 2) for one in product(["", "a", "  "], repeat=count)])

@@ -74,6 +74,7 @@ async def asked(tmp_path):
         await database.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workspaces", [(), ("w1", "w2")], ids=["any", "some"])
 async def test_the_question_for_work_costs_the_same_for_ten_thousand_waiting_runs(asked, workspaces):
     def ask(connection):
