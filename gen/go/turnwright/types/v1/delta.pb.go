@@ -179,8 +179,9 @@ type Delta_AddServerContentBlock struct {
 }
 
 type Delta_MergeExtra struct {
-	// Other fields that the vendor returned: a JSON object whose keys replace existing ones of the same name. Names of
-	// fields of Message are ignored.
+	// Other fields that the vendor returned: a JSON object whose keys replace existing ones of the same name. A key that
+	// is the name of a field of Message, or `content`, `reasoning_content`, `tool_calls` or `usage`, is refused: it never
+	// gets into Message.extra, and the other keys of the object do.
 	MergeExtra string `protobuf:"bytes,8,opt,name=merge_extra,json=mergeExtra,proto3,oneof"`
 }
 

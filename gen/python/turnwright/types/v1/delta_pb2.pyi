@@ -42,8 +42,9 @@ class Delta(_message.Message):
     add_citation: _builtins.str
     """A source to append that the vendor cites for the text: a JSON object as the vendor wrote it."""
     merge_extra: _builtins.str
-    """Other fields that the vendor returned: a JSON object whose keys replace existing ones of the same name. Names of
-    fields of Message are ignored.
+    """Other fields that the vendor returned: a JSON object whose keys replace existing ones of the same name. A key that
+    is the name of a field of Message, or `content`, `reasoning_content`, `tool_calls` or `usage`, is refused: it never
+    gets into Message.extra, and the other keys of the object do.
     """
     @_builtins.property
     def set_tool_calls(self) -> Global___ToolCalls:

@@ -83,8 +83,9 @@ export declare type Delta = Message<"turnwright.types.v1.Delta"> & {
     case: "addServerContentBlock";
   } | {
     /**
-     * Other fields that the vendor returned: a JSON object whose keys replace existing ones of the same name. Names of
-     * fields of Message are ignored.
+     * Other fields that the vendor returned: a JSON object whose keys replace existing ones of the same name. A key that
+     * is the name of a field of Message, or `content`, `reasoning_content`, `tool_calls` or `usage`, is refused: it never
+     * gets into Message.extra, and the other keys of the object do.
      *
      * @generated from field: string merge_extra = 8;
      */
