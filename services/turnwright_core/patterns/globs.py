@@ -19,7 +19,6 @@ from __future__ import annotations
 import re
 
 from wcmatch import fnmatch, glob
-from wcmatch._wcparse import PatternLimitException
 
 from turnwright_core.patterns.errors import PatternError
 
@@ -63,5 +62,5 @@ def _translated(body: str, pattern: str) -> list[str]:
         if "://" in body:
             return list(fnmatch.translate(body, flags=_SCHEME_FLAGS, limit=BRACE_EXPANSIONS_MAX)[0])
         return list(glob.translate(body, flags=_PATH_FLAGS, limit=BRACE_EXPANSIONS_MAX)[0])
-    except (ValueError, RecursionError, PatternLimitException) as error:
+    except Exception as error:  # noqa: BLE001 - wcmatch exports no name of its error for too many braces
         raise PatternError("invalid_glob", pattern, f"The glob cannot be used: {error}") from None
