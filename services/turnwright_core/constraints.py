@@ -2,8 +2,8 @@
 
 `add`: included even if another rule excludes it, and visible from the start. `readonly`: included, never changed.
 `ignore`: excluded. If several constraints match a file, the one with its exact path wins, else the strictest: `ignore`,
-`readonly`, `add`; a file that any of them makes readonly is never changed. Source: rows RU112-RU114, RU168; decision
-C7.
+`readonly`, `add`; a file that any of them makes readonly is never changed. Patterns and paths are compared with their
+letters composed: macOS decomposes in names what everybody else composes. Source: rows RU112-RU114, RU168; decision C7.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from turnwright_core.limits import FILE_PATTERNS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import matcher
 from turnwright_core.patterns.shapes import Shape, shape_of
+from turnwright_core.patterns.typography import composed
 
 ADD: Final = "add"
 READONLY: Final = "readonly"
 IGNORE: Final = "ignore"
+_BY_STRICTNESS: Final = (ADD, READONLY, IGNORE)
 
 _UPWARDS: Final = re.compile(r"(?:^|[/{,(|])\.\.(?:$|[/},)|])")
 
@@ -56,7 +58,9 @@ class Constraints:
 
     def __init__(self, constraints: Iterable[FileConstraint] = ()) -> None:
         self._rules = frozenset((one.pattern, one.kind) for one in constraints)
-        self._exact = dict(self._rules)
+        # Of two that name one path, with letters composed and decomposed, the strictest counts.
+        by_strictness = sorted(self._rules, key=lambda rule: _BY_STRICTNESS.index(rule[1]))
+        self._exact = {composed(pattern): kind for pattern, kind in by_strictness}
         self._adding = self._patterns(ADD)
         self._ignoring = self._patterns(IGNORE)
         self._fixing = self._patterns(READONLY)
@@ -85,7 +89,7 @@ class Constraints:
 
     def is_ignored(self, path: str) -> bool:
         """Whether a file is excluded. Raises UndecidedError."""
-        action = self._exact.get(path)
+        action = self._exact.get(composed(path))
         return self._ignoring.fit(path) if action is None else action == IGNORE
 
     def is_added(self, path: str) -> bool:
@@ -93,14 +97,14 @@ class Constraints:
 
         Raises UndecidedError.
         """
-        action = self._exact.get(path)
+        action = self._exact.get(composed(path))
         if action is not None:
             return action == ADD
         return self._adding.fit(path) and not (self.is_ignored(path) or self.is_readonly(path))
 
     def is_readonly(self, path: str) -> bool:
         """Whether a file must never be changed. Raises UndecidedError."""
-        return self._exact.get(path) == READONLY or self._fixing.fit(path)
+        return self._exact.get(composed(path)) == READONLY or self._fixing.fit(path)
 
 
 class Patterns:
@@ -117,12 +121,13 @@ class Patterns:
 
     @cached_property
     def _matchers(self) -> list[Callable[[str], bool]]:
-        return [matcher(pattern) for pattern in self.patterns]
+        return [matcher(composed(pattern)) for pattern in self.patterns]
 
     def fit(self, path: str) -> bool:
         """Whether any pattern matches. Raises UndecidedError."""
         if not self.patterns:
             return False
+        path = composed(path)
         known = self._known.get(path)
         if known is None:
             known = self._known[path] = self._tried(path)
@@ -153,8 +158,12 @@ def leaves_the_project(pattern: str) -> bool:
 
 
 def fixed_folder(pattern: str) -> str:
-    """The folder that contains everything a pattern can match; empty for the root."""
+    """The folder that contains everything a pattern can match; empty for the root.
+
+    A folder whose letters can be composed or not has several names, so it is one above.
+    """
     if shape_of(pattern) is not Shape.GLOB:
         return ""
-    fixed = pattern[: next(index for index, character in enumerate(pattern + "*") if character in "*?[]{}!@+()\\")]
+    ends = (index for index, char in enumerate(pattern + "*") if char in "*?[]{}!@+()\\" or not char.isascii())
+    fixed = pattern[: next(ends)]
     return fixed.rpartition("/")[0]

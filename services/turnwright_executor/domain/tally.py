@@ -13,6 +13,7 @@ from typing import Final
 from turnwright_core.entries import State
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
+from turnwright_core.patterns.typography import composed
 from turnwright_core.runs import LoopTally, TurnResult
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
@@ -111,6 +112,7 @@ def _may_change_unseen(record: CommandRecord) -> bool:
 
 
 def _is_at(path: str, changed: str) -> bool:
+    path, changed = composed(path), composed(changed)
     if changed == path or changed.startswith(f"{path}/"):
         return True
     try:

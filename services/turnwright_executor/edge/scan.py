@@ -23,11 +23,12 @@ from msgspec.structs import replace
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_executor.edge.confinement import CLOSED, Tree, is_closed, names_of, path_below
+from turnwright_executor.edge.confinement import CLOSED, DEPTH_MAX, Tree, is_closed, names_of, path_below
 from turnwright_executor.edge.contents import is_temporary, read, unread_hash
 from turnwright_executor.edge.file_threads import Check, on_trees
 from turnwright_executor.edge.folder_watch import FULL_EVERY_S, FolderWatch
 from turnwright_executor.edge.listing import RACY_NS, ProjectListing, Signature
+from turnwright_executor.edge.spellings import respelled
 from turnwright_executor.ports.workspaces import Scan, SeenFile
 from turnwright_executor.tools.ports import ChangedFile, OutsideProjectError, ScannedFile, TooMuchError
 
@@ -176,10 +177,18 @@ class DiskScanner:
 
     def _taken_in(self, tree: Tree) -> Iterator[str]:
         """Files that the project always includes: exact paths, and matches below a pattern's folder."""
-        yield from self._paths_taken_in
+        yield from map(self._as_there, self._paths_taken_in)
         for folder, patterns in self._patterns_taken_in.items():
             below = islice(all_paths(tree, folder), self._files_max)
             yield from (path for path in below if patterns.fit(path))
+
+    def _as_there(self, path: str) -> str:
+        """The path in the spelling of the file that there is."""
+        for _ in range(0 if path.isascii() else DEPTH_MAX):
+            if (respelling := respelled(self.root, path)) is None:
+                break
+            path = respelling
+        return path
 
     def _is_ignored(self, tree: Tree, path: str) -> bool:
         tree.check()

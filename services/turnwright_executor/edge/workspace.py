@@ -15,19 +15,18 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from turnwright_core.constraints import Constraints
-from turnwright_core.patterns.typography import composed
 from turnwright_executor.domain.effects import FileEdit
 from turnwright_executor.domain.encodings import encoded
-from turnwright_executor.edge.confinement import DEPTH_MAX, NAMES_MAX, Tree, is_closed, path_below
+from turnwright_executor.edge.confinement import DEPTH_MAX, Tree, is_closed, path_below
 from turnwright_executor.edge.contents import NewFile, read, read_short, written_aside
 from turnwright_executor.edge.file_threads import Check, on_files
 from turnwright_executor.edge.gathering import FileCollector
 from turnwright_executor.edge.mounts import MOUNTS
+from turnwright_executor.edge.spellings import respelled
 from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError
 
 SHORT_BYTES_MAX: Final = 64 * 1024
@@ -108,9 +107,9 @@ class DiskWorkspace:
         try:
             relative = self._resolved(path)
             for _ in range(0 if path.isascii() else DEPTH_MAX):
-                if (respelled := _respelled(self.root, relative)) is None:
+                if (respelling := respelled(self.root, relative)) is None:
                     break
-                relative = self._resolved(respelled)
+                relative = self._resolved(respelling)
         except (OSError, ValueError) as error:
             raise OutsideProjectError(f"{path} cannot be resolved: {error}.") from None
         if relative == "." or relative.split("/", 1)[0] == "..":
@@ -196,27 +195,6 @@ class DiskWorkspace:
             return False
         new.put_over(relative.rpartition("/")[2])
         return True
-
-
-def _respelled(root: str, relative: str) -> str | None:
-    """The path with its first missing name as the one sibling has it that differs only in composed letters (NFC, NFD).
-
-    None: nothing is missing, or there is no such sibling, or several.
-    """
-    names = relative.split("/")
-    if names[0] == "..":
-        return None
-    folder = root
-    for index, name in enumerate(names):
-        place = f"{folder}/{name}"
-        if not os.path.lexists(place):
-            with suppress(OSError), os.scandir(folder) as found:
-                siblings = (one.name for one in islice(found, NAMES_MAX))
-                same = [sibling for sibling in siblings if composed(sibling) == composed(name)]
-                return "/".join([*names[:index], *same, *names[index + 1 :]]) if len(same) == 1 else None
-            return None
-        folder = place
-    return None
 
 
 def _delete(tree: Tree, relative: str) -> bool:

@@ -1,5 +1,7 @@
 """Which constraint holds for a file, where several fit it."""
 
+from unicodedata import normalize
+
 import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint, Patterns, UndecidedError, fixed_folder
@@ -102,9 +104,49 @@ def test_a_file_is_asked_for_by_add_where_nothing_stricter_is_said(said, is_adde
     assert constraints(**said).is_added("src/a.py") is is_added
 
 
+@pytest.mark.parametrize("path_form", ["NFC", "NFD"])
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "Übung/café.txt",
+        "Übung/*",
+        "**/caf?.txt",
+        "**/caf[éx].txt",
+        "{Übung,a}/**",
+        "!Ubung/**",
+        "/.+café.+/",
+        "/.+caf[é].+t/",
+    ],
+)
+@pytest.mark.parametrize("kind", ["ignore", "readonly", "add"])
+def test_letters_are_compared_composed(pattern, form, path_form, kind):
+    rules = Constraints([FileConstraint(normalize(form, pattern), kind)])
+    path = normalize(path_form, "Übung/café.txt")
+    assert (rules.is_ignored(path), rules.is_readonly(path), rules.is_added(path)) == tuple(
+        kind == one for one in ("ignore", "readonly", "add")
+    )
+    assert not Constraints([FileConstraint(normalize(form, "!Übung/**"), kind)]).is_ignored(path)
+
+
+@pytest.mark.parametrize(("one", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_of_two_spellings_of_a_path_the_strictest_counts(one, other):
+    said = [FileConstraint(normalize(one, "é"), "ignore"), FileConstraint(normalize(other, "é"), "add")]
+    for rules in (Constraints(said), Constraints(reversed(said))):
+        assert (rules.is_ignored("é"), rules.is_added("é")) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("pattern", "folder"),
-    [("src/lib/*.py", "src/lib"), ("src/a{b,c}/x", "src"), ("*.py", ""), ("/^src/", ""), ("src/**", "src")],
+    [
+        ("src/lib/*.py", "src/lib"),
+        ("src/a{b,c}/x", "src"),
+        ("*.py", ""),
+        ("/^src/", ""),
+        ("src/**", "src"),
+        ("a/ü/b*", "a"),
+        ("ü/**", ""),
+    ],
 )
 def test_the_fixed_folder_of_a_pattern(pattern, folder):
     assert fixed_folder(pattern) == folder

@@ -6,6 +6,7 @@ import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_core.entries import State, Visibility
+from turnwright_executor.edge.scan import DiskScanner
 from turnwright_executor.edge.workspace import DiskWorkspace
 from turnwright_executor.tools.ports import OutsideProjectError
 
@@ -87,10 +88,33 @@ async def test_what_a_project_forbids_is_forbidden_in_either_form(tmp_path, writ
     root.mkdir()
     secret, link, circle = (normalize(there, name) for name in ("gehéim.txt", "é.txt", "ü"))
     (root / secret).write_text("secret")
+    (root / normalize(there, "fést.txt")).write_text("fixed")
     (root / link).symlink_to(outside)
     (root / circle).symlink_to(normalize(written, "ü"))
-    workspace = DiskWorkspace(root, 1000, Constraints([FileConstraint(secret, "ignore")]))
+    said = [
+        FileConstraint(normalize(written, "gehéim.txt"), "ignore"),
+        FileConstraint(normalize(written, "f*ést.*"), "readonly"),
+    ]
+    workspace = DiskWorkspace(root, 1000, Constraints(said))
     for path in ("gehéim.txt", "é.txt"):
         with pytest.raises(OutsideProjectError):
             await workspace.read(normalize(written, path))
+    for form in (written, there):
+        assert await workspace.read(normalize(form, "fést.txt"))
+        with pytest.raises(OutsideProjectError, match="read-only"):
+            await workspace.normalise(normalize(form, "fést.txt"), writing=True)
     assert (await workspace.find(normalize(written, "ü")))[1] is None
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("pattern", ["Übung/café 한글.txt", "Übung/*", "/.+Übung.caf.+/"])
+@pytest.mark.asyncio
+async def test_what_a_project_adds_is_taken_in_in_either_form(tmp_path, written, there, pattern):
+    real = normalize(there, f".hidden/{NAME}")
+    (tmp_path / real).parent.mkdir(parents=True)
+    (tmp_path / real).write_text("x")
+    if not pattern.startswith("/"):
+        pattern = f".hidden/{pattern}"
+    constraints = Constraints([FileConstraint(normalize(written, pattern), "add")])
+    scan = await DiskScanner(tmp_path, file_bytes_max=1000, files_max=9, constraints=constraints).scan()
+    assert [(file.path, file.is_added) for file in scan.changed] == [(real, True)]
