@@ -16,6 +16,9 @@ from msgspec import Struct
 FOREIGN: Final = "foreign_encoding"
 """Attribute of the record of a command that failed because of the encoding of a file: which one that likely is."""
 
+UNKNOWN: Final = "unknown"
+"""The name of an encoding that cannot be told from the text."""
+
 # UTF-32 first: its mark in little-endian order begins with that of UTF-16.
 _MARKS: Final = {
     "utf-32-le": codecs.BOM_UTF32_LE,
@@ -57,6 +60,12 @@ def utf8_text(data: bytes) -> str | None:
     return None
 
 
+def text_in(data: bytes) -> str | None:
+    """The text of a file in an encoding that is read here; None for any other."""
+    marked = marked_text(data)
+    return marked.text if marked else utf8_text(data)
+
+
 def encoded(text: str, encoding: str) -> bytes:
     """The bytes of a text, with the mark of its encoding; an empty one is UTF-8, whose mark is part of the text."""
     return _MARKS[encoding] + text.encode(encoding) if encoding else text.encode()
@@ -71,4 +80,4 @@ def foreign_encoding(data: bytes) -> str:
             if _KANA.search(data.decode(codec)):
                 return name
     high = len(data.translate(None, bytes(range(0x80))))
-    return "Windows-1252" if high * _WESTERN_SHARE < len(data) else "unknown"
+    return "Windows-1252" if high * _WESTERN_SHARE < len(data) else UNKNOWN

@@ -29,7 +29,7 @@ from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.command_record import Done, failed
-from turnwright_executor.domain.encodings import FOREIGN
+from turnwright_executor.domain.encodings import FOREIGN, UNKNOWN
 from turnwright_executor.tools.contract import Context, RefusedError, refusal
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
@@ -270,15 +270,18 @@ def check_writable(path: str, context: Context) -> None:
 def check_text(item: PathItem) -> str:
     """The text of an item. Raises RefusedError for a file that is not text."""
     if item.text is None and item.foreign:
-        what = f"likely {item.foreign}" if item.foreign != "unknown" else "`file -i` may name it"
-        problem = f"{item.path} is text, but neither UTF-8 nor UTF-16 or UTF-32 with a byte order mark ({what})."
-        advice = (
-            "Read it by <sh>, such as `iconv -f ENCODING -t UTF-8 FILE`; to edit it, convert it and convert it back."
-        )
-        raise RefusedError(failed("unsupported:415", f"{problem} {advice}", **{FOREIGN: item.foreign}))
+        raise foreign_refusal(item.path, item.foreign)
     if item.text is None:
         raise refusal("unsupported:415", f"{item.path} is binary, or is too large to be read as text.")
     return item.text
+
+
+def foreign_refusal(path: str, encoding: str) -> RefusedError:
+    """The error for a text in an encoding that is not read here, with the way out."""
+    what = "`file -i` may name it" if encoding == UNKNOWN else f"likely {encoding}"
+    problem = f"{path} is text, but neither UTF-8 nor UTF-16 or UTF-32 with a byte order mark ({what})."
+    advice = "Read it by <sh>, such as `iconv -f ENCODING -t UTF-8 FILE`; to edit it, convert it and convert it back."
+    return RefusedError(failed("unsupported:415", f"{problem} {advice}", **{FOREIGN: encoding}))
 
 
 async def caught_up(items: Sequence[PathItem], context: Context) -> tuple[EntryWrite, ...]:

@@ -20,7 +20,7 @@ from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
-from turnwright_executor.domain.encodings import marked_text, utf8_text
+from turnwright_executor.domain.encodings import UNKNOWN, foreign_encoding, text_in
 from turnwright_executor.domain.pages import is_page
 from turnwright_executor.domain.skills import (
     ARCHIVE,
@@ -32,12 +32,12 @@ from turnwright_executor.domain.skills import (
 )
 from turnwright_executor.tools.archives import is_archive, unpack
 from turnwright_executor.tools.asking import proposed_address
-from turnwright_executor.tools.contract import Context, Proposed, refusal
+from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal
 from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.listing import described, plural
 from turnwright_executor.tools.pages import checked_address
 from turnwright_executor.tools.parameters import ToolParameter
-from turnwright_executor.tools.paths import removal_write
+from turnwright_executor.tools.paths import foreign_refusal, removal_write
 from turnwright_executor.tools.ports import GatheredFiles, OutsideProjectError, TooMuchError, Web, WebError, Workspace
 from turnwright_grammar.reply import Command
 
@@ -45,6 +45,7 @@ SOURCE: Final = "source"
 """Attribute of an entry loaded from a skill: the path or URL that it came from."""
 LEFT_OUT_MAX: Final = 5
 """Files that were not loaded and are listed in the record; the rest is only counted."""
+_UNREAD: Final = {"": "binary", UNKNOWN: "in an unknown encoding"}
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
 
@@ -161,23 +162,22 @@ def _skill_of(name: str, source: str, gathered: GatheredFiles) -> _Skill:
         *(f"{file} (hidden by another)" for file in gathered.files.keys() - placed.values()),
     ]
     texts: dict[str, str] = {}
+    foreign: RefusedError | None = None
     for path, file in placed.items():
-        text = _text(gathered.files[file])
+        data = gathered.files[file]
+        text = text_in(data)
         if text is None:
-            left_out.append(f"{file} (not UTF-8 text)")
+            encoding = foreign_encoding(data)
+            left_out.append(f"{file} ({_UNREAD.get(encoding, f'likely {encoding}')})")
+            if encoding and not foreign:
+                foreign = foreign_refusal(f"{source}/{file}" if gathered.is_folder else source, encoding)
         elif len(path) > PATH_CHARS_MAX or not path.isprintable():
             left_out.append(f"{file[:80]} (no name for an entry)")
         else:
-            texts[path] = text
+            texts[path] = text.removeprefix("\ufeff")
     if not texts:
-        raise refusal("unsupported:415", f"{source} holds no UTF-8 text, so there is nothing to load.")
+        raise foreign or refusal("unsupported:415", f"{source} holds no text, so there is nothing to load.")
     return _Skill(name, source, dict(sorted(texts.items())), sorted(left_out))
-
-
-def _text(data: bytes) -> str | None:
-    marked = marked_text(data)
-    text = marked.text if marked else utf8_text(data)
-    return text.removeprefix("\ufeff") if text is not None else None
 
 
 async def _no_longer_in_source(skill: _Skill, context: Context) -> list[str]:

@@ -164,16 +164,34 @@ async def test_what_is_no_text_is_left_out_with_a_word(services) -> None:
     folder = services.files / "mixed"
     put(folder, index_md="# M\n", a_md="a", a__index_md="hides", secret="x")
     (folder / "pic.png").write_bytes(b"\x89PNG\0")
-    (folder / "latin.md").write_bytes("ü".encode("latin-1"))
+    (folder / "latin.md").write_bytes("Für alle.".encode("latin-1"))
     (folder / ".hidden").write_text("x")
     (folder / "link.md").symlink_to("/etc/passwd")
     (folder / "up").symlink_to("..")
     entry = await load(services, "mixed")
     assert entry.body.splitlines()[-1] == (
-        "Not loaded: a.md (hidden by another), latin.md (not UTF-8 text), link.md (a link), pic.png (not UTF-8 text), "
+        "Not loaded: a.md (hidden by another), latin.md (likely Windows-1252), link.md (a link), pic.png (binary), "
         "up (a link)."
     )
     assert set(await loaded(services, "mixed")) == {"skill://mixed", "skill://mixed/a", "skill://mixed/secret"}
+
+
+async def test_a_skill_is_read_in_the_encodings_of_other_files(services) -> None:
+    # RU239
+    folder = services.files / "marked"
+    put(folder, index_md="# M\n")
+    for encoding in ("utf-16", "utf-32", "utf-8-sig"):
+        (folder / f"{encoding}.md").write_bytes("grüße".encode(encoding))
+    await load(services, "marked")
+    assert {body for body, _ in (await loaded(services, "marked")).values()} == {"# M\n", "grüße"}
+    (services.files / "kana.md").write_bytes("これは".encode("cp932"))
+    (services.files / "kanas").mkdir()
+    (services.files / "kanas/index.md").write_bytes("これは".encode("cp932"))
+    for path, file in (("kana.md", "kana.md"), ("kanas", "kanas/index.md")):
+        entry = await load(services, path)
+        assert (entry.status, json.loads(entry.attributes_json)["foreign_encoding"]) == (415, "Shift-JIS")
+        assert entry.body.startswith(f"{file} is text, but neither UTF-8")
+        assert "iconv" in entry.body
 
 
 async def test_a_name_that_is_no_text_is_left_out_with_a_word(services) -> None:
@@ -183,7 +201,7 @@ async def test_a_name_that_is_no_text_is_left_out_with_a_word(services) -> None:
     for name in (b"\xff.md", b"\xfe.png", b"a\nb.md"):
         (folder / os.fsdecode(name)).write_bytes(b"\0" if name.endswith(b".png") else b"x")
     entry = await load(services, "names")
-    told = "Not loaded: a?b.md (no name for an entry), ?.png (not UTF-8 text), ?.md (no name for an entry)."
+    told = "Not loaded: a?b.md (no name for an entry), ?.png (binary), ?.md (no name for an entry)."
     assert (entry.status, entry.body.splitlines()[-1]) == (200, told)
     assert set(await loaded(services, "names")) == {"skill://names"}
 
