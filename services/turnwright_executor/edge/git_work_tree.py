@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import stat
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -63,6 +65,14 @@ class Inputs(Struct, frozen=True):
 OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Longest output that is read, in bytes: an index of some megabytes may list gigabytes of names."""
 
+IGNORE_FILE: Final = ".gitignore"
+REPOSITORY: Final = ".git"
+CONFIGURATIONS_MAX: Final = 100
+"""Files of a repository's configuration that are looked through for what they name."""
+
+_READ: Final = frozenset({IGNORE_FILE, ".gitattributes", ".gitmodules", REPOSITORY})
+_NAMED: Final = re.compile(rb"^[^#;\n]*\b(path|excludesfile|attributesfile)[ \t]*=(.+)$", re.IGNORECASE | re.MULTILINE)
+_CONFIGURATION_BYTES_MAX: Final = 64 * 1024
 _POLL_S: Final = 0.1
 _GIT_FILE_CHARS_MAX: Final = 4096
 _CHUNK_BYTES: Final = 256 * 1024
@@ -77,6 +87,8 @@ class GitWorkTree:
         """Called while git runs: raises if nobody waits any more."""
         self._root = root
         self._timeout_s = timeout_s
+        self._met = ""
+        """What git waited for when it was asked before; empty if it did not."""
 
     def files(self) -> list[str] | None:
         """Tracked files, and untracked ones that are not ignored; None outside a work tree.
@@ -105,7 +117,7 @@ class GitWorkTree:
         top, index, exclude = (os.path.join(self._root, line) for line in lines)  # noqa: PTH118
         if not Path(self._root).is_relative_to(os.path.realpath(top)):
             return None
-        above = [os.path.join(folder, ".gitignore") for folder in _folders_between(self._root, top)]  # noqa: PTH118
+        above = [os.path.join(folder, IGNORE_FILE) for folder in _folders_between(self._root, top)]  # noqa: PTH118
         return Inputs(index, (exclude, *above, *self._configuration(top), *_usual_files()))
 
     def _configuration(self, top: str) -> Iterator[str]:
@@ -118,8 +130,8 @@ class GitWorkTree:
                 yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))  # noqa: PTH111, PTH118
 
     def _ask(self, *question: str, stdin: bytes = b"") -> bytes | None:
-        if special := special_file(self._root):
-            raise subprocess.SubprocessError(f"git would wait for {special}: replace it by a file")
+        if special := special_file(self._root) or (self._met if _is_special(self._met) else ""):
+            raise _waits_for(special)
         # Other processes of our user can read the environment of our children.
         environment = allowed_environment(os.environ) | _ENVIRONMENT
         with tempfile.TemporaryFile() as asked:
@@ -146,10 +158,19 @@ class GitWorkTree:
         output, deadline_s = bytearray(), time.monotonic() + self._timeout_s
         waiting = select.poll()
         waiting.register(process.stdout, select.POLLIN)
+        # While git is silent, we look for what it may be waiting for.
+        looked_at = _special_files_below(self._root)
+        wait_s = _POLL_S
         while time.monotonic() < deadline_s:
             self.check()
-            if not waiting.poll(_POLL_S * 1000):
+            if not waiting.poll(wait_s * 1000):
+                found = next(looked_at, None)
+                if found:
+                    self._met = found
+                    raise _waits_for(found)
+                wait_s = _POLL_S if found is None else 0.0
                 continue
+            wait_s = _POLL_S
             chunk = os.read(process.stdout.fileno(), _CHUNK_BYTES)
             if not chunk:
                 process.wait(max(0.0, deadline_s - time.monotonic()))
@@ -162,25 +183,66 @@ class GitWorkTree:
 
 def entries_above(root: str) -> list[str]:
     """Where git looks for the repository of a folder: `.git` in it and in each folder above."""
-    return [str(folder / ".git") for folder in (Path(root), *Path(root).parents)]
+    return [str(folder / REPOSITORY) for folder in (Path(root), *Path(root).parents)]
 
 
 def special_file(root: str) -> str:
-    """A pipe, device or socket where git reads files of a repository, and would wait for ever; empty if there is none.
+    """A pipe or device where git reads files of a repository, and would wait for ever; empty if there is none.
 
-    Files with ignore rules are looked at in the root and above it.
+    Files with ignore rules are looked at in the root and above it. Those below are only looked for when git waits,
+    because that is many folders.
     """
     read: list[Path] = []
     for entry in map(Path, entries_above(root)):
-        read.append(entry.with_name(".gitignore"))
+        read.append(entry.with_name(IGNORE_FILE))
         if entry.exists():
             read.append(entry)
             for folder in _repositories(entry):
                 for inner in (folder, folder / "info", folder / "objects" / "info"):
                     with suppress(OSError):
                         read += inner.iterdir()
+                read += _named_in([folder / "config", folder / "config.worktree"], entry.parent)
+            read += map(Path, _usual_files())
             return next((str(path) for path in read if _is_special(path)), "")
     return ""
+
+
+def _named_in(waiting: list[Path], top: Path) -> Iterator[Path]:
+    """The files that a repository's configuration includes, and its file of ignore rules, without a question to git."""
+    seen = set[Path]()
+    while waiting and len(seen) < CONFIGURATIONS_MAX:
+        one = waiting.pop()
+        if one in seen or not one.is_file():
+            continue
+        seen.add(one)
+        with suppress(OSError), one.open("rb") as file:
+            for key, value in _NAMED.findall(file.read(_CONFIGURATION_BYTES_MAX)):
+                base = one.parent if key.lower() == b"path" else top
+                named = base / os.path.expanduser(os.fsdecode(value.strip()).strip('"'))  # noqa: PTH111
+                yield named
+                waiting.append(named)
+
+
+def _special_files_below(root: str) -> Iterator[str]:
+    """For each folder below a root, the nearest first: a special file in it that git reads, or the empty text.
+
+    Git reads ignore rules everywhere, and everything of repositories, also of those in the work tree of another one.
+    """
+    waiting = deque([(root, Path(root).name == REPOSITORY)])
+    while waiting:
+        folder, is_repository = waiting.popleft()
+        found = ""
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, is_repository or entry.name == REPOSITORY))
+                elif (is_repository or entry.name in _READ) and not found and _is_special(entry.path):
+                    found = entry.path
+        yield found
+
+
+def _waits_for(special: str) -> subprocess.SubprocessError:
+    return subprocess.SubprocessError(f"git would wait for {special}: replace it by a file")
 
 
 def _repositories(entry: Path) -> tuple[Path, ...]:
@@ -194,12 +256,14 @@ def _repositories(entry: Path) -> tuple[Path, ...]:
     return entry.parent / named, (entry.parent / named).parent.parent
 
 
-def _is_special(path: Path) -> bool:
+def _is_special(path: str | Path) -> bool:
     try:
-        mode = path.stat().st_mode
+        status = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    # To open a socket fails at once, and /dev/null is an empty file.
+    is_device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
+    return stat.S_ISFIFO(status.st_mode) or (is_device and status.st_rdev != os.stat(os.devnull).st_rdev)  # noqa: PTH116
 
 
 def _names(output: bytes) -> list[str]:

@@ -25,7 +25,14 @@ from msgspec import Struct, field
 
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_executor.edge.confinement import DEPTH_MAX, Tree
-from turnwright_executor.edge.git_work_tree import OUTPUT_BYTES_MAX, GitWorkTree, Inputs, entries_above
+from turnwright_executor.edge.git_work_tree import (
+    IGNORE_FILE,
+    OUTPUT_BYTES_MAX,
+    REPOSITORY,
+    GitWorkTree,
+    Inputs,
+    entries_above,
+)
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError
 
 SKIPPED_FOLDERS: Final = frozenset({"node_modules", "__pycache__", "venv", "site-packages"})
@@ -42,9 +49,6 @@ SILENCE_NS: Final = 300 * 1_000_000_000
 
 FOLDERS_MAX: Final = 50_000
 """Maximum number of cached folders; the listing of a larger project is not cached."""
-
-IGNORE_FILE: Final = ".gitignore"
-REPOSITORY: Final = ".git"
 
 Signature = tuple[int, ...]
 _YOUNG: Final[Signature] = (-1,)
