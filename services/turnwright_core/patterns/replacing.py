@@ -18,6 +18,7 @@ from turnwright_core.patterns.alignment import align
 from turnwright_core.patterns.indentation import reindent
 from turnwright_core.patterns.lines import TextRegion, lines_in
 from turnwright_core.patterns.regions import Way, bare_lines, count_blank_ends, find_region, strip_line_numbers
+from turnwright_core.patterns.typography import letters_of
 
 _BLANKS_TO_LINE_END = re.compile(r"[^\S\r\n]+(?=\r?\n|\Z)")
 _WHOLE_LINES: frozenset[Way] = frozenset({"trailing", "indented", "spaced", "blanks", "unnumbered"})
@@ -51,17 +52,21 @@ def replace_region(text: str, search: str, replacement: str) -> Replacement | No
     if found.way is None or len(found.places) > 1:
         return NoMatch(found.places)
     place, way = found.places[0], found.way
+    is_whole = way in _WHOLE_LINES
     if way == "letters":
-        # Blanks at the end of its last line belong to it.
+        # Blanks at the end of its last line belong to it, and those before it if it is the same lines.
         rest = _BLANKS_TO_LINE_END.match(text, place.end)
         place = replace(place, end=rest.end()) if rest else place
+        lines = replace(place, start=place.start - len(_before(text, place)))
+        is_whole = _ends_line(text, place) and _has_lines(text[lines.start : lines.end], search)
+        place = lines if is_whole else place
     if way == "unnumbered":
         search, replacement = strip_line_numbers(search) or search, strip_line_numbers(replacement) or replacement
     new = _without_missing(lines_in(replacement), bare_lines(search), text[place.start : place.end])
     if not new:
         place = _with_line_end(text, place)
         return Replacement(text[: place.start] + text[place.end :], place, way)
-    fitted = _fitted(text, place, way, search, "\n".join(new)).split("\n")
+    fitted = _fitted(text, place, search, "\n".join(new), is_whole=is_whole, is_exact=way == "exact").split("\n")
     put = align(text, text[place.start : place.end], bare_lines(search), new, fitted)
     return Replacement(text[: place.start] + put + text[place.end :], place, way)
 
@@ -73,12 +78,18 @@ def _without_missing(new: list[str], searched: list[str], matched: str) -> list[
     return new[before : len(new) - behind]
 
 
-def _fitted(text: str, place: TextRegion, way: Way, search: str, replacement: str) -> str:
+def _has_lines(matched: str, search: str) -> bool:
+    """Whether the lines of a text are those of the search, apart from blanks and from what looks alike."""
+    there, sought = ([line for line in map(letters_of, part.split("\n")) if line] for part in (matched, search))
+    return there == sought
+
+
+def _fitted(text: str, place: TextRegion, search: str, replacement: str, *, is_whole: bool, is_exact: bool) -> str:
     matched = text[place.start : place.end]
-    if way in _WHOLE_LINES:
+    if is_whole:
         return reindent(search, matched, replacement)
     before = _before(text, place)
-    if way == "exact" and before and not before.strip() and _ends_line(text, place):
+    if is_exact and before and not before.strip() and _ends_line(text, place):
         return reindent(search, before + matched, replacement).removeprefix(before)
     return replacement
 

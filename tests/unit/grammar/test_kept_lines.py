@@ -73,6 +73,23 @@ def test_a_line_that_is_added_or_taken_out_leaves_its_neighbours():
         assert result.text == wanted
 
 
+@pytest.mark.parametrize("there", ["\u201cx\u201d", "\u201cx\u201d  ", "caf\u00e9\u2019s", '"x"'])
+@pytest.mark.parametrize("tab", ["    ", "\t"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_lines_that_are_put_in_take_the_indentation_of_the_text_whatever_else_differs(there, tab, depth):
+    copied = there.translate(str.maketrans("\u201c\u201d\u2019", '""\'')).rstrip()
+    text = f"class A:\n{tab}def f(self):\n{2 * tab}{there}\n{2 * tab}y\n"
+    margin = "  " * depth
+    search = f"{margin}def f(self):\n{margin}  {copied}\n{margin}  y"
+    for old, new in (("y", "z"), (copied, f"new\n{margin}  {copied}"), ("y", f"if y:\n{margin}    z")):
+        replacement = search.replace(f"  {old}", f"  {new}")
+        result = apply_edit(text, f"<<SEARCH\n{search}\nSEARCH\n<<REPLACE\n{replacement}\nREPLACE")
+        lines = [line.replace("  ", tab) for line in replacement.removeprefix(margin).split(f"\n{margin}")]
+        wanted = [tab + line.replace(copied, there) for line in lines]
+        assert isinstance(result, EditResult)
+        assert [line.replace(2 * tab + "  z", 3 * tab + "z") for line in result.text.splitlines()[1:]] == wanted
+
+
 BLOCK = "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n"
 
 
