@@ -71,7 +71,8 @@ _THROTTLED: Final = re.compile(
     r"throttl(?:ed|ing)|too ?many ?requests|\brate.?limit(?:s|ed|ing)?\b[^.\n]{0,60}\b(?:exceeded|reached|hit|error)"
     r"|\b(?:exceeded|reached|hit)\b[^.\n]{0,60}\brate.?limit|rate_limit_(?:exceeded|error|reached)|\brate.?limited\b"
     r"|resource_exhausted|slow_?down\b|\bslow down\b|request(?: )?(?:rate|limit)(?: )?(?:is )?(?:too high|exceeded)"
-    r"|reduce (?:your )?request rate|provisionedthroughputexceeded|速率限制|请求频率|限流",
+    r"|reduce (?:your )?request rate|\brate exceeded|too many [^.\n]{0,40}, please wait\b"
+    r"|provisionedthroughputexceeded|速率限制|请求频率|限流",
     re.IGNORECASE,
 )
 """Phrases and codes for a rate limit, for servers that send another status than 429."""

@@ -86,7 +86,7 @@ def read_error(body: Any) -> ErrorBody:
     text = "" if found is error else _words(error)
     return ErrorBody(
         _joined((text, _first_words(found, _MESSAGES), raw, details.message)) or truncated_json(found),
-        _words(found.get("type")) or (_words(found.get("status")) if found is error else ""),
+        _first_words(found, ("type", "__type")) or (_words(found.get("status")) if found is error else ""),
         _first_words(found, ("code", "error_code")),
         _status(found),
         _words(found.get("param")),

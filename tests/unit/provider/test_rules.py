@@ -306,6 +306,8 @@ def test_a_wait_is_read_in_words(words, seconds):
         {"message": "no", "type": "rate_limit_error"},
         {"message": "Resource has been exhausted", "status": "RESOURCE_EXHAUSTED"},
         {"message": "Please reduce your request rate.", "code": "SlowDown"},
+        {"message": "Rate exceeded", "__type": "ThrottlingException"},
+        {"message": "Too many tokens per day, please wait before trying again."},
     ],
     ids=lambda one: one["message"] if len(one["message"]) > 3 else " ".join(one.values()),
 )
