@@ -20,6 +20,8 @@ KEYS_MAX: Final = 10_000
 class _Received(Struct):
     chars: int = 0
     checksum: int = 0
+    words: int = 0
+    """The checksum without white space."""
     is_whole: bool = False
 
 
@@ -44,6 +46,7 @@ class KeyedTexts:
         self._last = key
         received.chars += len(text)
         received.checksum = _checksum(text, received.checksum)
+        received.words = words_of(text, received.words)
         return begins + text
 
     def whole(self, key: Hashable, text: str) -> str:
@@ -59,8 +62,17 @@ class KeyedTexts:
         received = self._received.get(key, _Received())
         return received.chars if _checksum(text[: received.chars]) == received.checksum else None
 
+    def says(self, key: Hashable, text: str) -> bool:
+        """Whether the pieces of a key are a text, except for white space."""
+        return key in self._received and self._received[key].words == words_of(text)
+
     def is_whole(self, key: Hashable) -> bool:
         return key in self._received and self._received[key].is_whole
+
+
+def words_of(text: str, before: int = 0) -> int:
+    """The checksum of a text without white space, which goes on after one with the checksum `before`."""
+    return _checksum("".join(text.split()), before)
 
 
 def _checksum(text: str, before: int = 0) -> int:

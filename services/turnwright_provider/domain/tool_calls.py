@@ -2,8 +2,9 @@
 
 A fragment goes to the call of its id, without one to that of its index, else to the latest. It begins another call if
 its id is new and that call has one, if it brings another name, or if that call's arguments are a complete object and it
-brings arguments of its own: an index alone tells no calls apart, since some servers use one for all. Calls with equal
-id, name and arguments are one. Arguments append; a `{}` that more arguments of the same call follow was a placeholder.
+brings arguments of its own: an index alone tells no calls apart, since some servers use one for all. A new id begins
+nothing where arguments of a named call go on without a name: some servers draw an id for each fragment. Calls with
+equal id, name and arguments are one. Arguments append; a `{}` that more of the same call follow was a placeholder.
 Google's `extra_content`, which it wants back, is the call's signature: the object as JSON.
 Snapshots are made when the arguments have grown by an eighth, so that a long call costs linear time.
 Source: RD02, C60; research/wire "where a correct client must differ" 1, 4, 5; cases refact/tool_call_delta.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -28,7 +30,9 @@ from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
 
 CALLS_MAX: Final = REPLY_CALLS_MAX + 1
-"""Maximum number of calls in one message; higher indexes are ignored. One more than are run, to detect an excess."""
+"""Maximum number of calls in one message. One more than are run, to detect an excess.
+
+Fragments with another index are ignored."""
 
 ARGUMENTS_CHARS_MAX: Final = 3 * 1024 * 1024
 """Maximum total length of the arguments in a message, in code points: they are passed on in one piece."""
@@ -108,7 +112,7 @@ class ToolCallFold:
         With `are_whole`, each is a call. `block` is the position of a call among all blocks, `signature` its vendor's
         data to send back.
         """
-        for fragment in fragments if isinstance(fragments, list) else ():
+        for fragment in fragments if isinstance(fragments, list) else [fragments]:
             if isinstance(fragment, dict):
                 self._add(fragment, block, signature, is_whole=are_whole)
         return self._snapshot() if self._is_due() else None
@@ -126,9 +130,9 @@ class ToolCallFold:
 
     def _add(self, fragment: Mapping[str, Any], block: int | None, signature: str, *, is_whole: bool) -> None:
         function = fragment.get("function")
-        function = function if isinstance(function, dict) else {}
+        function = function if isinstance(function, dict) else fragment
         call_id, name = id_of(fragment.get("id")), text_of(function.get("name"))[:CALL_NAME_CHARS_MAX]
-        arguments, index = _arguments(function.get("arguments")), parse_index(fragment.get("index"))
+        arguments, index = arguments_of(function.get("arguments")), parse_index(fragment.get("index"))
         if is_whole:
             index = None
         elif index is not None and not 0 <= index < CALLS_MAX:
@@ -178,7 +182,10 @@ class ToolCallFold:
 
     def _begins(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
         """Whether a fragment for this call is another call's first."""
-        if (call_id and call.id and call_id not in self._by_id) or (name and call.name and name != call.name):
+        goes_on = arguments and not name and call.name and not call.is_object()
+        if call_id and call.id and call_id not in self._by_id and not goes_on:
+            return True
+        if name and call.name and name != call.name:
             return True
         if not _is_own(arguments) or not call.is_object():
             return False
@@ -248,8 +255,14 @@ def _canonical(arguments: str) -> str:
 
 
 def id_of(value: Any) -> str:
-    """The id of a call; servers without one send an empty text, or the word null."""
-    call_id = text_of(value)[:CALL_ID_CHARS_MAX]
+    """The id of a call: a text, or a number. Servers without one send an empty text, or the word null.
+
+    A longer one is shortened so that no two become the same.
+    """
+    call_id = str(value) if isinstance(value, int) and not isinstance(value, bool) else text_of(value)
+    if len(call_id) > CALL_ID_CHARS_MAX:
+        digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+        call_id = call_id[: CALL_ID_CHARS_MAX - len(digest)] + digest
     return "" if call_id == "null" else call_id
 
 
@@ -267,7 +280,8 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _arguments(value: Any) -> str:
+def arguments_of(value: Any) -> str:
+    """The arguments of a call as text, or a piece of it; some servers send the object itself."""
     if value is None or isinstance(value, str):
         return value or ""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

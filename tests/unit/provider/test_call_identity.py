@@ -263,12 +263,55 @@ def piece(arguments: str | None = None, name: str | None = None, **more: Any) ->
         ([piece('{"a":', "f", id="a", index=0), piece("1}", id="a", index=1)], [("a", "f", '{"a":1}')]),
         ([piece('{"a":', "f", id="c", index=0), piece('{"b":', "g", id="c", index=1), piece("1}", id="c", index=0), piece("2}", id="c", index=1)],
          [("c", "f", '{"a":1}'), ("c", "g", '{"b":2}')]),
+        # Ids that are numbers, drawn anew for each fragment, or alike for as long as an id may be.
+        ([piece('{"a":', "f", id=1, index=0), piece('{"b":', "g", id=2, index=0), piece("1}", id=1, index=0), piece("2}", id=2, index=0)],
+         [("1", "f", '{"a":1}'), ("2", "g", '{"b":2}')]),
+        ([piece("", "f", id="u", index=0), piece('{"a":', id="v", index=0), piece("1}", id="w", index=0), piece("{}", "g", id="x", index=1)],
+         [("u", "f", '{"a":1}'), ("x", "g", "{}")]),
+        # A call without the object around its name; the only one without the list around it.
+        ([{"id": "a", "name": "f", "arguments": '{"a":1}'}], [("a", "f", '{"a":1}')]),
         ([piece('{"a":1}{"b":2}', "f", index=0)], [("", "f", '{"a":1}{"b":2}')]),
     ],
 )  # fmt: skip
 def test_a_fragment_begins_a_call_or_goes_on_with_one(fragments, calls):
     # C60
     assert folded(*fragments) == calls
+
+
+def test_calls_whose_long_ids_begin_alike_are_several():
+    made = folded(piece("{}", "f", id="x" * 300 + "1"), piece("{}", "f", id="x" * 300 + "2"))
+    assert len({call_id for call_id, *_ in made}) == 2
+    assert {len(call_id) for call_id, *_ in made} == {256}
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        [{"delta": {"content": "I look."}}, {"delta": {}, "message": {"content": "I look.", "tool_calls": [piece("{}", "get", id="a")]}, "finish_reason": "tool_calls"}],
+        [{"delta": {"function_call": {"name": "get", "arguments": ""}}}, {"delta": {"function_call": {"arguments": "{}"}}, "finish_reason": "function_call"}],
+        [{"delta": {"tool_calls": piece("{}", "get", index=0)}, "finish_reason": "tool_calls"}],
+    ],
+    ids=["in the last message", "outside of a list", "alone"],
+)  # fmt: skip
+def test_a_call_is_found_wherever_servers_put_it(choices):
+    assert made(ChatFold(ThinkTags.LEADING), [{"choices": [one]} for one in choices]) == [("get", "{}")]
+
+
+@pytest.mark.parametrize("start", [{"type": "text", "text": "a"}, {"type": "thinking", "thinking": "hm"}])
+@pytest.mark.parametrize("piece", ['{"a":1}', {"a": 1}])
+def test_arguments_of_a_block_that_takes_none_are_those_of_the_latest_call(start, piece):
+    events = [
+        {"type": "content_block_start", "index": 0, "content_block": start},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "u", "name": "f"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}},
+    ]
+    assert made(AnthropicFold(), events) == [("f", '{"a":1}')]
+
+
+def test_arguments_for_gemini_may_be_their_text():
+    part = {"functionCall": {"name": "get", "args": '{"path":"a"}'}}
+    assert made(GeminiFold(), [{"candidates": [{"content": {"parts": [part]}}]}]) == [("get", '{"path":"a"}')]
 
 
 def test_a_call_that_is_one_too_many_takes_nothing_of_the_others():

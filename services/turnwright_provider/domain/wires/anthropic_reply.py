@@ -19,7 +19,7 @@ from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetTh
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import parse_index, text_of
+from turnwright_provider.domain.tool_calls import arguments_of, parse_index, text_of
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, objects, reply_in
 
@@ -169,8 +169,9 @@ class AnthropicFold(JsonFold):
     def _block(self, index: int | None, kind: str = "") -> _Block | None:
         """The block with an index; the latest one if the server leaves the index out, or arguments have a wrong one."""
         found = self._last if index is None else self._by_index.get(index)
-        is_late = found is None and kind == "input_json_delta" and self._last and self._last.kind == "tool_use"
-        return self._last if is_late else found
+        if kind != "input_json_delta" or (found and found.kind not in ("text", "thinking")):
+            return found
+        return self._last if self._last and self._last.kind == "tool_use" else found
 
     def _grow(self, index: int | None, delta: Mapping[str, Any]) -> Iterator[Delta]:
         kind = text_of(delta.get("type"))
@@ -187,7 +188,7 @@ class AnthropicFold(JsonFold):
             case "signature_delta":
                 yield from self._sign(block, text_of(delta.get("signature")))
             case "input_json_delta":
-                yield from self._input(block, text_of(delta.get("partial_json")))
+                yield from self._input(block, arguments_of(delta.get("partial_json")))
             case "citations_delta":
                 for source in objects([delta.get("citation")]):
                     yield from self._add_citation(source)

@@ -65,11 +65,13 @@ class ChatFold(JsonFold):
         return deltas
 
     def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
-        deltas = self._body(choice.get("delta"), is_whole=False)
+        deltas, message = self._body(choice.get("delta"), is_whole=False), choice.get("message")
         if not self.progress:
             # Perplexity repeats the whole so far in `message`; it counts only where no delta has said anything.
-            deltas += self._body(choice.get("message"), is_whole=True)
+            deltas += self._body(message, is_whole=True)
         self._set_finish_reason(choice.get("finish_reason"))
+        if self.is_ended and not self._tools.chars and isinstance(message, dict):
+            deltas += self._calls(message, is_whole=True)
         if self._reason == "error":
             raise error_in_stream(choice)
         return deltas
@@ -92,9 +94,15 @@ class ChatFold(JsonFold):
             deltas.append(AppendContent(refusal))
         for source in objects(body.get("annotations")):
             deltas += self._add_citation(source)
-        if tools := self._tools.feed(body.get("tool_calls"), are_whole=is_whole):
-            deltas.append(tools)
-        return deltas
+        return [*deltas, *self._calls(body, is_whole=is_whole)]
+
+    def _calls(self, body: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
+        listed = body.get("tool_calls")
+        if not listed and isinstance(only := body.get("function_call"), dict):
+            # What older servers send in place of a list.
+            listed = {"function": only}
+        tools = self._tools.feed(listed, are_whole=is_whole)
+        return [] if tools is None else [tools]
 
     def _reasoning_of(self, body: Mapping[str, Any]) -> str:
         details = objects(body.get("reasoning_details"))

@@ -20,11 +20,12 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_core.json_text import json_object
 from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import id_of, parse_index, text_of
+from turnwright_provider.domain.tool_calls import arguments_of, id_of, parse_index, text_of
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.gemini_arguments import PartialArguments
 from turnwright_provider.domain.wires.json_fold import JsonFold, compact_json, error_in_stream, objects
@@ -155,8 +156,8 @@ class GeminiFold(JsonFold):
             if call.get("willContinue"):
                 yield from self._called(found, "")
         found.signature = signature or found.signature
-        if isinstance(call.get("args"), dict):
-            found.arguments.set(call["args"])
+        if arguments := json_object(arguments_of(call.get("args"))):
+            found.arguments.set(arguments)
         for piece in objects(call.get("partialArgs")):
             found.arguments.add(piece)
             self._text_chars += 1

@@ -28,9 +28,9 @@ from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_provider.domain.error_body import truncated_json
-from turnwright_provider.domain.keyed_texts import KEYS_MAX, KeyedTexts
+from turnwright_provider.domain.keyed_texts import KEYS_MAX, KeyedTexts, words_of
 from turnwright_provider.domain.surrogates import join_surrogates
-from turnwright_provider.domain.tool_calls import id_of, parse_index, text_of
+from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.json_fold import (
     JsonFold,
     compact_json,
@@ -38,6 +38,7 @@ from turnwright_provider.domain.wires.json_fold import (
     objects,
     reply_in,
 )
+from turnwright_provider.domain.wires.responses_events import ids_of, texts_in, whole_text
 
 ITEMS_MAX: Final = 1000
 """Most items of one reply; others are ignored."""
@@ -48,12 +49,6 @@ BLOCK_CHARS_MAX: Final = 3 * 1024 * 1024
 _MESSAGE: Final = "message"
 _REASONING: Final = "reasoning"
 _CALL: Final = "function_call"
-
-_TEXTS: Final = {"output_text": "text", "refusal": "refusal"}
-"""Part of a message -> the field with its text."""
-
-_WHOLE: Final = ("text", "refusal", "arguments")
-"""Where an event has a text that is complete."""
 
 _KINDS: Final = {
     "output_text": (_MESSAGE, "text"),
@@ -87,6 +82,10 @@ class _Item(Struct, eq=False):
     is_whole: bool = False
     parts: dict[str, list[_Part]] = field(default_factory=dict)
     chars: int = 0
+    words: int = 0
+    """Checksum of what was said, without white space."""
+    announced: Mapping[str, Any] = field(default_factory=dict)
+    """What was announced. Some servers say it all there."""
     name: str = ""
     """Of the called tool."""
     slot: int | None = None
@@ -111,11 +110,16 @@ class ResponsesFold(JsonFold):
         response = chunk.get("response")
         if isinstance(response, dict):
             return list(self._response(kind, response))
-        index, ids = parse_index(chunk.get("output_index")), _ids_of(chunk)
+        index, ids = parse_index(chunk.get("output_index")), ids_of(chunk)
         if index is not None and not 0 <= index < ITEMS_MAX:
             index, kind = None, kind if ids else ""
         what, _, step = kind.removeprefix("response.").rpartition(".")
         return list(self._event_of(what, step, chunk, index, ids)) if kind.startswith("response.") else []
+
+    def flush(self) -> list[Delta]:
+        silent = [item for item in self._items if not (item.is_whole or item.chars)]
+        alone = ((item, item.announced) for item in silent if any(chain(*texts_in(item.announced).values())))
+        return [*(delta for item, written in alone for delta in self._complete(item, written)), *super().flush()]
 
     def whole(self, body: Any) -> list[Delta]:
         response = reply_in(body, "output", list, "a response")
@@ -147,11 +151,14 @@ class ResponsesFold(JsonFold):
             if item and step == "done":
                 yield from self._complete(item, written)
             elif item:
-                item.has_begun = True
+                item.has_begun, item.announced = True, item.announced or written
                 yield from self._call(item, "", written) if kind == _CALL else ()
         elif what in _KINDS:
             kind, member = _KINDS[what]
-            if item := self._note(self._of_piece(kind, index, ids) or self._new(kind), index, ids):
+            text = whole_text(event) if step == "done" else ""
+            if item := self._note(self._of_piece(kind, index, ids, text) or self._new(kind), index, ids):
+                if kind == _CALL and event.get("name"):
+                    yield from self._call(item, "", event)
                 yield from self._piece(item, member, step, event)
 
     # Which item
@@ -183,13 +190,15 @@ class ResponsesFold(JsonFold):
         item = None if index is None else self._by_index.get(index)
         return item if item and item.kind == kind else None
 
-    def _of_piece(self, kind: str, index: int | None, ids: list[str]) -> _Item | None:
+    def _of_piece(self, kind: str, index: int | None, ids: list[str], text: str) -> _Item | None:
+        """The item of a piece, or of a complete `text`; None if it is new."""
         named, indexed = self._named(kind, ids), self._indexed(kind, index)
         latest = next((one for one in reversed(self._items) if one.kind == kind and not one.is_whole), None)
         if latest and not latest.has_begun:
             # Only texts told of it: those of another index, or without one of another id, are another item's.
             is_placed = index is not None and latest.index is not None
-            latest = None if (index != latest.index if is_placed else ids and latest.has_id) else latest
+            is_another = index != latest.index if is_placed else ids and latest.has_id
+            latest = None if is_another and not (text and latest.words == words_of(text)) else latest
         item = next((one for one in (named, indexed, latest) if one and not one.is_whole), None)
         return item or named or (None if ids else indexed)
 
@@ -233,7 +242,7 @@ class ResponsesFold(JsonFold):
                     found[number] = item
                     break
 
-        claim(lambda one, written: one is self._named(one.kind, _ids_of({"item": written})))
+        claim(lambda one, written: one is self._named(one.kind, ids_of({"item": written})))
         claim(lambda one, written: _may_be(one, written) and self._fits(one, written))
         missing = Counter(text_of(one.get("type")) for number, one in enumerate(output) if number not in found)
         spare = Counter(one.kind for one in left)
@@ -244,8 +253,13 @@ class ResponsesFold(JsonFold):
                 yield from self._complete(item, written)
 
     def _fits(self, item: _Item, written: Mapping[str, Any]) -> bool:
-        """Whether a complete item begins with what was said of one, or is all of it if that is complete."""
-        for member, texts in _texts_in(written).items():
+        """Whether a complete item begins with what was said of one, or is all of it if that is complete.
+
+        All of it may differ in white space: some proxies strip texts, or write arguments anew.
+        """
+        if item.chars and item.words == words_of("".join(chain(*texts_in(written).values()))):
+            return True
+        for member, texts in texts_in(written).items():
             text = "".join(texts)
             chars = self._chars_received(item, member, text)
             if chars is None or (item.is_whole and chars < len(text)):
@@ -273,7 +287,7 @@ class ResponsesFold(JsonFold):
             return
         index = parse_index(event.get("summary_index" if member == "summary" else "content_index"))
         if step == "done":
-            text = next((text for name in _WHOLE if (text := text_of(event.get(name)))), "")
+            text = whole_text(event)
             if part := self._whole_part(item, member, index, text):
                 yield from self._say(item, self._store(item).whole(part.key, text))
         elif text := text_of(event.get("delta")):
@@ -303,10 +317,13 @@ class ResponsesFold(JsonFold):
             return next((part for part in begun if part.index == index), begun[0])
         if not text or any(chars == len(text) for _, chars in received):
             return None
+        if same := [part for part in reversed(parts) if store.says(part.key, text)]:
+            return None if store.is_whole(same[0].key) else same[0]
         return self._part(item, member, index)
 
     def _say(self, item: _Item, text: str) -> Iterator[Delta]:
         item.chars += len(text)
+        item.words = words_of(text, item.words)
         if item.kind == _MESSAGE:
             yield from self._add_text(text, item.place)
         elif item.kind == _REASONING:
@@ -319,7 +336,7 @@ class ResponsesFold(JsonFold):
             return
         if item.kind == _CALL:
             yield from self._call(item, "", written)
-        for member, texts in _texts_in(written).items():
+        for member, texts in texts_in(written).items():
             for text in self._rest(item, member, texts):
                 yield from self._say(item, text)
         item.is_whole = True
@@ -350,7 +367,7 @@ class ResponsesFold(JsonFold):
         rest = {name: value for name, value in item.items() if name not in ("type", "id", "status")}
         data = compact_json(rest)
         if len(data) <= BLOCK_CHARS_MAX:
-            text = join_surrogates("\n\n".join(chain(*_texts_in(item).values())))
+            text = join_surrogates("\n\n".join(chain(*texts_in(item).values())))
             yield SetThinkingBlocks(
                 (ThinkingBlock(_REASONING, place, join_surrogates(text_of(item.get("id"))), text, data=data),)
             )
@@ -370,31 +387,6 @@ class ResponsesFold(JsonFold):
             yield tools
 
 
-def _ids_of(event: Mapping[str, Any]) -> list[str]:
-    """The ids in an event that may name its item."""
-    item = event.get("item")
-    named = item if isinstance(item, dict) else {}
-    ids = (event.get("item_id"), event.get("call_id"), *(named.get(name) for name in ("id", "item_id", "call_id")))
-    return [one for one in map(id_of, ids) if one]
-
-
 def _may_be(item: _Item, written: Mapping[str, Any]) -> bool:
     """Whether a written item can be one, as far as the called tool says."""
     return not item.name or item.name == text_of(written.get("name"))[:CALL_NAME_CHARS_MAX]
-
-
-def _texts_in(written: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The texts of a complete item, in their parts."""
-    match written.get("type"):
-        case "message":
-            parts = objects(written.get("content"))
-            return {"text": [text_of(part.get(_TEXTS.get(text_of(part.get("type")), ""))) for part in parts]}
-        case "reasoning":
-            return {
-                member: [text_of(part.get("text")) for part in objects(written.get(member))]
-                for member in ("summary", "content")
-            }
-        case "function_call":
-            return {"arguments": [text_of(written.get("arguments"))]}
-        case _:
-            return {}
