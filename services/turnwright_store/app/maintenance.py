@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from turnwright_core.coalesced_timers import next_poll_in_s
-from turnwright_core.errors import ExhaustedError, TurnwrightError, UnavailableError
+from turnwright_core.errors import Reason, TurnwrightError, UnavailableError
 from turnwright_core.kit.logs import get_logger
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import ANY_SCOPE, Database, Durability, Query, Transaction
@@ -50,19 +50,24 @@ def poll_interval_s(time_ms: int) -> float:
     return min(time_ms / 1000 / LOOKS, EVERY_S_MAX)
 
 
-async def process_row(work: Awaitable[object], chore: str, **about: object) -> bool:
-    """Process one of many rows; returns False if that failed, which does not block the others.
+async def process_row(work: Awaitable[object], chore: str, **about: object) -> Exception | None:
+    """Process one of many rows; returns the error if that failed, which does not block the others.
 
-    Raises UnavailableError, ExhaustedError: the next run finds it again.
+    Raises UnavailableError, QUEUE_FULL: it is the database that has no time, and the next run finds the row again.
     """
     try:
         await work
-    except (UnavailableError, ExhaustedError):
+    except UnavailableError:
         raise
     except TurnwrightError as error:
+        if error.reason is Reason.QUEUE_FULL:
+            raise
         _log.warning("chore_row_refused", chore=chore, reason=error.reason.name, detail=error.message, **about)
-        return False
-    return True
+        return error
+    except Exception as error:  # noqa: BLE001 - one row that cannot be processed keeps no other waiting
+        _log.error("chore_row_crashed", chore=chore, exc_info=error, **about)
+        return error
+    return None
 
 
 def row_chore(
@@ -73,17 +78,28 @@ def row_chore(
     work: Callable[[Transaction, R], None],
     locks: Callable[[str, str], Collection[str]] = lambda project, run: (run_lock(project, run),),
     more_from: int = ROWS_MAX,
+    set_aside: Sequence[Callable[[Transaction, R, Exception], object]] = (),
 ) -> Chore:
     """The chore that processes what `find` returns, a bounded number of rows, each in a transaction of its own.
 
     A row begins with the names of a project and of one of its runs. If there were `more_from` rows, it looks again at
-    once.
+    once. A row that failed is put out of the way by the first of `set_aside` that works, in a transaction of its own;
+    without one it is found again.
     """
 
     async def process(row: R) -> bool:
         project, run, *item = row
-        writing = database.write(lambda tx: work(tx, row), Durability.FULL, locks(project, run))
-        return await process_row(writing, name, project=project, run=run, item=item)
+
+        async def error_of(one: Callable[..., object], *more: Exception) -> Exception | None:
+            writing = database.write(lambda tx: one(tx, row, *more), Durability.FULL, locks(project, run))
+            return await process_row(writing, name, project=project, run=run, item=item)
+
+        if (error := await error_of(work)) is None:
+            return True
+        for aside in set_aside:
+            if await error_of(aside, error) is None:
+                return True
+        return False
 
     async def step() -> bool:
         done = [await process(row) for row in await database.read(find, inline=True)]

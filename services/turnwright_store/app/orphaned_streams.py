@@ -57,7 +57,7 @@ async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_
     for ends_channel in (True, False):
         work = partial(end_orphaned, rules=rules, silent=silent, grace_ms=grace_ms, ends_channel=ends_channel)
         writing = database.write(work, Durability.NORMAL, locks)
-        if await process_row(writing, "silence", project=project, run=run, path=path, record=ends_channel):
+        if await process_row(writing, "silence", project=project, run=run, path=path, record=ends_channel) is None:
             return
 
 

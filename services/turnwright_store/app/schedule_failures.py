@@ -27,8 +27,10 @@ def count_end(tx: Transaction, run: RunRow, loop: Loop, end: LoopEnd) -> list[En
         return []
     schedule = counted(row.schedule, is_failure=is_failure)
     rows.write_schedule(tx.connection, run.id, replace(row, schedule=schedule, loop=0))
-    ending = f"the last one with {end.status}, {end.reason}" if end.reason else f"the last one with {end.status}"
-    return [new_event(tx, run, run.turn, paused(schedule, ending))] if schedule.paused else []
+    ending = f"{end.status}, {end.reason}" if end.reason else f"{end.status}"
+    why = f"its last {schedule.failures} loops failed, the last one with {ending}"
+    event = paused(schedule.schedule_id, schedule.failures, why)
+    return [new_event(tx, run, run.turn, event)] if schedule.paused else []
 
 
 def counted(schedule: Schedule, *, is_failure: bool) -> Schedule:
@@ -37,10 +39,8 @@ def counted(schedule: Schedule, *, is_failure: bool) -> Schedule:
     return replace(schedule, failures=failures, paused=failures >= FAILURES_MAX)
 
 
-def paused(schedule: Schedule, ending: str) -> RunEvent:
-    """The event that a schedule is paused; `ending` is how the last loop ended."""
-    name = schedule.schedule_id
-    ending = f"its last {schedule.failures} loops failed, {ending}"
-    sentence = f"The schedule {name} is paused: {ending}. Set it again to go on."
-    payload = {"schedule_id": name, "failures": schedule.failures, "paused": True}
+def paused(name: str, failures: int, why: str) -> RunEvent:
+    """The event that a schedule is paused after so many failures."""
+    sentence = f"The schedule {name} is paused: {why}. Set it again to go on."
+    payload = {"schedule_id": name, "failures": failures, "paused": True}
     return RunEvent(Subkind.SYSTEM_NOTICE, f"schedule:{name}", payload, sentence, f"{name}_paused")

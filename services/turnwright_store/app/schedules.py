@@ -3,7 +3,8 @@
 A tick adds an event to the run, whatever it is doing: it interrupts nothing and needs no room in the queue. A schedule
 with a prompt also begins a loop. If the run is busy, the model reads the event in the next turn; the schedule is
 checked again until such a turn has begun, or the run is idle and the loop begins after all. Every replica finds what is
-due by an index; the transaction checks again, so each tick happens once. Source: architecture 7; rows RE07, RH04, OM32.
+due by an index; the transaction checks again, so each tick happens once. A tick that fails is put off, and pauses its
+schedule in the end, so it holds up no other one. Source: architecture 7; rows RE07, RH04, OM32.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from turnwright_store.app.registry import existing_model
 from turnwright_store.app.run_events import turn_of_cause, write_event
 from turnwright_store.app.schedule_failures import counted, paused
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.schedules import Schedule, check_schedule, next_time_ms
+from turnwright_store.domain.schedules import FAILURES_MAX, Schedule, check_schedule, next_time_ms
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import schedules as rows
@@ -61,9 +62,8 @@ def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedu
         commands.check_settings(checked.settings)
         if checked.settings.model:
             existing_model(tx, checked.settings.model)
-    if rows.find_schedule(tx.connection, run.id, checked.schedule_id) is None:
-        check_count("schedules", rows.count_schedules(tx.connection, run.id) + 1, SCHEDULES_MAX)
-    rows.put_schedule(tx.connection, run.id, checked)
+    if not rows.put_schedule(tx.connection, run.id, checked):
+        check_count("schedules", rows.count_schedules(tx.connection, run.id), SCHEDULES_MAX)
     return checked
 
 
@@ -93,6 +93,9 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
         _write_event(tx, rules, run, schedule, is_unread=bool(reader))
         fired = schedule.fired + 1
         schedule = replace(schedule, next_ms=next_time_ms(schedule, tx.now_ms), last_ms=schedule.next_ms, fired=fired)
+        if not schedule.prompt:
+            # It begins no loops, whose ends would be counted.
+            schedule = replace(schedule, failures=0)
         reader = reader or (turn + 1 if schedule.prompt else 0)
     if reader and not (run.loop_active or run.run.loops_queued):
         begun = _begin(tx, rules, run, schedule)
@@ -100,10 +103,42 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
         if begun is None:
             schedule = counted(schedule, is_failure=True)
             if schedule.paused:
-                event = paused(schedule, "it could not begin a loop")
+                why = f"its last {schedule.failures} loops failed, and the last one could not begin"
+                event = paused(name, schedule.failures, why)
                 write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.principal, event)
     due_ms = min(schedule.next_ms, tx.now_ms + LOOK_AGAIN_MS) if reader else schedule.next_ms
     rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop))
+
+
+def set_aside(tx: Transaction, due: tuple[str, str, str], _error: Exception) -> tuple[RunRow, int] | None:
+    """Put off a schedule whose time could not be carried out, so that it holds up no other one; too many pause it.
+
+    Returns its run and how often it has failed; None if there is no such run any more.
+    """
+    project, alias, name = due
+    run = find_run(tx.connection, project, alias)
+    if run is None:
+        return None
+    return run, rows.set_aside(tx.connection, run.id, name, tx.now_ms + LOOK_AGAIN_MS, FAILURES_MAX)
+
+
+def _tell_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str], error: Exception) -> None:
+    """As `set_aside`, with an event."""
+    if (found := set_aside(tx, due, error)) is None:
+        return
+    run, failures = found
+    words = (
+        error.message.rstrip(".") if isinstance(error, TurnwrightError) else "an internal error is in the store's log"
+    )
+    why = f"could not be carried out: {words}"
+    name = due[2]
+    if failures >= FAILURES_MAX:
+        event = paused(name, failures, f"it has failed {failures} times in a row, and this time {why}")
+    else:
+        payload = {"schedule_id": name, "failures": failures}
+        sentence = f"The schedule {name} is due, but {why}. It is tried again."
+        event = RunEvent(Subkind.SYSTEM_NOTICE, f"{_SOURCE}:{name}", payload, sentence, f"{name}_failed")
+    write_event(tx, rules, run, _STORE.principal, event)
 
 
 def _write_event(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule, *, is_unread: bool) -> None:
@@ -167,5 +202,9 @@ def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore
     def run(tx: Transaction, due: tuple[str, str, str]) -> None:
         run_due(tx, rules_now(), due)
 
+    def tell(tx: Transaction, row: tuple[str, str, str], error: Exception) -> None:
+        _tell_failure(tx, rules_now(), row, error)
+
     # Behind what was found may be more schedules of the same runs.
-    return row_chore("scheduling", LOOK_EVERY_S, database, partial(rows.list_due, page=ROWS_MAX), run, more_from=1)
+    find, aside = partial(rows.list_due, page=ROWS_MAX), (tell, set_aside)
+    return row_chore("scheduling", LOOK_EVERY_S, database, find, run, more_from=1, set_aside=aside)

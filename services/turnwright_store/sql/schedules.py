@@ -27,6 +27,8 @@ _ADD: Final = insert(schedules).values(parameters("run_id", *_FIELDS))
 _REMOVE: Final = delete(schedules).where(*_OF_RUN)
 _WRITTEN: Final = ("next_ms", "last_ms", "fired", "settings", "failures", "due_ms", "reader_turn", "loop")
 _WRITE: Final = update(schedules).where(*_OF_RUN).values(parameters(*_WRITTEN))
+_FAILURES: Final = select(schedules.c.failures).where(*_OF_RUN)
+_SET_ASIDE: Final = update(schedules).where(*_OF_RUN).values(parameters("failures", "due_ms"))
 # Subqueries in place of joins: PostgreSQL would begin with all projects and their runs.
 _RUN_OF: Final = runs.c.id == schedules.c.run_id
 _earlier: Final = schedules.alias("earlier")
@@ -101,10 +103,11 @@ def count_schedules(connection: Connection, run_id: int) -> int:
     return int(connection.execute(_COUNT, {"run": run_id}).scalar_one())
 
 
-def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> None:
-    """Add a schedule, in the place of one with the same id."""
-    remove_schedule(connection, run_id, schedule.schedule_id)
+def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> bool:
+    """Add a schedule, in the place of one with the same id; returns whether there was one."""
+    is_again = remove_schedule(connection, run_id, schedule.schedule_id)
     connection.execute(_ADD, {"run_id": run_id, **_values(ScheduleRow(schedule, schedule.next_ms))})
+    return is_again
 
 
 def remove_schedule(connection: Connection, run_id: int, name: str) -> bool:
@@ -115,6 +118,16 @@ def remove_schedule(connection: Connection, run_id: int, name: str) -> bool:
 def write_schedule(connection: Connection, run_id: int, row: ScheduleRow) -> None:
     """Write what has become of a schedule."""
     connection.execute(_WRITE, {"run": run_id, "name": row.schedule.schedule_id, **_values(row)})
+
+
+def set_aside(connection: Connection, run_id: int, name: str, due_ms: int, failures_max: int) -> int:
+    """Count a failure of a schedule and look at it later; after so many, never. Nothing else of its row is read."""
+    one = {"run": run_id, "name": name}
+    failures = int(connection.execute(_FAILURES, one).scalar_one()) + 1
+    connection.execute(
+        _SET_ASIDE, {**one, "failures": failures, "due_ms": due_ms if failures < failures_max else PAUSED_MS}
+    )
+    return failures
 
 
 def _values(row: ScheduleRow) -> dict[str, Any]:

@@ -52,7 +52,8 @@ type Schedule struct {
 	// prompt.
 	Settings *LoopSettings `protobuf:"bytes,8,opt,name=settings,proto3,oneof" json:"settings,omitempty"`
 	// How many of its loops have failed in a row: an end by a person, such as an abort, is no failure, and 200 or 204 counts
-	// from 0 again. SetSchedule does, too. Set by the store.
+	// from 0 again. SetSchedule does, too. A time that could not be carried out counts as a loop that failed. Set by the
+	// store.
 	Failures uint32 `protobuf:"varint,9,opt,name=failures,proto3" json:"failures,omitempty"`
 	// True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule lets it go
 	// on. Set by the store.

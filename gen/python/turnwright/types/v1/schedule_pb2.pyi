@@ -53,7 +53,8 @@ class Schedule(_message.Message):
     """How often it has happened."""
     failures: _builtins.int
     """How many of its loops have failed in a row: an end by a person, such as an abort, is no failure, and 200 or 204 counts
-    from 0 again. SetSchedule does, too. Set by the store.
+    from 0 again. SetSchedule does, too. A time that could not be carried out counts as a loop that failed. Set by the
+    store.
     """
     paused: _builtins.bool
     """True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule lets it go

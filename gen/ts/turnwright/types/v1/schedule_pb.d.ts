@@ -84,7 +84,8 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
 
   /**
    * How many of its loops have failed in a row: an end by a person, such as an abort, is no failure, and 200 or 204 counts
-   * from 0 again. SetSchedule does, too. Set by the store.
+   * from 0 again. SetSchedule does, too. A time that could not be carried out counts as a loop that failed. Set by the
+   * store.
    *
    * @generated from field: uint32 failures = 9;
    */
