@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 
@@ -54,7 +54,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
-from turnwright_executor.rpc.project_gate import gate_projects
+from turnwright_executor.rpc.project_gate import ProjectGate
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
@@ -103,6 +103,7 @@ class _Wired:
             register=lambda server: executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(
                 self._servicer, server
             ),
+            admits=self._admits,
             start=self._start,
             listening=self._listening,
             dependencies={name: partial(self._check, name) for name in ("store", "assembler", "provider")},
@@ -181,6 +182,7 @@ class _Wired:
         projects = Projects(store)
         explained = PacketExplanations(store, self._assembler, services, projects.root, places.current_files)
         roots = ClientRoots(settings.client_roots, settings.home, projects)
+        self._gate = ProjectGate(roots.is_open)
         self._watches = OpenWatches()
 
         async def tool_host(project: str) -> Placement:
@@ -199,6 +201,7 @@ class _Wired:
             self._calls,
             locate,
             roots.admits,
+            self._gate.shown,
             unfit,
             projects.at,
             places.like_run,
@@ -216,7 +219,9 @@ class _Wired:
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
         router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
-        gate_projects(self._servicer, roots.is_open)
+
+    async def _admits(self, method: str, request: Any) -> None:
+        await self._gate.check(method, request)
 
     def _listening(self, address: str) -> None:
         """Start to look for work, once other executors can reach this one: they read its address in the lease."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -39,6 +39,9 @@ else:
     Handler = grpc.RpcMethodHandler
     Context = grpc.aio.ServicerContext
 
+
+Admits = Callable[[str, Any], Awaitable[None]]
+"""Checks a call of the current caller by its method and its request. Raises an error for the caller."""
 
 PROBES_MAX: Final = 2
 """Messages of unauthenticated callers that a service reads at a time."""
@@ -69,12 +72,14 @@ class GuardedServer:
         calls: CallsInProgress,
         codecs: Callable[[], Codecs] | None = None,
         limits: CallerLimits | None = None,
+        admits: Admits | None = None,
     ) -> None:
         """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`.
 
         Without a server, only callers in this process reach them. `codecs` are of the handlers that take values, and
-        `limits` of what each client may have under way.
+        `limits` of what each client may have under way. `admits` is asked about each call before its handler.
         """
+        self._admits = admits
         self._codecs = codecs or dict
         self._ledger = CallerLedger(limits or CallerLimits())
         self._server = server
@@ -83,7 +88,9 @@ class GuardedServer:
         self._calls = calls
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
-        guarded = tuple(_Guarded(handler, self._gate, self._calls, self._codecs, self._ledger) for handler in handlers)
+        guarded = tuple(
+            _Guarded(handler, self._gate, self._calls, self._codecs, self._ledger, self._admits) for handler in handlers
+        )
         if self._server is not None:
             self._server.add_generic_rpc_handlers(guarded)
         self._local.add(*guarded)
@@ -102,8 +109,10 @@ class _Guarded(grpc.GenericRpcHandler):
         calls: CallsInProgress,
         codecs: Callable[[], Codecs],
         ledger: CallerLedger,
+        admits: Admits | None,
     ) -> None:
         self._ledger = ledger
+        self._admits = admits
         self._inner = inner
         self._codecs = codecs
         self._gate = gate
@@ -177,6 +186,8 @@ class _Guarded(grpc.GenericRpcHandler):
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
                 counted = self._counted(context, opened=opened, is_stream=False)
+                if self._admits and not opened:
+                    await self._admits(method, request)
                 if codec is None or isinstance(request, codec.request):
                     answer = await inner(request, context)
                 else:
@@ -197,6 +208,8 @@ class _Guarded(grpc.GenericRpcHandler):
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
                 counted = self._counted(context, opened=opened, is_stream=True)
+                if self._admits and not opened:
+                    await self._admits(method, request)
                 encode = None
                 if codec and not isinstance(request, codec.request):
                     request, encode = codec.request_from_pb(request), codec.answer_to_pb

@@ -106,7 +106,9 @@ class RunningServer:
         accepted = settings.secrets_accepted if settings else ()
         gate = Authenticator(self._secret, self.service.floor, accepted)
         limits = settings.caller_limits if settings else None
-        guarded: Any = GuardedServer(server, self.local, gate, self._calls, self.service.codecs, limits)
+        guarded: Any = GuardedServer(
+            server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits
+        )
         self.service.register_all(guarded, self._health)
         names = [self.service.grpc_name, health.SERVICE_NAME]
         if settings:

@@ -71,11 +71,12 @@ class ClientRoots:
         try:
             if await on_files(lambda _: self._admits(Path(root))):
                 return True
+            real = await on_files(lambda _: os.path.realpath(root))
         except (OSError, ValueError):
             # A path that cannot be resolved, such as a link that only its owner can read, is not allowed.
             return False
-        project = await self._projects.with_root(root)
-        return project is not None and project.clients
+        project = await self._projects.at(real)
+        return project is not None and project.clients and project.root == real
 
     async def is_open(self, name: str) -> bool:
         """Whether derived tokens may use the project of this name, if there is one. Raises TurnwrightError."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Callable
-
 from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
-from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.workspace_marker import known_workspace
 
@@ -23,15 +18,8 @@ class Projects:
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
 
-    async def with_root(self, root: str) -> project_pb2.Project | None:
-        try:
-            real = await on_files(lambda _: os.path.realpath(root))
-        except (OSError, ValueError):
-            return None
-        return await self._find(lambda project: project.root == real)
-
     async def named(self, name: str) -> project_pb2.Project | None:
-        return await self._find(lambda project: project.name == name)
+        return await self._find(registry_pb2.ListProjectsRequest(name=name))
 
     async def at(self, root: str) -> project_pb2.Project | None:
         """The registered project of a directory; None if there is none. Nothing is written."""
@@ -39,7 +27,7 @@ class Projects:
             workspace = await on_files(lambda _: known_workspace(root))
         except (OSError, ValueError):
             return None
-        return await self._find(lambda project: project.workspace_id == workspace)
+        return await self._find(registry_pb2.ListProjectsRequest(workspace_id=workspace))
 
     async def root(self, name: str) -> str:
         """The directory of a project. Raises PROJECT_NOT_FOUND."""
@@ -48,10 +36,5 @@ class Projects:
             raise fault(Reason.PROJECT_NOT_FOUND, f"There is no project {name!r}.", project=name)
         return found.root
 
-    async def _find(self, is_it: Callable[[project_pb2.Project], bool]) -> project_pb2.Project | None:
-        request = registry_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
-        async with contextlib.aclosing(self._peer.pages(self._stub.ListProjects, request)) as pages:
-            async for page in pages:
-                if found := next(filter(is_it, page.projects), None):
-                    return found
-        return None
+    async def _find(self, request: registry_pb2.ListProjectsRequest) -> project_pb2.Project | None:
+        return next(iter((await self._peer.call(self._stub.ListProjects, request)).projects), None)

@@ -15,6 +15,7 @@ from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Wh
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
+from turnwright_executor.rpc.proposal_reads_servicer import Shown
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.session_servicer import ExecutorSessionRpcs
 from turnwright_executor.rpc.stream_servicer import ExecutorStreamRpcs
@@ -48,6 +49,7 @@ class ExecutorServicer(
         calls: ToolCalls,
         locate: Locate,
         admits: Admits,
+        shown: Shown,
         unfit: WhyUnfit,
         find_project: FindProject,
         like_run: Callable[[str], str],
@@ -62,7 +64,7 @@ class ExecutorServicer(
         heartbeat_s: float,
         opens_models: bool,
     ) -> None:
-        """`admits` decides which directories clients may use, `unfit` which nobody means.
+        """`admits` decides which directories clients may use, `shown` what of lists, `unfit` which nobody means.
 
         `opens_models`: derived tokens may change models.
         """
@@ -74,6 +76,7 @@ class ExecutorServicer(
         self._watches = watches
         self._calls = calls
         self._locate, self._admits, self._unfit, self._find_project = locate, admits, unfit, find_project
+        self._shown = shown
         self._like_run = like_run
         self._read_run, self._read_messages, self._status = read_run, read_messages, status
         self._explain, self._preview = explain, preview

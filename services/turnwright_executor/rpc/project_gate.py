@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Protocol, TypeVar
 
-from google.protobuf.message import Message
 from turnwright.executor.v1 import executor_service_pb2
 
 from turnwright_core.entries import Tier
@@ -14,18 +13,46 @@ from turnwright_core.kit.auth import current_caller
 
 IsOpen = Callable[[str], Awaitable[bool]]
 
-_ITEMS: Final = ("items", "pending", "decided")
-"""Fields of answers about all projects, each item with its `project`."""
+ABOUT_NO_PROJECT: Final = frozenset(
+    {"InitProject", "GetProject", "ListModels", "AddModel", "RemoveModel", "Discover", "GetStatus"}
+)
+"""Methods whose requests name no project. The first two name a directory, and look at it themselves."""
+
+ABOUT_ALL: Final = frozenset({"ListProposals", "WatchProposals"})
+"""Methods that are about all projects if none is named: they leave out what is closed to their caller."""
+
+_SERVICE: Final = f"/{executor_service_pb2.DESCRIPTOR.services_by_name['ExecutorService'].full_name}/"
 
 
-def gate_projects(servicer: Any, is_open: IsOpen) -> None:
-    """Have the calls of a servicer refuse projects that are closed to their caller, and leave those out of lists."""
-    service = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
-    for method in service.methods:
-        fields = method.input_type.fields_by_name
-        if "project" in fields or "task" in fields:
-            wrap = _stream if method.server_streaming else _unary
-            setattr(servicer, method.name, wrap(getattr(servicer, method.name), is_open))
+class OfProject(Protocol):
+    """Something that belongs to a project."""
+
+    project: str
+
+
+T = TypeVar("T", bound=OfProject)
+
+
+class ProjectGate:
+    """Admits the calls of clients by the project that they name; a method that is not known to need none needs one."""
+
+    def __init__(self, is_open: IsOpen) -> None:
+        self._is_open = is_open
+
+    async def check(self, method: str, request: Any) -> None:
+        """Raises TIER_FORBIDDEN for a project that is closed to the caller, PROJECT_NOT_FOUND for none."""
+        service, name = method[: len(_SERVICE)], method[len(_SERVICE) :]
+        if service != _SERVICE or name in ABOUT_NO_PROJECT or not is_gated():
+            return
+        project = getattr(getattr(request, "task", request), "project", "")
+        if project and not await self._is_open(project):
+            raise closed_error(f"The project {project!r}")
+        if not project and name not in ABOUT_ALL:
+            raise fault(Reason.PROJECT_NOT_FOUND, "The request names no project: set `project`.", project="")
+
+    async def shown(self, items: Iterable[T]) -> list[T]:
+        """What of a list the caller may see."""
+        return [item for item in items if not is_gated() or await self._is_open(item.project)]
 
 
 def closed_error(what: str) -> TurnwrightError:
@@ -38,47 +65,7 @@ def closed_error(what: str) -> TurnwrightError:
     )
 
 
-def _unary(inner: Callable[[Any, Any], Awaitable[Any]], is_open: IsOpen) -> Callable[[Any, Any], Awaitable[Any]]:
-    async def answer(request: Any, context: Any) -> Any:
-        await _check(request, is_open)
-        found = await inner(request, context)
-        await _leave_out(request, found, is_open)
-        return found
-
-    return answer
-
-
-def _stream(inner: Callable[[Any, Any], AsyncIterator[Any]], is_open: IsOpen) -> Callable[[Any, Any], Any]:
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
-        await _check(request, is_open)
-        async for found in inner(request, context):
-            await _leave_out(request, found, is_open)
-            yield found
-
-    return answer
-
-
 def is_gated() -> bool:
     """Plugins of an executor see all of its projects, as the operator does who has installed them."""
     caller = current_caller()
     return not caller.holds_secret and caller.ceiling is not Tier.PLUGIN
-
-
-def _name(request: Any) -> str:
-    return str(request.task.project if "task" in request.DESCRIPTOR.fields_by_name else request.project)
-
-
-async def _check(request: Any, is_open: IsOpen) -> None:
-    if is_gated() and (name := _name(request)) and not await is_open(name):
-        raise closed_error(f"The project {name!r}")
-
-
-async def _leave_out(request: Any, found: Message, is_open: IsOpen) -> None:
-    if _name(request) or not is_gated():
-        return
-    for field in _ITEMS:
-        if field in found.DESCRIPTOR.fields_by_name:
-            items = getattr(found, field)
-            kept = [item for item in items if await is_open(item.project)]
-            del items[:]
-            items.extend(kept)

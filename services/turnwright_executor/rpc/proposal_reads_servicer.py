@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from turnwright.executor.v1 import proposal_pb2
@@ -19,11 +19,15 @@ from turnwright_executor.rpc.forwarding import Forwarding, copy_fields
 from turnwright_executor.watching.proposals import proposal_of
 from turnwright_executor.wire.command_records import effect_in
 
+Shown = Callable[[Iterable[proposal_pb2.InboxItem]], Awaitable[list[proposal_pb2.InboxItem]]]
+"""What of a list the caller may see."""
+
 
 class ProposalReadRpcs(Forwarding):
     """GetProposal and ListProposals."""
 
     _ledger: Ledger
+    _shown: Shown
 
     async def GetProposal(
         self, request: proposal_pb2.GetProposalRequest, context: Any
@@ -48,7 +52,8 @@ class ProposalReadRpcs(Forwarding):
         self, request: proposal_pb2.ListProposalsRequest, context: Any
     ) -> proposal_pb2.ListProposalsResponse:
         page = await self.store.call(self.rows.ListProposals, copy_fields(request, rows_pb2.ListProposalsRequest))
-        return proposal_pb2.ListProposalsResponse(items=items_of(page.proposals), next_page_token=page.next_page_token)
+        items = await self._shown(items_of(page.proposals))
+        return proposal_pb2.ListProposalsResponse(items=items, next_page_token=page.next_page_token)
 
 
 def items_of(found: Iterable[rows_pb2.PendingProposal]) -> list[proposal_pb2.InboxItem]:

@@ -74,7 +74,7 @@ class ExecutorProposalRpcs(ProposalReadRpcs):
         async with self.store.stream(self.rows.WatchProposals, wanted, None) as changes:
             sent: set[tuple[str, str, str]] = set()
             async for change in changes:
-                pending = items_of(change.pending)
+                pending = await self._shown(items_of(change.pending))
                 sent |= {(one.project, one.run, one.proposal.path) for one in pending}
                 decided = [copy_fields(one, proposal_pb2.DecidedItem) for one in change.decided]
                 known = [one for one in decided if (one.project, one.run, one.decision.path) in sent]

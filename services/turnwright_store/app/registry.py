@@ -82,6 +82,13 @@ def _project_name(tx: Transaction, root: str, wanted: str) -> str:
     return wanted
 
 
+def find_projects(connection: Connection, name: str, workspace_id: str) -> list[Project]:
+    """The project of this name and of this workspace, of which one may be empty; an empty list if there is none."""
+    found = registry.find_project(connection, name) if name else registry.find_workspace(connection, workspace_id)
+    is_it = found is not None and workspace_id in ("", found.project.workspace_id)
+    return [found.project] if found and is_it else []
+
+
 def list_projects(connection: Connection, size: int, token: str) -> tuple[list[Project], str]:
     size = page_size(size)
     (after,) = decode_page_token(token, str) or ("",)

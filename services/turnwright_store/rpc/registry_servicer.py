@@ -36,6 +36,9 @@ class RegistryRpcs(Calls):
 
     @query
     def ListProjects(self, request: registry_pb2.ListProjectsRequest, connection: Connection) -> Fields:
+        if request.name or request.workspace_id:
+            one = app.find_projects(connection, request.name, request.workspace_id)
+            return {"projects": map(wire.project_to_pb, one)}
         found, token = app.list_projects(connection, request.page_size, request.page_token)
         return {"projects": map(wire.project_to_pb, found), "next_page_token": token}
 

@@ -26,6 +26,23 @@ async def test_a_project_is_found_again_by_its_workspace(client):
     assert list((await client.call("ListProjects")).projects) == [moved.project]
 
 
+async def test_a_project_is_listed_alone_by_its_name_or_its_workspace(client):
+    made = {
+        name: (await client.call("InitProject", root=f"/{name}", workspace_id=f"w{name}")).project for name in "abc"
+    }
+    wanted = [
+        ({"name": "b"}, ["b"]),
+        ({"workspace_id": "wc"}, ["c"]),
+        ({"name": "a", "workspace_id": "wa"}, ["a"]),
+        ({"name": "a", "workspace_id": "wb"}, []),
+        ({"name": "d"}, []),
+        ({"workspace_id": "d", "page_size": 1}, []),
+    ]
+    for fields, names in wanted:
+        page = await client.call("ListProjects", **fields)
+        assert (list(page.projects), page.next_page_token) == ([made[name] for name in names], "")
+
+
 async def test_a_project_keeps_the_path_of_its_settings_until_another_is_named(client):
     """RU096, RU226."""
     paths = [

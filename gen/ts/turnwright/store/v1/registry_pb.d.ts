@@ -117,6 +117,20 @@ export declare type ListProjectsRequest = Message<"turnwright.store.v1.ListProje
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
+
+  /**
+   * Only the project of this name; empty: any. It is found by one look-up, as is the one of a workspace.
+   *
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * Only the project of the workspace with this id; empty: any.
+   *
+   * @generated from field: string workspace_id = 4;
+   */
+  workspaceId: string;
 };
 
 /**
