@@ -40,7 +40,7 @@ else:
     Context = grpc.aio.ServicerContext
 
 
-Admits = Callable[[str, Any], Awaitable[None]]
+CheckCall = Callable[[str, Any], Awaitable[None]]
 """Checks a call of the current caller by its method and its request. Raises an error for the caller."""
 
 PROBES_MAX: Final = 2
@@ -72,7 +72,7 @@ class GuardedServer:
         calls: CallsInProgress,
         codecs: Callable[[], Codecs] | None = None,
         limits: CallerLimits | None = None,
-        admits: Admits | None = None,
+        admits: CheckCall | None = None,
     ) -> None:
         """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`.
 
@@ -109,7 +109,7 @@ class _Guarded(grpc.GenericRpcHandler):
         calls: CallsInProgress,
         codecs: Callable[[], Codecs],
         ledger: CallerLedger,
-        admits: Admits | None,
+        admits: CheckCall | None,
     ) -> None:
         self._ledger = ledger
         self._admits = admits

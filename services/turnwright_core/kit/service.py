@@ -12,7 +12,7 @@ from turnwright.settings.v1 import settings_service_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Authenticator
-from turnwright_core.kit.guard import Admits, GuardedServer
+from turnwright_core.kit.guard import CheckCall, GuardedServer
 from turnwright_core.kit.guarded_call import CallsInProgress
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
@@ -61,7 +61,7 @@ class Service(Struct, frozen=True):
     """Calls under way on one connection; a caller that opens more waits."""
     settings: Settings | None = None
     """The settings of the service, for its settings report."""
-    admits: Admits | None = None
+    admits: CheckCall | None = None
     """Checks what a call is about, once its caller is known. None: any caller of the floor may make any call."""
     codecs: Callable[[], Codecs] | None = None
     """The rpcs that other services call by values. None: the service has no multiplexed streams."""

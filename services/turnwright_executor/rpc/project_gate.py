@@ -24,13 +24,13 @@ ABOUT_ALL: Final = frozenset({"ListProposals", "WatchProposals"})
 _SERVICE: Final = f"/{executor_service_pb2.DESCRIPTOR.services_by_name['ExecutorService'].full_name}/"
 
 
-class OfProject(Protocol):
+class ProjectItem(Protocol):
     """Something that belongs to a project."""
 
     project: str
 
 
-T = TypeVar("T", bound=OfProject)
+T = TypeVar("T", bound=ProjectItem)
 
 
 class ProjectGate:

@@ -122,7 +122,7 @@ def set_aside(tx: Transaction, due: tuple[str, str, str], _error: Exception) -> 
     return run, rows.set_aside(tx.connection, run.id, name, tx.now_ms + LOOK_AGAIN_MS, FAILURES_MAX)
 
 
-def _tell_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str], error: Exception) -> None:
+def _report_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str], error: Exception) -> None:
     """As `set_aside`, with an event."""
     if (found := set_aside(tx, due, error)) is None:
         return
@@ -202,9 +202,9 @@ def scheduling(database: Database, rules_now: Callable[[], StoreRules]) -> Chore
     def run(tx: Transaction, due: tuple[str, str, str]) -> None:
         run_due(tx, rules_now(), due)
 
-    def tell(tx: Transaction, row: tuple[str, str, str], error: Exception) -> None:
-        _tell_failure(tx, rules_now(), row, error)
+    def report(tx: Transaction, row: tuple[str, str, str], error: Exception) -> None:
+        _report_failure(tx, rules_now(), row, error)
 
     # Behind what was found may be more schedules of the same runs.
-    find, aside = partial(rows.list_due, page=ROWS_MAX), (tell, set_aside)
+    find, aside = partial(rows.list_due, page=ROWS_MAX), (report, set_aside)
     return row_chore("scheduling", LOOK_EVERY_S, database, find, run, more_from=1, set_aside=aside)
