@@ -37,13 +37,15 @@ class Command(Struct, frozen=True):
 class ReadWarning(Struct, frozen=True):
     """A repair, or a call that could not be read. `kind` is one word, `message` speaks to the model.
 
-    `ignored` is the number of commands that were not run because of where they stand, although they are no quotation.
+    `ignored` is the number of commands that were not run because of where they stand, although they are no quotation;
+    `has_cut` says that a reply was cut off within a command.
     """
 
     kind: str
     message: str
     span: Span
     ignored: int = 0
+    has_cut: bool = False
 
 
 class Reply(Struct, frozen=True):

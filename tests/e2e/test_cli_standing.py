@@ -123,8 +123,11 @@ FAILS = "<set path='a.txt'><<SEARCH\nnone\nSEARCH\n<<REPLACE\nx\nREPLACE</set>"
     ("replies", "words"),
     [
         ((f"{FAILS}{GO_ON}", "Wrote it."), "Not done: the change of a.txt failed, and no later command made it"),
-        (("<read_file><path>a</path></read_file>", "Done."), "Not done: no command was run: 1 of unknown tools, 0 in"),
-        ((FENCED, FENCED), "Not done: no command was run: 0 of unknown tools, 4 in code fences or quotations"),
+        (
+            ("<read_file><path>a</path></read_file>", "Done."),
+            "Not done: no command was run: 1 unknown or unreadable, 0 in",
+        ),
+        ((FENCED, FENCED), "Not done: no command was run: 0 unknown or unreadable, 4 in code fences or quotations"),
     ],
 )
 def test_success_that_the_record_contradicts_is_none(bench, replies, words) -> None:

@@ -29,6 +29,8 @@ TOO_LARGE_OUTCOME: Final = "too_large:413"
 _WORDS_ONLY: Final = frozenset({"think", "update"})
 """Tools whose commands do nothing but speak."""
 _MOVED: Final = frozenset({"cp", "mv"})
+_NAMED_BY: Final = {"set": "path", "rm": "path", "cp": "to", "mv": "to"}
+"""Tools that change a file, and the attribute without which they name none."""
 
 
 def tally_before(recent: Iterable[TurnResult]) -> LoopTally:
@@ -53,7 +55,9 @@ def tally_after(
     command names. `unread` and `ignored` count commands of the reply that became no record.
     """
     failed = dict.fromkeys(before.failed_paths)
-    known = [record for record in records if record.tool in tools or record.tool in offered]
+    known = [
+        record for record in records if (record.tool in tools or record.tool in offered) and not _names_nothing(record)
+    ]
     has_failed = False
     for record in known:
         for path in list(failed):
@@ -75,6 +79,13 @@ def tally_after(
 def changed_names(records: Iterable[CommandRecord]) -> set[str]:
     """The paths of files as the commands of a turn name them, of which a tally needs the normalized names."""
     return {path for record in records for path in files_changed_by(record.command)}
+
+
+def _names_nothing(record: CommandRecord) -> bool:
+    """Whether a failed change does not say of what, so that it counts as one that could not be read."""
+    attribute = _NAMED_BY.get(record.tool)
+    is_failed = record.state is State.FAILED and record.outcome != TOO_LARGE_OUTCOME
+    return bool(attribute and is_failed and not record.command.attributes.get(attribute))
 
 
 def _is_refused(record: CommandRecord, offered: Collection[str]) -> bool:

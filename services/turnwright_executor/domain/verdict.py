@@ -282,7 +282,7 @@ def undone(vote: Vote, facts: TurnFacts) -> Vote:
         return _undone("change_failed", text)
     if tally.commands or not (tally.unknown_commands or tally.ignored_commands):
         return vote
-    why = f"{tally.unknown_commands} of unknown tools, {tally.ignored_commands} in code fences or quotations"
+    why = f"{tally.unknown_commands} unknown or unreadable, {tally.ignored_commands} in code fences or quotations"
     return _undone("nothing_run", f"no command was run: {why}")
 
 

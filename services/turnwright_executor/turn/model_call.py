@@ -89,7 +89,7 @@ def model_call_record(
         model,
         len(reading.losses),
         len(reading.commands),
-        sum(warning.kind in UNREAD_KINDS for warning in reading.losses),
+        sum(warning.kind in UNREAD_KINDS or warning.has_cut for warning in reading.losses),
         sum(warning.ignored for warning in reading.warnings),
         room,
         bool(packet.report.edits),

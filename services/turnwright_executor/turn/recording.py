@@ -179,7 +179,8 @@ class _Commands(Struct):
         for number, call in enumerate(draft.calls[:REPLY_CALLS_MAX], 1):
             called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, tools)
             if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
-                found = (ReadWarning(CUT_REPLY, _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX]), (0, 0)),)
+                message = _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX])
+                found = (ReadWarning(CUT_REPLY, message, (0, 0), has_cut=True),)
             self.warnings.extend(found)
             losses = [LostCall(call, warning) for warning in found if warning.kind in LOST_KINDS]
             if not (is_over or losses):

@@ -158,10 +158,10 @@ class ParserState(Struct):
     def outer_span(self, span: Span) -> Span:
         return span[0] + self.offset, span[1] + self.offset
 
-    def warn(self, kind: str, message: str, span: Span, ignored: int = 0) -> None:
+    def warn(self, kind: str, message: str, span: Span, ignored: int = 0, *, has_cut: bool = False) -> None:
         """Add a warning; dropped far beyond the cap."""
         if len(self.warnings) < 2 * WARNINGS_MAX:
-            self.warnings.append(ReadWarning(kind, message, self.outer_span(span), ignored))
+            self.warnings.append(ReadWarning(kind, message, self.outer_span(span), ignored, has_cut))
 
     def end_thought(self, start: int, end: int) -> int:
         """Handle the close of a thought that was never opened: what was found before it is reasoning. Source: C59."""

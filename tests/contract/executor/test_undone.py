@@ -74,6 +74,9 @@ LOOPS = {
     "unknown tools": Told(("<read_file><path>a.txt</path></read_file>" + GO_ON,), NOTHING),
     "unknown tools and thoughts": Told(("<think>Well.</think><bash command='ls'/>" + GO_ON,), NOTHING),
     "unknown tools and known ones": Told(("<read_file><path>a.txt</path></read_file>", '<get path="a.txt"/>' + GO_ON)),
+    "a change of nothing named": Told(("<set>new</set>" + GO_ON,), NOTHING),
+    "a copy to nowhere": Told(('<cp path="b.txt"/>' + GO_ON,), NOTHING),
+    "a change of nothing named, then named": Told(("<set>new</set>" + GO_ON, EDIT + GO_ON)),
     "in a fence": Told((FENCED,), NOTHING),
     "in a fence, then outside": Told((FENCED, EDIT + GO_ON)),
     "in a quotation": Told(("> " + '<set path="a.txt">new</set>',), NOTHING),
@@ -144,6 +147,24 @@ async def test_a_file_that_cannot_be_written_is_a_failure(services):
     services.script(f'<set path="locked/a.txt">new</set>{GO_ON}', CLAIM)
     loop = await services.until(await services.act())
     assert (loop.status, "locked/a.txt" in loop.reason) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        ('<set path="a.txt">half of ', 422),
+        ('<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPL', 422),
+        ('<tool_call>{"name": "set", "arguments": {"path": "a.txt", "body": "hal', 422),
+        (f"{EDIT}\n<sh>echo", 200),
+        ("So it is:\n```python\nx = 1", 200),
+        ("<think>It is", 200),
+    ],
+)
+async def test_a_reply_that_was_cut_within_its_only_command_did_nothing(tmp_path, over_http, reply, status):
+    async with over_http(chat(reply, finish="length"), chat(PROSE)), running(tmp_path) as services:
+        (services.files / "a.txt").write_text("old\n")
+        loop = await services.until(await native(services))
+    assert (loop.status, loop.turns) == (status, 2), loop.reason
 
 
 @pytest.mark.parametrize("assembly", [settings_pb2.ASSEMBLY_PACKET, settings_pb2.ASSEMBLY_TRANSCRIPT])
