@@ -26,8 +26,8 @@ ANSWER_S_MAX: Final = 0.5
 _FENCED: Final = re.compile(r"```(?:json)?\s*\n(.*)\n```", re.DOTALL | re.IGNORECASE)
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
-_SAME_PLACE: Final = ("allOf", "not", "if", "then", "else", "dependentSchemas")
-"""Keywords whose schemas apply to the same value as the schema that has them; of `anyOf` another one may end it."""
+_SAME_PLACE: Final = ("allOf", "oneOf", "anyOf", "not", "if", "then", "else", "dependentSchemas")
+"""Keywords whose schemas apply to the same value as the schema that has them; of `anyOf` the first one always does."""
 _DATA: Final = ("const", "default", "enum", "examples")
 """Keywords whose values are no schemas."""
 
@@ -104,7 +104,13 @@ def _compiled(text: str) -> Any:
         raise ValueError("The schema is nested too deeply") from None
     references = {name: _in_time(Draft202012Validator.VALIDATORS[name]) for name in _REFERENCES}
     bounded = extend(  # type: ignore[no-untyped-call]
-        Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties, **references}
+        Draft202012Validator,
+        {
+            "pattern": _pattern,
+            "patternProperties": _pattern_properties,
+            "uniqueItems": _unique_items,
+            **references,
+        },
     )
     return bounded(schema, registry=Registry())
 
@@ -151,7 +157,7 @@ def _check_end(schema: dict[str, Any], resolver: Any, known: dict[int, bool]) ->
     for name in _SAME_PLACE:
         inner = schema.get(name)
         many = inner if isinstance(inner, list) else inner.values() if name == "dependentSchemas" and inner else [inner]
-        for one in many:
+        for one in [*many][:1] if name == "anyOf" else many:
             if isinstance(one, dict):
                 _check_end(one, resolver, known)
     known[id(schema)] = True
@@ -191,6 +197,25 @@ def _pattern_properties(validator: Any, patterns: dict[str, Any], value: Any, _s
         for key in value if isinstance(value, dict) else ():
             if _found(pattern, key):
                 yield from validator.descend(value[key], inner, path=key, schema_path=pattern)
+
+
+def _unique_items(_validator: Any, is_wanted: Any, value: Any, _schema: Any) -> Iterator[Any]:
+    """The library compares each item with each other one."""
+    from jsonschema.exceptions import ValidationError
+
+    if is_wanted is True and isinstance(value, list):
+        items = [json.dumps(_exact(item), sort_keys=True) for item in value]
+        if len(set(items)) < len(items):
+            yield ValidationError(f"{str(value)[:80]} has non-unique elements")
+
+
+def _exact(value: Any) -> Any:
+    """A value of JSON in which equal numbers are written alike: 1 and 1.0 are one number."""
+    if isinstance(value, dict):
+        return {name: _exact(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_exact(one) for one in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _found(pattern: str, text: str) -> bool:

@@ -22,7 +22,7 @@ from turnwright_core.json_schema import ANSWER_S_MAX, answer_problem, check_sche
         {"$id": "http://x/", "$ref": "b", "$defs": {"a": {"$id": "b"}}},
         {"properties": {"$ref": {"type": "string"}}},
         {"const": {"$ref": "#/gone"}, "enum": [{"$ref": "no"}], "default": {"$ref": ""}, "examples": [{"$ref": "x:"}]},
-        {"anyOf": [{"$ref": "#"}, {"type": "object"}]},
+        {"anyOf": [{"type": "object"}, {"$ref": "#"}]},
     ],
     ids=json.dumps,
 )
@@ -43,6 +43,8 @@ def test_a_reference_to_what_a_schema_does_not_have_is_refused_with_its_name(ref
 ENDLESS = [
     {"$ref": "#"},
     {"allOf": [{"$ref": "#"}]},
+    {"oneOf": [{"type": "object"}, {"$ref": "#"}]},
+    {"anyOf": [{"$ref": "#"}, {"type": "object"}]},
     {"not": {"$ref": "#"}},
     {"if": {"$ref": "#"}, "then": {}},
     {"dependentSchemas": {"a": {"$ref": "#"}}},
@@ -51,6 +53,23 @@ ENDLESS = [
     {"$dynamicAnchor": "me", "$dynamicRef": "#me"},
     {"$id": "https://example.org/a", "$ref": "https://example.org/a"},
 ]
+
+
+@pytest.mark.parametrize(
+    ("items", "is_unique"),
+    [
+        ([{"x": 1, "y": [2]}, {"y": [2.0], "x": 1}], False),
+        ([1, 1.0], False),
+        ([1, True, "1", None, "null", [1], {"1": 1}], True),
+        ([{"x": number} for number in range(2000)], True),
+        ([], True),
+    ],
+)
+def test_items_are_compared_as_numbers_and_without_regard_to_order(items, is_unique):
+    schema = json.dumps({"type": "object", "properties": {"a": {"uniqueItems": True}}})
+    problem = answer_problem(schema, json.dumps({"a": items}))
+    assert ("non-unique" in problem) is not is_unique
+    assert answer_problem(schema.replace("true", "false"), json.dumps({"a": items})) == ""
 
 
 @pytest.mark.parametrize("schema", ENDLESS, ids=json.dumps)
