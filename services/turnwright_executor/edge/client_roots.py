@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 from typing import Final
 
-from turnwright.types.v1 import project_pb2
-
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.projects import Projects
 
@@ -68,15 +66,13 @@ class ClientRoots:
 
     async def admits(self, root: str) -> bool:
         """Whether a directory, with links resolved, is allowed or below an allowed one, or a project for clients."""
-        try:
-            if await on_files(lambda _: self._admits(Path(root))):
-                return True
-            real = await on_files(lambda _: os.path.realpath(root))
-        except (OSError, ValueError):
-            # A path that cannot be resolved, such as a link that only its owner can read, is not allowed.
+        if await self._lies_open(root):
+            return True
+        project = await self._projects.at(root)
+        if project is None or not project.clients:
             return False
-        project = await self._projects.at(real)
-        return project is not None and project.clients and project.root == real
+        # The marker that names the project may be a copy.
+        return await on_files(lambda _: os.path.realpath(root)) == project.root
 
     async def is_open(self, name: str) -> bool:
         """Whether derived tokens may use the project of this name, if there is one. Raises TurnwrightError."""
@@ -84,16 +80,17 @@ class ClientRoots:
         if self._open.get(name, -OPEN_S_MAX) + OPEN_S_MAX > now_s:
             return True
         found = await self._projects.named(name)
-        if found is None or not (found.clients or await self._lies_open(found)):
+        if found is None or not (found.clients or await self._lies_open(found.root)):
             self._open.pop(name, None)
             return found is None
         self._open[name] = now_s
         return True
 
-    async def _lies_open(self, project: project_pb2.Project) -> bool:
+    async def _lies_open(self, root: str) -> bool:
         try:
-            return await on_files(lambda _: self._admits(Path(project.root)))
+            return await on_files(lambda _: self._admits(Path(root)))
         except (OSError, ValueError):
+            # A path that cannot be resolved, such as a link that only its owner can read, is not allowed.
             return False
 
     def _admits(self, root: Path) -> bool:

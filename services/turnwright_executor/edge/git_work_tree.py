@@ -23,6 +23,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from turnwright_executor.edge.contents import read_beginning
 from turnwright_executor.edge.environment import allowed_environment
 from turnwright_executor.edge.file_threads import Check
 
@@ -74,7 +75,7 @@ _READ: Final = frozenset({IGNORE_FILE, ".gitattributes", ".gitmodules", REPOSITO
 _NAMED: Final = re.compile(rb"^[^#;\n]*\b(path|excludesfile|attributesfile)[ \t]*=(.+)$", re.IGNORECASE | re.MULTILINE)
 _CONFIGURATION_BYTES_MAX: Final = 64 * 1024
 _POLL_S: Final = 0.1
-_GIT_FILE_CHARS_MAX: Final = 4096
+_GIT_FILE_BYTES_MAX: Final = 4096
 _CHUNK_BYTES: Final = 256 * 1024
 
 
@@ -211,12 +212,11 @@ def _named_in(waiting: list[Path], top: Path) -> Iterator[Path]:
     """The files that a repository's configuration includes, and its file of ignore rules, without a question to git."""
     seen = set[Path]()
     while waiting and len(seen) < CONFIGURATIONS_MAX:
-        one = waiting.pop()
-        if one in seen or not one.is_file():
+        if (one := waiting.pop()) in seen:
             continue
         seen.add(one)
-        with suppress(OSError), one.open("rb") as file:
-            for key, value in _NAMED.findall(file.read(_CONFIGURATION_BYTES_MAX)):
+        with suppress(OSError, ValueError):
+            for key, value in _NAMED.findall(read_beginning(one, _CONFIGURATION_BYTES_MAX)):
                 base = one.parent if key.lower() == b"path" else top
                 named = base / os.path.expanduser(os.fsdecode(value.strip()).strip('"'))  # noqa: PTH111
                 yield named
@@ -249,10 +249,11 @@ def _repositories(entry: Path) -> tuple[Path, ...]:
     """The folder of a repository; of a linked work tree, which has a file with its name, also that of the main one."""
     if entry.is_dir():
         return (entry,)
-    if not entry.is_file():
+    named = ""
+    with suppress(OSError):
+        named = os.fsdecode(read_beginning(entry, _GIT_FILE_BYTES_MAX)).removeprefix("gitdir:").strip()
+    if not named:
         return ()
-    with entry.open(encoding="utf-8", errors="replace") as file:
-        named = file.read(_GIT_FILE_CHARS_MAX).removeprefix("gitdir:").strip()
     return entry.parent / named, (entry.parent / named).parent.parent
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_executor.edge.confinement import MARKER_FOLDER
+from turnwright_executor.edge.contents import read_beginning
 
 SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu/store", "/sys/devices/system"),
@@ -175,11 +175,5 @@ def _shared(entry: Path) -> tuple[str, ...]:
 
 
 def _line(path: Path) -> str:
-    """The content of a small file, stripped. An untrusted project may have pipes and endless files in its place."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        return os.read(descriptor, LINE_BYTES_MAX).decode().strip()
-    finally:
-        os.close(descriptor)
+    """The content of a small file, stripped."""
+    return read_beginning(path, LINE_BYTES_MAX).decode().strip()

@@ -68,7 +68,7 @@ class Hubs:
 
     def warn(self, address: RunAddress, text: str) -> None:
         """Tell those who watch a run why it does not go on."""
-        if hub := self._hubs.get(address):
+        if hub := self.find(address):
             hub.warn(text)
 
     async def _open(self, address: RunAddress, fresh: FreshRun | None) -> RunHub:
