@@ -11,7 +11,7 @@ from typing import Final
 
 from turnwright_grammar.reader.parser import CANDIDATE, HALF_TRIGGER, TRIGGER, finish_reply, parse
 from turnwright_grammar.reader.parser_state import ParserState
-from turnwright_grammar.reply import COMMANDS_MAX, Command, Reply
+from turnwright_grammar.reply import COMMANDS_MAX, Reply
 from turnwright_grammar.scanner import BracketBalance, SearchTrigger, TextScanner
 from turnwright_grammar.tools import DEFAULT_TOOLS
 
@@ -35,14 +35,13 @@ class ReplyReader:
         self._thought_ends = 0
         self._after_thought: list[str] = []
 
-    def feed(self, delta: str) -> tuple[Command, ...]:
-        """Parse the next delta; return the commands that are certain by then: none before the end (C59)."""
+    def feed(self, delta: str) -> None:
+        """Parse the next delta."""
         self._pieces.append(delta)
         if self._thought_ends:
             self._after_thought.append(delta)
         if self._watch.should_rescan(delta):
             self._scan()
-        return ()
 
     def _scan(self) -> None:
         state, position = self._state, self._state.position
