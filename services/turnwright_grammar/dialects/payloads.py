@@ -20,7 +20,8 @@ NAME = r"[A-Za-z_][\w.\-]{0,99}+"
 GAP = r"\s{0,64}+"
 # Vendors put a namespace before their tags: `minimax:`, `steptml:`, `|DSML|`.
 SPACE = r"(?:\w++:|[|\uff5c]DSML[|\uff5c])?"
-_STRICT_CHARS_FIRST = 1_000
+# So much is tried of every value, whether there is a budget or not.
+_STRICT_CHARS_FIRST = 250
 # The lenient parser is slower than the strict one, so it takes more from the budget.
 LENIENT_COST = 8
 ATTEMPT_CHARS = 100

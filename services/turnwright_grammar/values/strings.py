@@ -208,11 +208,11 @@ class StringReader:
         is_near = self._full_lookahead or len(self.text) - opening.begin < _SOUND_CHARS_MAX
         if opening.closing != '"' or place is not ValuePosition.MEMBER or ")" in closers or not is_near:
             return -1
-        before = "".join('{"":' if closer == "}" else "[" for closer in closers) + "0"
         position = opening.begin
         while self._tries > 0 and (found := self._next_sound_close(position)):
             position = found.end()
             self._tries -= 1
+            before = "".join('{"":' if closer == "}" else "[" for closer in closers) + "0"
             read = read_strict(before + self.text[found.end() :])
             if isinstance(read, ReadValue) and _NOTHING_AFTER.match(self.text, found.end() + read.end - len(before)):
                 is_code = self.text.count('"', opening.begin, found.start()) >= _MANY_QUOTES
