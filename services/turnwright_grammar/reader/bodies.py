@@ -227,7 +227,11 @@ class BodyFinder:
         while (token := dialects.TOKEN.match(text, position)) and dialects.announces_call(token[0]):
             position = _BLANKS.match(text, token.end()).end()  # type: ignore[union-attr]
         payload = dialects.read_payload(self.scanner, position)
-        return payload is not None and bool(payload.calls) and not payload.cut
+        if payload is not None and payload.calls and not payload.cut:
+            return True
+        # The next of these tokens is looked at in its turn, with all behind it.
+        self.scanner.spend(position - start)
+        return False
 
     def _first_stop(self, tag: Tag) -> TagEnd:
         text = self.scanner.text

@@ -192,8 +192,13 @@ def skip_message(state: ParserState, start: int, end: int) -> int:
 
 def _skip_hallucinated(state: ParserState, start: int, end: int, why: str) -> int:
     """Continue after hallucinated text; warn if it holds a command."""
-    inner = None if state.depth >= _DEPTH_MAX else state.parse_nested(state.text[start + 1 : end], start + 1)
+    is_nested = state.depth < _DEPTH_MAX
+    if is_nested and not state.scanner.can_spend(start) and (after := state.end_thought_within(start, end)) is not None:
+        return after
+    inner = state.parse_nested(state.text[start + 1 : end], start + 1) if is_nested else None
     if inner and (after := state.adopt_thought_ends(inner)) is not None:
+        # What stands behind is read again.
+        state.scanner.spend(end - after)
         return after
     if inner is None or inner.commands or any(warning.kind == "invented" for warning in inner.warnings):
         state.warn("invented", f"Nothing of this was run: {why}. Wait for what really comes.", (start, end))

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from turnwright_grammar.scanner import TextScanner
+
 
 class Cost:
     """Characters read and functions called so far."""
@@ -16,9 +18,11 @@ class Cost:
     def __init__(self) -> None:
         self.units = 0
 
-    def called(self, _frame: FrameType, event: str, _arg: object) -> None:
-        """Count a call, as a profiler of sys.setprofile."""
+    def called(self, frame: FrameType, event: str, _arg: object) -> None:
+        """Count a call, as a profiler of sys.setprofile; a text that is read by itself was copied."""
         self.units += event in ("call", "c_call")
+        if event == "call" and frame.f_code is TextScanner.__init__.__code__:
+            self.units += len(frame.f_locals["text"])
 
 
 class CountedPattern:

@@ -198,6 +198,7 @@ FOREIGN = (
     "</think>",
     "<thinking>",
     "</thinking>",
+    "<tool_response></thinking>",
     "<reasoning><thinking>",
     "<![CDATA[",
     "]]>",
@@ -354,6 +355,7 @@ NESTED = (
     Hostile("<<SEARCH\n", prefix='<set path="a">', tail="SEARCH\n"),
     Hostile("<<<<<<< SEARCH\n", prefix="a.py\n", tail="=======\n>>>>>>> REPLACE\n"),
     Hostile("`", tail=" `"),
+    Hostile("<think>a", tail="<|python_tag|>"),
 )
 NUMBERED = (
     Hostile("<a_#><c>", numbered=True),

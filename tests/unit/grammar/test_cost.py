@@ -48,10 +48,6 @@ PAIRS = [DICE.sample(MARKERS, 2) for _ in range(250)]
 TRIPLES = [DICE.sample(MARKERS, 3) for _ in range(150)]
 
 
-NOT_LINEAR = (["<think>a", "<|python_tag|>"],)
-"""Still to be mended: twice as long a text of these takes four times the steps."""
-
-
 def check_growth(read, text_of):
     """Twice as long a text costs at most two and a half times as much."""
     texts = (text_of(READ_CHARS), text_of(2 * READ_CHARS))
@@ -69,7 +65,7 @@ def test_the_reading_of_a_reply_is_linear(hostile, read):
     check_growth(read, hostile.text)
 
 
-@pytest.mark.parametrize("pieces", [one for one in (*PAIRS, *TRIPLES) if list(one) not in NOT_LINEAR], ids=ascii)
+@pytest.mark.parametrize("pieces", [*PAIRS, *TRIPLES], ids=ascii)
 def test_the_reading_of_interleaved_markers_is_linear(pieces):
     check_growth(read_reply, Hostile("".join(pieces)).text)
     check_growth(read_reply, Hostile(pieces[0], tail="".join(pieces[1:])).text)
