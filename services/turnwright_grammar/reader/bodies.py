@@ -188,10 +188,11 @@ class BodyFinder:
 
     def _recover(self, tag: Tag) -> TagEnd:
         """Error recovery: the end of a body without a balancing close; the whole text is known."""
-        ending = self._first_stop(tag)
         thought_end = self.scanner.search(THOUGHT_END, tag.end)
-        if thought_end is not None and thought_end.start() < ending.end:
-            return TagEnd("sibling", tag.end, thought_end.start(), thought_end.start())
+        limit = thought_end.start() if thought_end else len(self.scanner.text)
+        ending = self._first_stop(tag, limit)
+        if thought_end is not None and limit < ending.end:
+            return TagEnd("sibling", tag.end, limit, limit)
         if tag.name == "think":
             # Reasoning that was never closed holds no vendor's call: the model went on to it.
             call = self._next_call(tag.end, ending.body_end)
@@ -233,11 +234,11 @@ class BodyFinder:
         self.scanner.spend(position - start)
         return False
 
-    def _first_stop(self, tag: Tag) -> TagEnd:
+    def _first_stop(self, tag: Tag, limit: int) -> TagEnd:
         text = self.scanner.text
         inner: Counter[str] = Counter()
         for other in self._tags(tag.end, STOPS_TRIED_MAX if tag.name in BODILESS else None):
-            if other is None:
+            if other is None or other.start >= limit:
                 break
             if other.kind == "close":
                 if other.name == tag.name:

@@ -356,6 +356,7 @@ NESTED = (
     Hostile("<<<<<<< SEARCH\n", prefix="a.py\n", tail="=======\n>>>>>>> REPLACE\n"),
     Hostile("`", tail=" `"),
     Hostile("<think>a", tail="<|python_tag|>"),
+    Hostile('<set path="a"><set path="b">[/THINK]x'),
 )
 NUMBERED = (
     Hostile("<a_#><c>", numbered=True),
