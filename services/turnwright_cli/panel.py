@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rich.console import Console
@@ -18,7 +18,7 @@ QUEUE_LINES_MAX: Final = 3
 class Panel:
     """Its lines, each within the width of the console."""
 
-    def __init__(self, console: Console, plans: PlanChanges, *, session: bool) -> None:
+    def __init__(self, console: Console, plans: Callable[[], PlanChanges], *, session: bool) -> None:
         self._console = console
         self._plans = plans
         self._session = session
@@ -42,9 +42,9 @@ class Panel:
 
     def progress(self) -> str:
         """How far the plan is, unless its lines show it."""
-        return "" if self._plan_lines() else self._plans.progress()
+        return "" if self._plan_lines() else self._plans().progress()
 
     def _plan_lines(self) -> list[str]:
         if not self._session:
             return []
-        return panel_lines(self._plans.latest(), self._console.width - 1, self._console.height // 3)
+        return panel_lines(self._plans().latest(), self._console.width - 1, self._console.height // 3)

@@ -51,30 +51,36 @@ class TextScreen(Screen):
         self._console = console
         self._session = session
         self._reader = reply_reader() if session else None
-        self._plans = PlanChanges(whole=not console.is_terminal)
-        self._panel = Panel(console, self._plans, session=session)
+        self._run = ""
+        self._forget()
+        self._panel = Panel(console, lambda: self._plans, session=session)
         self._status = StatusLine(console, self._panel.above, self._panel.below)
         self._channels: dict[str, list[entry_pb2.Entry]] = {}
         """Output in a snapshot, by the record of its command."""
-        self._sequence = 0
-        self._first = 0
-        self._turn = self._strikes = 0
-        self._replies = ShownReplies()
         self._snapshot: list[event_pb2.Snapshot] = []
-        self._reported: set[str] = set()
         self._streaming = ""
         self._mid_line = False
         self._line_feeds = ""
         self._is_stopping = False
         self._is_lost = False
         self._icons = "utf" in (console.encoding or "").lower()
-        self._output = LiveOutput(self._output_line)
         draws = session and console.is_terminal and not console.is_dumb_terminal
         self._markdown = MarkdownStream(console, self._panel.below) if draws else None
 
+    def _forget(self) -> None:
+        """Nothing of a run was shown."""
+        self._sequence = self._first = self._turn = self._strikes = 0
+        self._plans = PlanChanges(whole=not self._console.is_terminal)
+        self._replies = ShownReplies()
+        self._reported: set[str] = set()
+        self._output = LiveOutput(self._output_line)
+
     def begin(self, run: run_pb2.Run, sequence: int, first: int = 0) -> None:
-        """Show the loops from the first one to this one; 0: only this one."""
-        if not self._sequence:
+        """Show the loops from the first one to this one; 0: only this one. Runs have turns and paths of their own."""
+        if run.run != self._run:
+            self._run = run.run
+            self._forget()
+            self._panel.wait(())
             waits = ", queued behind another task" if 0 < run.loop.sequence < sequence and run.loops_queued else ""
             self._line(Text(f"run {safe_line(run.run)} in {safe_line(run.project)}{waits}", style="dim"))
             self._replies.begin(run.turn)

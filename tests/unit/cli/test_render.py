@@ -213,6 +213,20 @@ def test_an_ascii_terminal_gets_words_for_icons() -> None:
     assert b"  failed set b.py 409" in out.buffer.getvalue()
 
 
+@pytest.mark.parametrize("second", ["other", RUN.run])
+def test_what_one_run_has_shown_hides_nothing_of_another(second) -> None:
+    out = io.StringIO()
+    screen = TextScreen(Console(file=out, highlight=False), session=True)
+    events = [STORY[0], delta(append_content="I look."), record("log://turn_1/get/a", entry_pb2.STATE_RESOLVED)]
+    for run in (RUN, run_pb2.Run(project="p", run=second)):
+        screen.begin(run, 1)
+        for event in events:
+            screen.show(event)
+        screen.end(run, LOOP)
+    shown, runs = out.getvalue(), len({RUN.run, second})
+    assert [shown.count(each) for each in ("turn 1", "✓ get", "run ", "again")] == [runs, runs, runs, 0]
+
+
 def test_commands_of_other_loops_and_of_the_runtime_are_not_reported() -> None:
     out = io.StringIO()
     screen = TextScreen(Console(file=out, highlight=False))
