@@ -137,8 +137,11 @@ def _add_calls(state: ParserState, info: str, content: str, start: int, span: Sp
         return _add_tool_code_calls(state, content, start)
     inner = state.parse_nested(content, start, is_code=True)
     if not inner.commands or inner.narration().strip():
-        state.warnings.extend(warning for warning in inner.warnings if warning.kind == "arguments_left_over")
-        if ignored := sum(command.known for command in inner.commands):
+        state.warnings.extend(
+            warning for warning in inner.warnings if warning.kind == "arguments_left_over" or warning.ignored
+        )
+        fenced = (command for each in inner.deferred for command in each.commands)
+        if ignored := sum(command.known for command in (*inner.commands, *fenced)):
             state.warn(*INERT_FENCE, span, ignored)
         return False
     if inner.native_calls < len(inner.commands):

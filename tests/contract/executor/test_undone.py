@@ -80,6 +80,9 @@ LOOPS = {
     "in a fence": Told((FENCED,), NOTHING),
     "in a fence, then outside": Told((FENCED, EDIT + GO_ON)),
     "in a quotation": Told(("> " + '<set path="a.txt">new</set>',), NOTHING),
+    "in a fence of a quotation": Told(('> ```xml\n> <set path="a.txt">new</set>\n> ```\n',), NOTHING),
+    "in a fence in a fence": Told(('````md\n```xml\n<set path="a.txt">new</set>\n```\n````\n',), NOTHING),
+    "indented in a fence": Told(('```\nIt is:\n\n    <set path="a.txt">new</set>\n```\n',), NOTHING),
     "nothing at all": Told(()),
 }  # fmt: skip
 
