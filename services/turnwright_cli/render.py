@@ -25,7 +25,7 @@ from turnwright_cli.plans import PlanChanges
 from turnwright_cli.records import BODY_CHARS, SETTLED, end_line, ends_loop, figures_line, record_line, session_line
 from turnwright_cli.screen import Screen, lost_words
 from turnwright_cli.status_line import StatusLine
-from turnwright_cli.status_words import turn_words, went_well
+from turnwright_cli.status_words import turn_heading, turn_words, went_well
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import PROPOSED
 from turnwright_core.streams import record_of_channel
@@ -35,11 +35,8 @@ from turnwright_core.wire.run_view import Event
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""
 OUTPUT_CHARS_MIN: Final = 20
-RULE_CHARS_MAX: Final = 72
 PROMPT_CHARS: Final = 200
 """Length of a message in a line that says that it is worked on now."""
-
-
 STOPPING: Final = "Stopping the run; Ctrl-C again leaves at once."
 
 
@@ -190,9 +187,7 @@ class TextScreen(Screen):
             self.note(STOPPING)
 
     def changed(self, changes: FileChanges) -> None:
-        if changes.is_empty and self._session:
-            return
-        for line in change_lines(changes):
+        for line in () if changes.is_empty and self._session else change_lines(changes):
             self._line(Text(line))
 
     def pause(self) -> None:
@@ -217,12 +212,10 @@ class TextScreen(Screen):
         self._wait("waiting for the model")
 
     def _begin_turn(self, number: int) -> None:
-        if number <= self._turn:
-            return
-        self._turn = number
-        title = f"turn {number} "
-        line = ("─" if self._icons else "-") * max(2, min(self._console.width, RULE_CHARS_MAX) - len(title))
-        self._line(Text(title + line if self._console.is_terminal else title.strip(), style="bold"))
+        if number > self._turn:
+            self._turn = number
+            width = self._console.width if self._console.is_terminal else 0
+            self._line(Text(turn_heading(number, width, icons=self._icons), style="bold"))
 
     def started(self, event: Event) -> None:
         """Show a repeated attempt at a reply from its beginning."""

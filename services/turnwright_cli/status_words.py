@@ -15,6 +15,7 @@ from turnwright.types.v1 import loop_pb2, run_pb2, turn_pb2, usage_pb2
 from turnwright_cli.plain import safe_line
 from turnwright_core import runs
 
+RULE_CHARS_MAX: Final = 72
 _WORDS: Final[Mapping[int, str]] = {
     100: "queued",
     102: "running",
@@ -97,6 +98,13 @@ def usage_words(usage: usage_pb2.Usage) -> list[str]:
     if usage.HasField("cost_usd"):
         words.append(f"${usage.cost_usd:.4f}")
     return words
+
+
+def turn_heading(number: int, width: int, *, icons: bool) -> str:
+    """The line above a turn, with a rule where a terminal has this width; 0: none has."""
+    title = f"turn {number} "
+    rule = ("─" if icons else "-") * max(2, min(width, RULE_CHARS_MAX) - len(title))
+    return title + rule if width else title.strip()
 
 
 def turn_words(turn: turn_pb2.Turn) -> list[str]:
