@@ -135,6 +135,17 @@ async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_ca
             assert (await client.init_project(f"{folders}/closed")).name == mine
 
 
+async def test_a_marker_of_an_open_project_opens_no_other_directory(folders):
+    async with running(folders) as services, guest(services) as client:
+        await services.client.init_project(f"{folders}/closed", clients=True)
+        identity = (folders / "closed/.turnwright/workspace").read_text().partition("\n")[0]
+        (folders / "other/.turnwright").mkdir(parents=True)
+        # As of a directory that was moved from another disk.
+        noted = json.dumps({"root": "/gone", "device": 1, "inode": 1})
+        (folders / "other/.turnwright/workspace").write_text(f"{identity}\n{noted}\n")
+        await refused(client.init_project(f"{folders}/other"))
+
+
 async def test_a_list_of_all_projects_leaves_out_what_is_closed(folders):
     async with running(folders, client_roots=f"{folders}/open") as services, guest(services) as client:
         await services.client.add_model("m", "scripted/m")
