@@ -33,6 +33,9 @@ from turnwright_store.wiring import build as build_store
 
 SECRET = "services-secret"
 
+LEASE_S = 600.0
+"""So long that no lease is lost, and no renewal tells an executor of anything, before a test is given up."""
+
 
 def expected_tokens(result: turn_pb2.TurnResult) -> int:
     """The tokens that a turn's prompt was expected to take."""
@@ -138,7 +141,8 @@ async def running(
     """The four services in a folder; keywords are settings of the executor."""
     # What a command may do must not depend on what the host has installed.
     # And no test waits for a command that goes on for long when the executor is stopped.
-    executor = {"sh_sandbox": "limits", "drain_s": 0.0, **executor}
+    # A machine that stalls for seconds must not cost an executor its lease: it would call the model once more.
+    executor = {"sh_sandbox": "limits", "drain_s": 0.0, "lease_s": LEASE_S, **executor}
     for folder in (root / "home", root / "project"):
         folder.mkdir(exist_ok=True)
     if "TURNWRIGHT_DB" not in os.environ and not (root / "home" / "turnwright.db").exists():
