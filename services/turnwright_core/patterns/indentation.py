@@ -16,10 +16,10 @@ def reindent(search: str, matched: str, new: str) -> str:
     moved: dict[str, str] = {}
     lines = new.split("\n")
     for line in lines:
-        indent = _indent(line)
+        indent = indent_of(line)
         if indent not in moved:
             moved[indent] = _moved(indent, moves)
-    return "\n".join(moved[_indent(line)] + line.lstrip() if line.strip() else line for line in lines)
+    return "\n".join(moved[indent_of(line)] + line.lstrip() if line.strip() else line for line in lines)
 
 
 def _moves(search: str, matched: str) -> dict[str, str]:
@@ -28,7 +28,7 @@ def _moves(search: str, matched: str) -> dict[str, str]:
     existing = [line for line in matched.split("\n") if line.strip()]
     moves: dict[str, str] = {}
     for old, kept in zip(searched, existing, strict=False):
-        moves.setdefault(_indent(old), _indent(kept))
+        moves.setdefault(indent_of(old), indent_of(kept))
     return moves
 
 
@@ -45,5 +45,6 @@ def _moved(indent: str, moves: dict[str, str]) -> str:
     return kept[:-removed] if removed <= len(kept) else ""
 
 
-def _indent(line: str) -> str:
+def indent_of(line: str) -> str:
+    """The blanks that a line begins with."""
     return line[: len(line) - len(line.lstrip())]

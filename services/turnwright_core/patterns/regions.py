@@ -33,6 +33,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from turnwright_core.patterns.indentation import indent_of
 from turnwright_core.patterns.lines import Lines, TextRegion, lines_in
 from turnwright_core.patterns.typography import PLAIN, composed
 
@@ -42,7 +43,8 @@ PLACES_SHOWN_MAX = 20
 _LETTERS_MIN = 3
 _LETTERS = re.compile(r"\S+")
 _UNIT = re.compile(r"[\s\S][\u0300-\u036f\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\u1161-\u11ff]*")
-_NUMBERED = re.compile(r"^[ \t]*\d+[ \t]*[|:│→][ \t]?", re.MULTILINE)
+_NUMBERED = re.compile(r"^[ \t]*(\d+) *([|:│→\t])", re.MULTILINE)
+_NUMBERED_BLANK = re.compile(_NUMBERED.pattern + " ?", re.MULTILINE)
 
 
 class FoundRegions(Struct, frozen=True):
@@ -139,9 +141,22 @@ def count_blank_ends(lines: Sequence[str]) -> tuple[int, int]:
 def strip_line_numbers(search: str) -> str | None:
     """Return `search` without line numbers, or None when not every line has one."""
     lines = [line for line in search.split("\n") if line.strip()]
-    if not lines or not all(_NUMBERED.match(line) for line in lines):
-        return None
-    return _NUMBERED.sub("", search)
+    return _NUMBERED.sub("", search) if lines and all(map(_NUMBERED.match, lines)) else None
+
+
+def strip_both_line_numbers(search: str, replacement: str, matched: str) -> tuple[str, str]:
+    """Return a search whose lines are all numbered, and its replacement, without numbers.
+
+    In the replacement some lines may have none; numbers are taken off if all have one, or a searched line has the same.
+    A blank that follows every number belongs to it, unless the first line of `matched` is indented by it, too.
+    """
+    bare, first = strip_line_numbers(search) or "", next(filter(str.strip, matched.split("\n")), "")
+    lines = [line for line in bare.split("\n") if line.strip()]
+    takes_blank = all(line[0] == " " for line in lines) and indent_of(lines[0]) != indent_of(first)
+    number = _NUMBERED_BLANK if takes_blank else _NUMBERED
+    if strip_line_numbers(replacement) is not None or {*_NUMBERED.findall(search)} & {*_NUMBERED.findall(replacement)}:
+        replacement = number.sub("", replacement)
+    return number.sub("", search), replacement
 
 
 def _without_blank_ends(wanted: list[str]) -> list[str]:

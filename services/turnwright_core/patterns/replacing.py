@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from turnwright_core.patterns.alignment import align
 from turnwright_core.patterns.indentation import reindent
 from turnwright_core.patterns.lines import TextRegion, lines_in
-from turnwright_core.patterns.regions import Way, bare_lines, count_blank_ends, find_region, strip_line_numbers
+from turnwright_core.patterns.regions import Way, bare_lines, count_blank_ends, find_region, strip_both_line_numbers
 from turnwright_core.patterns.typography import letters_of
 
 _BLANKS_TO_LINE_END = re.compile(r"[^\S\r\n]+(?=\r?\n|\Z)")
@@ -61,7 +61,7 @@ def replace_region(text: str, search: str, replacement: str) -> Replacement | No
         is_whole = _ends_line(text, place) and _has_lines(text[lines.start : lines.end], search)
         place = lines if is_whole else place
     if way == "unnumbered":
-        search, replacement = strip_line_numbers(search) or search, strip_line_numbers(replacement) or replacement
+        search, replacement = strip_both_line_numbers(search, replacement, text[place.start : place.end])
     new = _without_missing(lines_in(replacement), bare_lines(search), text[place.start : place.end])
     if not new:
         place = _with_line_end(text, place)

@@ -90,6 +90,56 @@ def test_lines_that_are_put_in_take_the_indentation_of_the_text_whatever_else_di
         assert [line.replace(2 * tab + "  z", 3 * tab + "z") for line in result.text.splitlines()[1:]] == wanted
 
 
+# How a model copies lines from an output with numbers, such as that of `cat -n`, `grep -n` or a viewer of files.
+NUMBERS = [
+    "{n} | {line}",
+    "{n}|{line}",
+    "{n}: {line}",
+    "{n}:{line}",
+    "{n:>4} │ {line}",
+    "{n:>6}→{line}",
+    "{n:>6}\t{line}",
+]
+
+
+@pytest.mark.parametrize("form", ["markers", "conflict block"])
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("first", ["def a():", "    if a:", "\tif a:", "        if a:"])
+def test_numbers_before_lines_are_not_written_and_change_no_line(form, number, first):
+    there = [first, f"    {first}\u00a0x  ", "", f"    {first} \u201cy\u201d"]
+    copied = [first, f"    {first} x", "", f"    {first} \u201cy\u201d"]
+    text = "\r\n".join(("head", *there, "tail", ""))
+    numbered = [number.format(n=n, line=line) for n, line in enumerate(copied, 9)]
+    new = f"    {first} new"
+    for written, wanted in (
+        (numbered, there),
+        (copied, there),
+        ([*numbered[:1], new, *numbered[1:]], [*there[:1], new, *there[1:]]),
+        ([*numbered[:1], new, *numbered[2:]], [*there[:1], new, *there[2:]]),
+        ([numbered[0], number.format(n=10, line=new), *numbered[2:]], [there[0], new, *there[2:]]),
+        ([*copied[:1], new, *copied[2:]], [*there[:1], new, *there[2:]]),
+        ([numbered[-1]], [there[-1]]),
+    ):
+        body = FORMS[form].format(old="\n".join(numbered), new="\n".join(written))
+        result = apply_edit(text, body, path="f")
+        assert isinstance(result, EditResult), (body, result)
+        assert result.text == "\r\n".join(("head", *wanted, "tail", ""))
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "wanted"),
+    [
+        ("1 | a\n2 | b\n", "1 | a\n2 | b", "1 | a\n2 | c", "1 | a\n2 | c\n"),
+        ("web:\n  ports:\n", "3: web:\n4:   ports:", "web:\n  ports:\n  80: http", "web:\n  ports:\n  80: http\n"),
+        ("a\nb\n", "1 | a\nb", "1 | a\nc", None),
+    ],
+    ids=["of the text", "in what is new", "before some lines"],
+)
+def test_numbers_that_are_content_stay(text, old, new, wanted):
+    result = apply_edit(text, FORMS["markers"].format(old=old, new=new), path="f")
+    assert (result.text if isinstance(result, EditResult) else None) == wanted
+
+
 BLOCK = "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n"
 
 
