@@ -11,6 +11,7 @@ from turnwright.types.v1 import budget_pb2
 from contract.executor.test_aborts import act_slowly
 from contract.executor.test_recovery import LIVES_MS, left, resolve
 from services import running
+from sse_server import SseServer, chat
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import State
 from turnwright_executor.domain.effects import (
@@ -225,3 +226,46 @@ async def test_a_command_that_its_owner_stops_is_told_as_stopped_with_its_output
         out = await services.entry("sh://turn_1/sh_slow.sh_1")
         assert (out.state, out.outcome, out.body) == (State.FAILED, "stopped:499", "begun\n")
         assert (services.files / "happened.txt").exists()
+
+
+# ---- A budget is spent: what was recorded is carried out, and no more is asked for
+
+CALL_TOKENS = 2_000_000
+SPENDS = """<sh>echo happened >> happened.txt</sh>
+<set path="set.txt">happened</set>
+<sh>exit 3</sh>
+<sh>echo happened >> never.txt</sh>
+<set path="never.txt">happened</set>
+<update status="102">Going on.</update>"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits"),
+    [
+        ("turns", {"turns_max": 1}),
+        ("tokens", {"tokens_max": CALL_TOKENS}),
+        ("tokens", {"tokens_max": CALL_TOKENS + 1000}),
+        ("cost", {"cost_usd_max": 2}),
+        ("cost", {"cost_usd_max": 2.001}),
+    ],
+    ids=["turns", "tokens", "tokens of the next call", "cost", "cost of the next call"],
+)
+async def test_a_spent_budget_leaves_no_command_untold(tmp_path, monkeypatch, kind, limits):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
+    monkeypatch.setenv("TURNWRIGHT_PRICE_m", "1/1/1")
+    async with SseServer([chat(SPENDS, prompt_tokens=CALL_TOKENS)]) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        async with running(tmp_path) as services:
+            loop = await services.until(await services.act(budget=budget_pb2.Budget(**limits)))
+            entries = [one async for one in services.client.list_entries(services.project, "r", "log://turn_1/s*/*")]
+    assert (loop.status, loop.reason.split(": ")[0], len(server.requests)) == (499, f"budget_exhausted:{kind}", 1)
+    told = {entry.path.removeprefix("log://turn_1/"): State(entry.state) for entry in entries}
+    assert told == {
+        "sh/echo_happened_%3E%3E_happened.txt": State.RESOLVED,
+        "set/set.txt": State.RESOLVED,
+        "sh/exit_3": State.FAILED,
+        "sh/echo_happened_%3E%3E_never.txt": State.CANCELLED,
+        "set/never.txt": State.CANCELLED,
+    }
+    files = {file.name: file.read_text().strip() for file in services.files.glob("*.txt")}
+    assert files == {"happened.txt": "happened", "set.txt": "happened"}
