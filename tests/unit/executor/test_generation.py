@@ -87,8 +87,9 @@ async def test_people_are_told_of_a_vendor_that_sends_nothing_and_no_more_once_i
         watchers, turn, Model("m", "openai/m"), (), 0, lambda: draft, again, lambda: None, limits_cost=False
     )
     assert draft.text == "Done."
-    assert [text.partition(". ")[0] for text in watchers.warnings] == [
-        "openai/m has sent nothing for 0.01 s", "openai/m has sent nothing for 0.02 s",
-    ]  # fmt: skip
+    told = [text.partition(". ")[0] for text in watchers.warnings]
+    assert told[:2] == ["openai/m has sent nothing for 0.01 s", "openai/m has sent nothing for 0.02 s"]
+    # A machine that stalls once it has spoken begins to count anew.
+    assert set(told[2:]) <= {told[0]}
     silent = [(Activity.THINKING, f"openai/m, silent for {seconds} s") for seconds in (0.01, 0.02)]
-    assert watchers.progresses == [(Activity.THINKING, "openai/m"), *silent]
+    assert watchers.progresses[:3] == [(Activity.THINKING, "openai/m"), *silent]
