@@ -20,6 +20,7 @@ from raw_http2 import NeverReads, varint
 from services import SECRET, running
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason
+from turnwright_core.kit import caller_ledger
 from turnwright_core.kit.auth import call_metadata, derive_token
 from turnwright_core.kit.caller_ledger import CALLERS_PER_CONNECTION
 from turnwright_core.kit.errors import from_rpc
@@ -45,6 +46,9 @@ RPCS = {
 }  # fmt: skip
 
 
+GET = "/turnwright.store.v1.StoreService/GetEntries"
+WATCH = "/turnwright.executor.v1.ExecutorService/WatchRun"
+
 HEAD = b"\xfa\xff\xff\xff\x0f"
 """The tag of a field that no message has, with a length: whoever parses it keeps it, and sends it again."""
 
@@ -59,6 +63,8 @@ class Pages:
     def __init__(self) -> None:
         self.size = PAGE_BYTES
         self.begun = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     def register(self, server) -> None:
         for service in {method[1:].rpartition("/")[0] for method in RPCS}:
@@ -77,6 +83,9 @@ class Pages:
 
         async def answer(_request, _context):
             self.begun += 1
+            # As work does, it lets other calls begin.
+            await asyncio.sleep(0.001)
+            await self.may_answer.wait()
             return page()
 
         async def stream(_request, _context):
@@ -111,6 +120,17 @@ async def pages(tmp_path, **settings):
         await server.stop()
 
 
+@pytest.fixture
+def presumed_briefly(monkeypatch):
+    """So that who has to wait for callers that never read is refused at once."""
+    monkeypatch.setattr(caller_ledger, "PRESUMED_S", 0.01)
+
+
+@pytest.fixture
+def presumed_for_long(monkeypatch):
+    monkeypatch.setattr(caller_ledger, "PRESUMED_S", 600.0)
+
+
 async def settled(caller: NeverReads, calls: int) -> int:
     """How many calls the server holds once it has begun to answer, or refused, each of them."""
     async with asyncio.timeout(WAIT_S):
@@ -120,6 +140,7 @@ async def settled(caller: NeverReads, calls: int) -> int:
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("presumed_briefly")
 async def test_no_rpc_holds_more_for_a_client_that_never_reads_than_the_limit(tmp_path):
     assert len(RPCS) > 100
     settings = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}
@@ -140,6 +161,7 @@ async def test_no_rpc_holds_more_for_a_client_that_never_reads_than_the_limit(tm
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("presumed_briefly")
 @pytest.mark.parametrize("size", [100, PAGE_BYTES], ids=["small", "large"])
 async def test_many_calls_at_once_are_bounded_for_each_rpc_too(tmp_path, size):
     settings = {"caller_calls_max": CALLS_MAX, "caller_streams_max": CALLS_MAX}
@@ -160,9 +182,67 @@ async def test_many_calls_at_once_are_bounded_for_each_rpc_too(tmp_path, size):
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("presumed_for_long")
+@pytest.mark.parametrize("size", [100, PAGE_BYTES], ids=["small", "large"])
+@pytest.mark.parametrize("method", [GET, WATCH])
+async def test_a_wave_of_calls_is_counted_before_the_work(tmp_path, method, size):
+    async with pages(tmp_path, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address):
+        served.size = size
+        caller = await NeverReads.connect(address)
+        for _ in range(40):
+            caller.call(method, b"", token_of("mallory"))
+        # What a small answer leaves of the room is for others; behind the first message of a stream there is more.
+        most = 40 if (method, size) == (GET, 100) else UNSENT_BYTES_MAX // STOCK_MESSAGE_BYTES_MAX
+        async with asyncio.timeout(WAIT_S):
+            while served.begun < most:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+        async with grpc.aio.insecure_channel(address) as channel:
+            for _ in range(20):
+                assert await channel.unary_unary("/turnwright.store.v1.StoreService/GetRun")(
+                    b"", metadata=token_of("a")
+                )
+        assert served.begun == most + 20
+        await caller.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("presumed_for_long")
+async def test_who_reads_waits_for_room_and_is_not_refused(tmp_path):
+    async with (
+        pages(tmp_path, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        one = channel.unary_unary(GET)
+        many = channel.unary_stream(WATCH)
+
+        read = await asyncio.gather(*(one(b"", metadata=token_of("alice")) for _ in range(30)))
+        assert {len(page) > PAGE_BYTES for page in read} == {True}
+        served.size = 100
+        assert all(await asyncio.gather(*(many(b"", metadata=token_of("alice")).read() for _ in range(10))))
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("presumed_briefly")
+async def test_a_call_that_waits_for_something_else_takes_no_room(tmp_path):
+    async with (
+        pages(tmp_path, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address),
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        call = channel.unary_unary(GET)
+        served.may_answer.clear()
+        calls = [call(b"", metadata=token_of("alice")) for _ in range(10)]
+        async with asyncio.timeout(WAIT_S):
+            while served.begun < 10:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+        served.size = 100
+        served.may_answer.set()
+        assert all(await asyncio.gather(*calls))
+
+
+@pytest.mark.asyncio
 async def test_who_is_refused_is_told_what_to_do_and_others_are_served(tmp_path):
     settings = {"caller_calls_max": 2, "caller_unsent_bytes_max": UNSENT_BYTES_MAX}
-    method = "/turnwright.store.v1.StoreService/GetEntries"
+    method = GET
     async with pages(tmp_path, **settings) as (served, address):
         served.size = 100
         caller = await NeverReads.connect(address)
@@ -214,6 +294,7 @@ async def test_a_connection_is_counted_for_all_its_callers_and_a_stranger_by_it_
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("presumed_briefly")
 async def test_large_pages_of_a_run_that_nobody_reads_are_bounded_and_others_are_served(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     limits = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}

@@ -2,17 +2,20 @@
 
 An answer leaves as fast as its caller reads; until then it is in our memory. So a caller that opens calls and never
 reads would have a server hold as much as it likes. Calls are counted on their caller, which is its principal, and on
-their connection, and a call beyond a limit is refused before its message is read. Holders of the deployment's secret
+their connection, and a call beyond a limit is refused before its message is read. How long an answer is shows only
+after the work for it, so until then it is presumed to be a largest one, and calls for which there is no room wait: a
+caller that reads makes room at once. Holders of the deployment's secret
 are not counted: services call each other with it, and a client's limit must not stop them.
 Source: architecture 10.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
@@ -22,6 +25,10 @@ CALLERS_PER_CONNECTION: Final = 4
 
 SMALL_BYTES: Final = 64 * 1024
 """Length up to which an answer is never refused, in bytes: the number of calls bounds those."""
+
+
+PRESUMED_S: Final = 2.0
+"""Seconds for which a call counts as a largest answer before it has one."""
 
 
 class CallerLimits(Struct, frozen=True):
@@ -41,6 +48,17 @@ class _Account(Struct):
     calls: int = 0
     streams: int = 0
     unsent_bytes: int = 0
+    """Including what is presumed of the calls at work."""
+    at_work: int = 0
+    """Calls that began within PRESUMED_S and have sent nothing."""
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    """Woken when one of the numbers above has become less."""
+
+    def wake(self) -> None:
+        for one in self.waiting:
+            if not one.done():
+                one.set_result(None)
+        self.waiting.clear()
 
 
 class CallerLedger:
@@ -52,12 +70,15 @@ class CallerLedger:
 
     def check(self, principal: str, *, is_stream: bool) -> None:
         """Refuse a call of a caller that has too much under way, before its message is read. Raises QUEUE_FULL."""
-        self._check(self._accounts.get(("caller", principal)) or _Account(), 1, is_stream=is_stream)
+        account = self._accounts.get(("caller", principal)) or _Account()
+        self._check(account, 1, is_stream=is_stream)
+        if not account.at_work and not _has_room(account, self._limits.unsent_bytes):
+            raise unread_error(self._limits.unsent_bytes)
 
-    def begin(self, principal: str, peer: str, *, is_stream: bool) -> CountedCall:
-        """Count a call; a principal that is empty is a stranger's, who is known by the connection alone.
+    async def begin(self, principal: str, peer: str, *, is_stream: bool) -> CountedCall:
+        """Count a call, once there is room for its answer; an empty principal is a stranger's, known by the connection.
 
-        Raises QUEUE_FULL if there are too many already, or no room for one more answer.
+        Raises QUEUE_FULL if there are too many already, or if the answers in the way are not being read.
         """
         keys = {("connection", peer): CALLERS_PER_CONNECTION, **({("caller", principal): 1} if principal else {})}
         for key, share in keys.items():
@@ -71,15 +92,19 @@ class CallerLedger:
             for key, (account, _) in zip(keys, accounts, strict=True):
                 account.streams -= is_stream
                 account.calls -= not is_stream
-                if account == _Account():
+                if not account.streams + account.calls:
                     self._accounts.pop(key, None)
 
-        return CountedCall(accounts, self._limits.unsent_bytes, end)
+        call = CountedCall(accounts, self._limits.unsent_bytes, end)
+        try:
+            await call.begin()
+        except BaseException:
+            call.end()
+            raise
+        return call
 
     def _check(self, account: _Account, share: int, *, is_stream: bool) -> None:
         limits = self._limits
-        if account.unsent_bytes + STOCK_MESSAGE_BYTES_MAX > limits.unsent_bytes * share:
-            raise unread_error(limits.unsent_bytes * share)
         under_way, limit = (account.streams, limits.streams) if is_stream else (account.calls, limits.calls)
         if under_way >= limit * share:
             what, setting = ("streams", "STREAMS") if is_stream else ("calls", "CALLS")
@@ -93,34 +118,79 @@ class CallerLedger:
 
 
 class CountedCall:
-    """One call that is counted, until its `end`."""
+    """One call that is counted, until its `end`.
 
-    __slots__ = ("_accounts", "_end", "_held", "_unsent_bytes_max")
+    It counts as a largest answer until the answer is known. If that takes longer than PRESUMED_S the call waits for
+    something else, and counts as nothing meanwhile.
+    """
+
+    __slots__ = ("_accounts", "_end", "_has_answer", "_held", "_timer", "_unsent_bytes_max")
 
     def __init__(self, accounts: list[tuple[_Account, int]], unsent_bytes_max: int, end: Callable[[], None]) -> None:
         self._accounts, self._unsent_bytes_max, self._end = accounts, unsent_bytes_max, end
-        self._held = 0
+        self._held, self._has_answer = 0, False
+        self._timer: asyncio.TimerHandle | None = None
 
-    def hold(self, size: int) -> None:
-        """Count the bytes of an answer that is sent now. Raises QUEUE_FULL if there is no room for them."""
+    async def begin(self) -> None:
+        """Wait for room. Raises QUEUE_FULL if there is none, and no call at work that may make some."""
+        loop = asyncio.get_running_loop()
+        while full := self._full():
+            account, limit = full
+            if not account.at_work:
+                raise unread_error(limit)
+            woken = loop.create_future()
+            account.waiting.append(woken)
+            await woken
+        for account, _ in self._accounts:
+            account.at_work += 1
+        self._count(STOCK_MESSAGE_BYTES_MAX)
+        self._timer = loop.call_later(PRESUMED_S, self._presume_no_more)
+
+    def _full(self) -> tuple[_Account, int] | None:
+        limits = ((account, self._unsent_bytes_max * share) for account, share in self._accounts)
+        return next((one for one in limits if not _has_room(*one)), None)
+
+    def hold(self, size: int, *, is_last: bool = True) -> None:
+        """Count the bytes of an answer that is sent now. Raises QUEUE_FULL if there is no room for them.
+
+        The first message of a stream (`is_last`: no) counts as a largest one: more has been read behind it.
+        """
+        presumed = self._held
         for account, share in self._accounts:
             limit = self._unsent_bytes_max * share
-            if size > SMALL_BYTES and account.unsent_bytes + size > limit:
+            if size > SMALL_BYTES and account.unsent_bytes - presumed + size > limit:
                 raise unread_error(limit)
-        self._count(size)
+        self._has_answer = True
+        self._count((size if is_last else max(size, presumed)) - presumed)
 
     def sent(self) -> None:
         """What was held has been sent."""
+        self._presume_no_more()
         self._count(-self._held)
 
     def end(self) -> None:
         self.sent()
         self._end()
 
+    def _presume_no_more(self) -> None:
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        for account, _ in self._accounts:
+            account.at_work -= 1
+        self._count(0 if self._has_answer else -self._held)
+
     def _count(self, size: int) -> None:
         self._held += size
         for account, _ in self._accounts:
             account.unsent_bytes += size
+            if size <= 0 and account.waiting:
+                account.wake()
+
+
+def _has_room(account: _Account, limit: int) -> bool:
+    return account.unsent_bytes + STOCK_MESSAGE_BYTES_MAX <= limit
 
 
 def unread_error(limit: int) -> TurnwrightError:

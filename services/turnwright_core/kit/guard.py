@@ -165,14 +165,15 @@ class _Guarded(grpc.GenericRpcHandler):
     def _admitted(self, context: Any, metadata: Metadata) -> str:
         return self._gate.admit(metadata, context.identity if isinstance(context, LocalContext) else None)
 
-    def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
-        """Count a call until it has ended, which it has when its answer is sent; None for services, and in process.
+    async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
+        """Count a call, once there is room, until its answer is sent; None for services, and in process.
 
         Raises QUEUE_FULL. Calls of open methods are counted on their connection alone.
         """
         if isinstance(context, LocalContext) or not (opened or not current_caller().holds_secret):
             return None
-        counted = self._ledger.begin("" if opened else current_caller().principal, context.peer(), is_stream=is_stream)
+        principal = "" if opened else current_caller().principal
+        counted = await self._ledger.begin(principal, context.peer(), is_stream=is_stream)
         task = asyncio.current_task()
         assert task, "handlers run in tasks"
         task.add_done_callback(lambda _: counted.end())
@@ -185,7 +186,7 @@ class _Guarded(grpc.GenericRpcHandler):
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
-                counted = self._counted(context, opened=opened, is_stream=False)
+                counted = await self._counted(context, opened=opened, is_stream=False)
                 if self._admits and not opened:
                     await self._admits(method, request)
                 if codec is None or isinstance(request, codec.request):
@@ -207,7 +208,7 @@ class _Guarded(grpc.GenericRpcHandler):
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
-                counted = self._counted(context, opened=opened, is_stream=True)
+                counted = await self._counted(context, opened=opened, is_stream=True)
                 if self._admits and not opened:
                     await self._admits(method, request)
                 encode = None
@@ -220,7 +221,7 @@ class _Guarded(grpc.GenericRpcHandler):
                         if limit < MESSAGE_BYTES_MAX:
                             check_length(len(serialize(message)), limit)
                         if counted:
-                            counted.hold(message.ByteSize())
+                            counted.hold(message.ByteSize(), is_last=False)
                         try:
                             await context.write(message)
                         except grpc.aio.InternalError:
