@@ -1,5 +1,6 @@
 """Which item an event of Responses belongs to: a reply stays the same whatever identifies its items or is left out."""
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.reply import PartialReply
+from turnwright_provider.domain.failures import VendorError
 from turnwright_provider.domain.wires.responses_reply import ResponsesFold
 from unit.provider.recorded import body_of, recorded
 from unit.provider.test_responses_replies import events_of
@@ -156,9 +158,21 @@ def damaged(events: list[Event], fault: str, *names: str) -> list[Event]:
 
 def folded(events: list[Event]) -> Message:
     fold, reply = ResponsesFold(), PartialReply()
-    for delta in [*(delta for one in events for delta in fold.take(one)), *fold.flush()]:
+    with contextlib.suppress(VendorError):
+        for one in events:
+            for delta in fold.take(one):
+                reply.add(delta)
+    for delta in fold.break_off():
         reply.add(delta)
     return reply.message("v/m")
+
+
+def ended(events: list[Event], status: str) -> list[Event]:
+    """The stream with another end."""
+    last = copy.deepcopy(events[-1])
+    last["type"] = f"response.{status}"
+    last["response"] |= {"status": status, **({"error": {"message": "no"}} if status == "failed" else {})}
+    return [*events[:-1], last]
 
 
 def meant(whole: Message) -> tuple[Any, ...]:
@@ -171,23 +185,28 @@ def meant(whole: Message) -> tuple[Any, ...]:
 
 
 PAIRS = [*((one,) for one in FIELDS), *combinations(FIELDS, 2)]
+ENDS = {"completed": PAIRS, **dict.fromkeys(("incomplete", "cancelled", "failed"), PAIRS[: len(FIELDS)])}
+"""The ends of a reply -> which fields are damaged together before it."""
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_written_stream_stays_the_same_message_with_any_two_fields_damaged(name, fault):
-    events = WRITTEN[name]
-    wanted = meant(folded(events))
-    differ = [names for names in PAIRS if meant(folded(damaged(events, fault, *names))) != wanted]
+@pytest.mark.parametrize("end", ENDS)
+def test_a_written_stream_stays_the_same_message_with_any_two_fields_damaged(name, fault, end):
+    events = ended(WRITTEN[name], end)
+    wanted = meant(folded(WRITTEN[name]))
+    differ = [names for names in ENDS[end] if meant(folded(damaged(events, fault, *names))) != wanted]
     assert differ == []
 
 
 @pytest.mark.parametrize("name", RECORDED)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_recorded_stream_stays_the_same_message_with_any_two_fields_damaged(name, fault):
-    events = events_of(body_of(RECORDED[name]))
-    wanted = meant(folded(events))
-    differ = [names for names in PAIRS if meant(folded(damaged(events, fault, *names))) != wanted]
+@pytest.mark.parametrize("end", ENDS)
+def test_a_recorded_stream_stays_the_same_message_with_any_two_fields_damaged(name, fault, end):
+    recording = events_of(body_of(RECORDED[name]))
+    events = ended(recording, end)
+    wanted = meant(folded(recording))
+    differ = [names for names in ENDS[end] if meant(folded(damaged(events, fault, *names))) != wanted]
     assert differ == []
 
 
@@ -244,8 +263,9 @@ def test_a_call_may_be_named_by_the_end_of_its_arguments():
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_only_the_last_event_lists_is_taken(name):
-    events = WRITTEN[name]
+@pytest.mark.parametrize("end", ENDS)
+def test_what_only_the_last_event_lists_is_taken(name, end):
+    events = ended(WRITTEN[name], end)
     wanted = meant(folded(events))
     last = events[-1]
     for index in range(len(last["response"]["output"])):

@@ -8,7 +8,8 @@ item:
     by its index      if that item is of the event's kind and still open
     by its order      else: the latest open item of the kind
 
-An item that is complete is also matched by what its pieces have said, and so is the output that the last event lists:
+An item that is complete is also matched by what its pieces have said, and so is the output that the last event lists,
+whichever of the four ends a reply has:
 deltas are repeated in `done` events, in items and in the response, and each is emitted once. What was listed alone is
 emitted there. Parts of an item are told apart in the same way.
 Source: research/wire 2.1, "where a correct client must differ" 7, 8; rows RD01-RD05.
@@ -104,6 +105,11 @@ class ResponsesFold(JsonFold):
         """None: several items have that id."""
         self._by_index: dict[int, _Item] = {}
         self._calls = 0
+        self._listed_last: list[Delta] = []
+        """What only the event that ends the reply with an error has listed."""
+
+    def break_off(self) -> list[Delta]:
+        return [*self._listed_last, *super().break_off()]
 
     def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
         kind = text_of(chunk.get("type"))
@@ -128,12 +134,14 @@ class ResponsesFold(JsonFold):
     def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
         self._set_vendor_model(response.get("model"))
         status = text_of(response.get("status"))
+        listed = self._listed(objects(response.get("output"))[:ITEMS_MAX])
         if "response.failed" in (kind, f"response.{status}"):
+            self._listed_last = list(listed)
             list(self._add_usage(response.get("usage")))
             raise error_in_stream(response if response.get("error") else {"error": truncated_json(response)})
         if _ENDS.isdisjoint((kind, f"response.{status}")):
             return
-        yield from self._listed(objects(response.get("output"))[:ITEMS_MAX])
+        yield from listed
         yield from self._add_usage(response.get("usage"))
         details = response.get("incomplete_details")
         self._set_finish_reason(details.get("reason") if isinstance(details, dict) else None)
