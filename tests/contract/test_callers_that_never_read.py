@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import ClassVar
 
 import grpc
 import pytest
 from google.protobuf import empty_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2
 from turnwright.executor.v1 import control_pb2, executor_service_pb2
 from turnwright.provider.v1 import provider_service_pb2
@@ -20,9 +22,8 @@ from raw_http2 import NeverReads, varint
 from services import SECRET, running
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason
-from turnwright_core.kit import caller_ledger
 from turnwright_core.kit.auth import call_metadata, derive_token
-from turnwright_core.kit.caller_ledger import CALLERS_PER_CONNECTION
+from turnwright_core.kit.caller_ledger import CALLERS_PER_CONNECTION, CallerLimits
 from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.multiplexed_frames import METHOD
 from turnwright_core.kit.server import RunningServer
@@ -102,15 +103,35 @@ class Pages:
         return grpc.unary_unary_rpc_method_handler(answer, **codecs)
 
 
+class Limited(Settings):
+    """Settings with another time for which a call counts as a largest answer."""
+
+    presumed_s: ClassVar[float]
+
+    @property
+    def caller_limits(self) -> CallerLimits:
+        return replace(super().caller_limits, presumed_s=self.presumed_s)
+
+
+class Briefly(Limited):
+    """Who has to wait for callers that never read is refused at once."""
+
+    presumed_s = 0.01
+
+
+class ForLong(Limited):
+    presumed_s = 600.0
+
+
 @contextlib.asynccontextmanager
-async def pages(tmp_path, **settings):
+async def pages(tmp_path, kind=Settings, **settings):
     made = Pages()
     service = Service(
         "store",
         "turnwright.store.v1.StoreService",
         made.register,
         connection_calls_max=50,
-        settings=Settings(home=tmp_path, **settings),
+        settings=kind(home=tmp_path, **settings),
     )
     server = RunningServer(service, "127.0.0.1:0", SECRET, 0.1)
     await server.start()
@@ -118,17 +139,6 @@ async def pages(tmp_path, **settings):
         yield made, server.address
     finally:
         await server.stop()
-
-
-@pytest.fixture
-def presumed_briefly(monkeypatch):
-    """So that who has to wait for callers that never read is refused at once."""
-    monkeypatch.setattr(caller_ledger, "PRESUMED_S", 0.01)
-
-
-@pytest.fixture
-def presumed_for_long(monkeypatch):
-    monkeypatch.setattr(caller_ledger, "PRESUMED_S", 600.0)
 
 
 async def settled(caller: NeverReads, calls: int) -> int:
@@ -140,12 +150,11 @@ async def settled(caller: NeverReads, calls: int) -> int:
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("presumed_briefly")
 async def test_no_rpc_holds_more_for_a_client_that_never_reads_than_the_limit(tmp_path):
     assert len(RPCS) > 100
     settings = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}
     wrong = {}
-    async with pages(tmp_path, **settings) as (served, address):
+    async with pages(tmp_path, Briefly, **settings) as (served, address):
         for number, method in enumerate(RPCS):
             before = served.begun
             caller = await NeverReads.connect(address)
@@ -161,14 +170,13 @@ async def test_no_rpc_holds_more_for_a_client_that_never_reads_than_the_limit(tm
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("presumed_briefly")
 @pytest.mark.parametrize("size", [100, PAGE_BYTES], ids=["small", "large"])
 async def test_many_calls_at_once_are_bounded_for_each_rpc_too(tmp_path, size):
     settings = {"caller_calls_max": CALLS_MAX, "caller_streams_max": CALLS_MAX}
     settings["caller_unsent_bytes_max"] = UNSENT_BYTES_MAX
     most = {100: CALLS_MAX, PAGE_BYTES: UNSENT_BYTES_MAX // PAGE_BYTES}[size]
     wrong = {}
-    async with pages(tmp_path, **settings) as (served, address):
+    async with pages(tmp_path, Briefly, **settings) as (served, address):
         served.size = size
         for number, method in enumerate(RPCS):
             caller = await NeverReads.connect(address)
@@ -182,11 +190,10 @@ async def test_many_calls_at_once_are_bounded_for_each_rpc_too(tmp_path, size):
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("presumed_for_long")
 @pytest.mark.parametrize("size", [100, PAGE_BYTES], ids=["small", "large"])
 @pytest.mark.parametrize("method", [GET, WATCH])
 async def test_a_wave_of_calls_is_counted_before_the_work(tmp_path, method, size):
-    async with pages(tmp_path, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address):
+    async with pages(tmp_path, ForLong, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address):
         served.size = size
         caller = await NeverReads.connect(address)
         for _ in range(40):
@@ -206,10 +213,9 @@ async def test_a_wave_of_calls_is_counted_before_the_work(tmp_path, method, size
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("presumed_for_long")
 async def test_who_reads_waits_for_room_and_is_not_refused(tmp_path):
     async with (
-        pages(tmp_path, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address),
+        pages(tmp_path, ForLong, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address),
         grpc.aio.insecure_channel(address) as channel,
     ):
         one = channel.unary_unary(GET)
@@ -222,10 +228,9 @@ async def test_who_reads_waits_for_room_and_is_not_refused(tmp_path):
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("presumed_briefly")
 async def test_a_call_that_waits_for_something_else_takes_no_room(tmp_path):
     async with (
-        pages(tmp_path, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address),
+        pages(tmp_path, Briefly, caller_unsent_bytes_max=UNSENT_BYTES_MAX) as (served, address),
         grpc.aio.insecure_channel(address) as channel,
     ):
         call = channel.unary_unary(GET)
@@ -294,7 +299,6 @@ async def test_a_connection_is_counted_for_all_its_callers_and_a_stranger_by_it_
 
 
 @pytest.mark.asyncio
-@pytest.mark.usefixtures("presumed_briefly")
 async def test_large_pages_of_a_run_that_nobody_reads_are_bounded_and_others_are_served(tmp_path, monkeypatch):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     limits = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}

@@ -27,10 +27,6 @@ SMALL_BYTES: Final = 64 * 1024
 """Length up to which an answer is never refused, in bytes: the number of calls bounds those."""
 
 
-PRESUMED_S: Final = 2.0
-"""Seconds for which a call counts as a largest answer before it has one."""
-
-
 class CallerLimits(Struct, frozen=True):
     """How much one caller may have under way."""
 
@@ -40,6 +36,8 @@ class CallerLimits(Struct, frozen=True):
     """Calls that return a stream."""
     unsent_bytes: int = 64 * 1024 * 1024
     """Answers that it has not read yet, in bytes."""
+    presumed_s: float = 2.0
+    """Seconds for which a call counts as a largest answer before it has one."""
 
 
 class _Account(Struct):
@@ -50,7 +48,7 @@ class _Account(Struct):
     unsent_bytes: int = 0
     """Including what is presumed of the calls at work."""
     at_work: int = 0
-    """Calls that began within PRESUMED_S and have sent nothing."""
+    """Calls that began within `presumed_s` and have sent nothing."""
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     """Woken when one of the numbers above has become less."""
 
@@ -95,7 +93,7 @@ class CallerLedger:
                 if not account.streams + account.calls:
                     self._accounts.pop(key, None)
 
-        call = CountedCall(accounts, self._limits.unsent_bytes, end)
+        call = CountedCall(accounts, self._limits, end)
         try:
             await call.begin()
         except BaseException:
@@ -120,14 +118,14 @@ class CallerLedger:
 class CountedCall:
     """One call that is counted, until its `end`.
 
-    It counts as a largest answer until the answer is known. If that takes longer than PRESUMED_S the call waits for
+    It counts as a largest answer until the answer is known. If that takes longer than `presumed_s` the call waits for
     something else, and counts as nothing meanwhile.
     """
 
-    __slots__ = ("_accounts", "_end", "_has_answer", "_held", "_timer", "_unsent_bytes_max")
+    __slots__ = ("_accounts", "_end", "_has_answer", "_held", "_limits", "_timer")
 
-    def __init__(self, accounts: list[tuple[_Account, int]], unsent_bytes_max: int, end: Callable[[], None]) -> None:
-        self._accounts, self._unsent_bytes_max, self._end = accounts, unsent_bytes_max, end
+    def __init__(self, accounts: list[tuple[_Account, int]], limits: CallerLimits, end: Callable[[], None]) -> None:
+        self._accounts, self._limits, self._end = accounts, limits, end
         self._held, self._has_answer = 0, False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -144,10 +142,10 @@ class CountedCall:
         for account, _ in self._accounts:
             account.at_work += 1
         self._count(STOCK_MESSAGE_BYTES_MAX)
-        self._timer = loop.call_later(PRESUMED_S, self._presume_no_more)
+        self._timer = loop.call_later(self._limits.presumed_s, self._presume_no_more)
 
     def _full(self) -> tuple[_Account, int] | None:
-        limits = ((account, self._unsent_bytes_max * share) for account, share in self._accounts)
+        limits = ((account, self._limits.unsent_bytes * share) for account, share in self._accounts)
         return next((one for one in limits if not _has_room(*one)), None)
 
     def hold(self, size: int, *, is_last: bool = True) -> None:
@@ -157,7 +155,7 @@ class CountedCall:
         """
         presumed = self._held
         for account, share in self._accounts:
-            limit = self._unsent_bytes_max * share
+            limit = self._limits.unsent_bytes * share
             if size > SMALL_BYTES and account.unsent_bytes - presumed + size > limit:
                 raise unread_error(limit)
         self._has_answer = True
