@@ -31,13 +31,16 @@ class ReplyReader:
         self._pieces: list[str] = []
         self._watch = RescanPolicy()
         self._narrated = 0
-        self._fence_shown = ""
+        self._unshown: list[str] = []
+        self._fence_at = -1
+        self._fence_shown: list[str] = []
         self._thought_ends = 0
         self._after_thought: list[str] = []
 
     def feed(self, delta: str) -> None:
         """Parse the next delta."""
         self._pieces.append(delta)
+        self._unshown.append(delta)
         if self._thought_ends:
             self._after_thought.append(delta)
         if self._watch.should_rescan(delta):
@@ -65,11 +68,16 @@ class ReplyReader:
         text = "".join(state.narration_parts[self._narrated :])
         self._narrated = len(state.narration_parts)
         if text and self._fence_shown:
-            text, self._fence_shown = text.removeprefix(self._fence_shown), ""
+            text, self._fence_at = text.removeprefix("".join(self._fence_shown)), -1
+            self._fence_shown.clear()
         if state.text.startswith(FENCES, state.position):
-            open_text = state.text[state.position :] + "".join(self._pieces)
-            text += open_text.removeprefix(self._fence_shown)
-            self._fence_shown = open_text
+            if self._fence_at != state.offset + state.position:
+                self._fence_at = state.offset + state.position
+                self._unshown = [state.text[state.position :], *self._pieces]
+                self._fence_shown.clear()
+            self._fence_shown += self._unshown
+            text += "".join(self._unshown)
+        self._unshown = []
         return text
 
     def finish(self, rest: str = "", *, is_cut: bool = False, is_stopped: Callable[[], bool] = bool) -> Reply:
