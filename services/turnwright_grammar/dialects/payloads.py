@@ -20,8 +20,9 @@ NAME = r"[A-Za-z_][\w.\-]{0,99}+"
 GAP = r"\s{0,64}+"
 # Vendors put a namespace before their tags: `minimax:`, `steptml:`, `|DSML|`.
 SPACE = r"(?:\w++:|[|\uff5c]DSML[|\uff5c])?"
-# So much is tried of every value, whether there is a budget or not.
-_STRICT_CHARS_FIRST = 250
+_STRICT_CHARS_FIRST = 1_000
+# So much is tried of a value without a budget.
+_STRICT_CHARS_UNPAID = 250
 # The lenient parser is slower than the strict one, so it takes more from the budget.
 LENIENT_COST = 8
 ATTEMPT_CHARS = 100
@@ -85,7 +86,8 @@ def read_json(
     `limit` matches. Never raises; failed attempts are paid from the budget.
     """
     text = scanner.text
-    size, affordable = _STRICT_CHARS_FIRST, scanner.can_spend(start)
+    affordable = scanner.can_spend(start)
+    size = _STRICT_CHARS_FIRST if affordable else _STRICT_CHARS_UNPAID
     while True:
         strict = read_strict(text[start : start + size])
         if isinstance(strict, ReadValue):

@@ -198,7 +198,6 @@ FOREIGN = (
     "</think>",
     "<thinking>",
     "</thinking>",
-    "<tool_response></thinking>",
     "<reasoning><thinking>",
     "<![CDATA[",
     "]]>",
@@ -356,6 +355,7 @@ NESTED = (
     Hostile("<<<<<<< SEARCH\n", prefix="a.py\n", tail="=======\n>>>>>>> REPLACE\n"),
     Hostile("`", tail=" `"),
     Hostile("<think>a", tail="<|python_tag|>"),
+    Hostile("<tool_response></thinking>"),
     Hostile('<set path="a"><set path="b">[/THINK]x'),
 )
 NUMBERED = (

@@ -292,3 +292,10 @@ def test_half_a_call_never_runs(dialect):
             # In Mistral's notation a bare name at the end is a call without arguments.
             found.pop()
         assert found == expected[: len(found)], whole[:cut]
+
+
+def test_an_escape_anywhere_in_a_valid_call_leaves_it_valid():
+    for chars in range(150, 300):
+        value = "x" * chars + "\u0007" + "<get path='a'/>"
+        text = "<tool_call>" + json.dumps({"name": "lint", "arguments": {"path": value}}) + "</tool_call>"
+        assert [command.attributes["path"] for command in read_reply(text).commands] == [value]
