@@ -10,6 +10,10 @@ from google.protobuf import descriptor_pb2
 from google.rpc import error_details_pb2, status_pb2
 from turnwright.executor.v1 import executor_service_pb2
 
+from turnwright_executor.rpc.mounting import MOUNTED
+
+_ERRORS = (error_details_pb2.DESCRIPTOR, status_pb2.DESCRIPTOR)
+
 
 def contract() -> bytes:
     """A serialized FileDescriptorSet of the executor's rpcs and all that they import, dependencies first."""
@@ -21,8 +25,8 @@ def contract() -> bytes:
         if file.name not in found:
             file.CopyToProto(found.setdefault(file.name, descriptor_pb2.FileDescriptorProto()))
 
-    for module in (executor_service_pb2, error_details_pb2, status_pb2):
-        add(module.DESCRIPTOR)
+    for file in (executor_service_pb2.DESCRIPTOR, *(service.file for service in MOUNTED), *_ERRORS):
+        add(file)
     return descriptor_pb2.FileDescriptorSet(file=found.values()).SerializeToString()
 
 

@@ -237,7 +237,7 @@ async def add_schedule(
 
 async def remove_schedule(call: Invocation, *, run: str, schedule_id: str) -> int:
     async with open_run(call, run) as (client, project, found):
-        await client.remove_schedule(project, found.run, schedule_id)
+        await client.delete_schedule(project, found.run, schedule_id)
         left = await client.list_schedules(project, found.run) if call.as_json else ()
     return answer(call, left, f"{safe_line(schedule_id)}: removed")
 

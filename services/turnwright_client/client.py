@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
+from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.types.v1 import (
     entry_pb2,
     loop_pb2,
@@ -86,6 +87,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
             peer.channel
         )
+        self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
 
     @classmethod
     @contextlib.asynccontextmanager

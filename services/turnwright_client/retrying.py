@@ -23,7 +23,7 @@ from turnwright_core.kit.in_process import LocalServers
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.transport import PLAINTEXT
 
-_SERVICE: Final = "/turnwright.executor.v1.ExecutorService/"
+_EXECUTOR: Final = "turnwright.executor.v1.ExecutorService"
 
 RETRIES_MAX: Final = 4
 """Retries of one call; the last one starts about two seconds after the first."""
@@ -82,4 +82,6 @@ def _make_idempotent(request: Any) -> bool:
         if name in identified.DESCRIPTOR.fields_by_name:
             setattr(identified, name, getattr(identified, name) or secrets.token_hex(16))
             return True
-    return may_be_repeated(_SERVICE + request.DESCRIPTOR.name.removesuffix("Request"), request)
+    # The requests of other services stand beside them, in one file.
+    service = next((one.full_name for one in request.DESCRIPTOR.file.services_by_name.values()), _EXECUTOR)
+    return may_be_repeated(f"/{service}/{request.DESCRIPTOR.name.removesuffix('Request')}", request)

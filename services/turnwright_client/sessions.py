@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict, Unpack
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, session_pb2
-from turnwright.executor.v1 import schedule_pb2 as schedule_rpc_pb2
+from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
 from turnwright.types.v1 import message_pb2, run_pb2, schedule_pb2, session_command_pb2, settings_pb2
 
 from turnwright_core.kit.peer import Peer
@@ -36,6 +36,7 @@ class SessionCalls:
 
     _peer: Peer
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _schedules: schedule_service_pb2_grpc.ScheduleServiceAsyncStub
 
     async def submit(
         self, project: str, run: str, command_id: str = "", **kind: Unpack[CommandKinds]
@@ -77,20 +78,20 @@ class SessionCalls:
         wanted = schedule_pb2.Schedule(
             schedule_id=schedule_id, cron=cron, every_s=every_s, prompt=prompt, settings=settings
         )
-        request = schedule_rpc_pb2.SetScheduleRequest(project=project, run=run, schedule=wanted)
-        return (await self._peer.call(self._stub.SetSchedule, request)).schedule
+        request = schedule_service_pb2.SetScheduleRequest(project=project, run=run, schedule=wanted)
+        return (await self._peer.call(self._schedules.SetSchedule, request)).schedule
 
-    async def remove_schedule(self, project: str, run: str, schedule_id: str, *, request_id: str = "") -> None:
+    async def delete_schedule(self, project: str, run: str, schedule_id: str, *, request_id: str = "") -> None:
         """End it; what it has begun goes on."""
-        request = schedule_rpc_pb2.RemoveScheduleRequest(
+        request = schedule_service_pb2.DeleteScheduleRequest(
             project=project, run=run, schedule_id=schedule_id, request_id=request_id
         )
-        await self._peer.call(self._stub.RemoveSchedule, request)
+        await self._peer.call(self._schedules.DeleteSchedule, request)
 
     async def list_schedules(self, project: str, run: str) -> list[schedule_pb2.Schedule]:
         """The schedules of a run, by id."""
-        request = schedule_rpc_pb2.ListSchedulesRequest(project=project, run=run)
-        return list((await self._peer.call(self._stub.ListSchedules, request)).schedules)
+        request = schedule_service_pb2.ListSchedulesRequest(project=project, run=run)
+        return list((await self._peer.call(self._schedules.ListSchedules, request)).schedules)
 
 
 def user_message(

@@ -17,6 +17,7 @@ from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.status import Status
 from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.reading_servicer import ReadingServicer
 
 
@@ -51,6 +52,7 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
 
     def register(server: Any) -> None:
         executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(servicer, server)
+        server.add_generic_rpc_handlers(mounts(store))
 
     name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
     return Service("executor", name, register, close=close, settings=settings)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 
 from turnwright_core.entries import Tier
@@ -54,6 +55,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.project_gate import ProjectGate
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
@@ -100,9 +102,7 @@ class _Wired:
         return Service(
             name="executor",
             grpc_name=full_name,
-            register=lambda server: executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(
-                self._servicer, server
-            ),
+            register=self._register,
             admits=self._admits,
             start=self._start,
             listening=self._listening,
@@ -112,6 +112,10 @@ class _Wired:
             close=self._close,
             settings=self._settings,
         )
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(self._servicer, server)
+        server.add_generic_rpc_handlers(mounts(self._store))
 
     async def _check(self, name: str) -> None:
         """Raise unless this dependency is ready."""

@@ -8,8 +8,7 @@ import time
 from functools import partial
 from typing import Final
 
-import grpc
-from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import store_service_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit import telemetry
@@ -35,7 +34,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.ports import Database, Durability, OwnedDatabase
 from turnwright_store.rpc.calls import StoreBackend as StoreService
-from turnwright_store.rpc.store_servicer import StoreServicer
+from turnwright_store.rpc.store_servicer import register
 
 QUEUE_MAX: Final = 4096
 """Requests that wait for the writer, and those that wait for a reader, before more are refused."""
@@ -91,16 +90,13 @@ def build(settings: StoreSettings, _secret: str) -> Service:
     async def drain() -> None:
         store.watches.drain()
 
-    def register(server: grpc.aio.Server) -> None:
-        store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
-
     async def ready() -> None:
         await database.quick_check()
         await database.read(check_identity, inline=True)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(
-        "store", GRPC_NAME, register, floor=Tier.MODEL, start=start, drain=drain, close=close,
+        "store", GRPC_NAME, partial(register, store), floor=Tier.MODEL, start=start, drain=drain, close=close,
         settings=settings, ready=ready, codecs=lambda: OWNER_CALLS, connection_calls_max=CONNECTION_CALLS_MAX,
     )  # fmt: skip
 

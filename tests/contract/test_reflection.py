@@ -19,6 +19,7 @@ from turnwright.executor.v1 import executor_service_pb2
 from services import SECRET, running
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import call_metadata, derive_token
+from turnwright_executor.rpc.mounting import MOUNTED
 
 REPO = Path(__file__).parents[2]
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
@@ -26,6 +27,7 @@ VERSIONS = ("v1", "v1alpha")
 LISTED = {
     "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
     "turnwright.executor.v1.ExecutorService", "turnwright.settings.v1.SettingsService",
+    *(service.full_name for service in MOUNTED),
 }  # fmt: skip
 TOOLS = {
     "grpcurl": "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3",

@@ -156,7 +156,7 @@ async def test_what_is_due_happens_once_and_watchers_end_alike_whatever_is_kille
         await insisted(lambda: client.complete_stream(*where, process.path, exit_code=0))
         listed = await insisted(lambda: client.list_schedules(*where))
         for one in listed:
-            await insisted(lambda name=one.schedule_id: client.remove_schedule(*where, name, request_id=f"{name} ends"))
+            await insisted(lambda name=one.schedule_id: client.delete_schedule(*where, name, request_id=f"{name} ends"))
         entries = [entry async for entry in client.list_entries(*where, "event://**")]
         late = Watched(stack, run)
         following.append(asyncio.create_task(late.follow(client)))

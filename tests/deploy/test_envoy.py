@@ -13,6 +13,8 @@ from turnwright.executor.v1 import executor_service_pb2
 from turnwright.settings.v1 import settings_service_pb2
 from turnwright.store.v1 import store_service_pb2
 
+from turnwright_executor.rpc.mounting import MOUNTED
+
 REPO = Path(__file__).parents[2]
 CONTRACT = (REPO / "protos/turnwright/executor/v1/executor_service.proto").read_text()
 CONFIG = yaml.safe_load((REPO / "deploy/envoy/envoy.yaml").read_text())
@@ -20,7 +22,7 @@ RESOURCES = CONFIG["static_resources"]
 FILTERS = RESOURCES["listeners"][0]["filter_chains"][0]["filters"]
 EDGE = FILTERS[-1]["typed_config"]
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
-RPCS = {f"/{SERVICE.full_name}/{rpc.name}": rpc for rpc in SERVICE.methods}
+RPCS = {f"/{service.full_name}/{rpc.name}": rpc for service in (SERVICE, *MOUNTED) for rpc in service.methods}
 HEALTH = {f"/grpc.health.v1.Health/{name}" for name in ("Check", "List", "Watch")}
 
 UNBEGUN = {"connect-failure", "refused-stream", "reset-before-request"}

@@ -86,8 +86,11 @@ class GuardedServer:
         self._local = local
         self._gate = gate
         self._calls = calls
+        self.names: list[str] = []
+        """Full names of the services, in the order in which they were added."""
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self.names += [handler.service_name() for handler in handlers if isinstance(handler, grpc.ServiceRpcHandler)]
         guarded = tuple(
             _Guarded(handler, self._gate, self._calls, self._codecs, self._ledger, self._admits) for handler in handlers
         )

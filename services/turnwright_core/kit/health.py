@@ -40,12 +40,17 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
     """
 
     def __init__(self, service: str) -> None:
-        self._own = ("", service)
+        self._own: tuple[str, ...] = ("", service)
         self._statuses = dict.fromkeys(self._own, CheckResponse.NOT_SERVING)
         self._statuses[LIVENESS] = CheckResponse.SERVING
         self._why: dict[str, str] = {}
         self._has_ended = False
         self._changed = asyncio.Event()
+
+    def add(self, services: Iterable[str]) -> None:
+        """Report these services of the server, too: they are as ready as it is."""
+        self._own = (*self._own, *(name for name in services if name not in self._statuses))
+        self._statuses |= dict.fromkeys(self._own, self._statuses[""])
 
     def set(self, *, ready: bool) -> None:
         self._set(self._own, ready=ready)
@@ -61,7 +66,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # the libra
 
     async def problem(self) -> str:
         """Why the service is not ready; empty if it is."""
-        names = [name for name, status in self._statuses.items() if name and status != CheckResponse.SERVING]
+        names = [name for name in self._statuses if name not in ("", *self._own[2:])]
+        names = [name for name in names if self._statuses[name] != CheckResponse.SERVING]
         away = [f"{name} ({self._why[name]})" if self._why.get(name) else name for name in names]
         return f"not ready: {', '.join(away)}" if self._statuses[""] != CheckResponse.SERVING else ""
 

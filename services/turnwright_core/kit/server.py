@@ -14,8 +14,6 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health
-from turnwright.settings.v1 import settings_service_pb2
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.auth import Authenticator
@@ -110,10 +108,8 @@ class RunningServer:
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits
         )
         self.service.register_all(guarded, self._health)
-        names = [self.service.grpc_name, health.SERVICE_NAME]
-        if settings:
-            names.append(settings_service_pb2.DESCRIPTOR.services_by_name["SettingsService"].full_name)
-        guarded.add_generic_rpc_handlers(reflection_handlers(names))
+        self._health.add(guarded.names)
+        guarded.add_generic_rpc_handlers(reflection_handlers(guarded.names))
         if self._multiplexed and not self._observers:
             # Not among the calls that are ended with a reason: it is what carries the reasons.
             GuardedServer(server, LocalServer(), gate, CallsInProgress()).add_generic_rpc_handlers((self._multiplexed,))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from turnwright.executor.v1 import executor_service_pb2, watch_pb2
 
 from turnwright_core import __version__
+from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.native import schema
 from turnwright_executor.tools.registry import texts_of
@@ -24,13 +25,14 @@ def catalogue(tools: Mapping[str, Tool]) -> watch_pb2.DiscoverResponse:
         version=__version__,
         methods=[
             watch_pb2.Method(
-                name=f"{_SERVICE.full_name}/{method.name}",
+                name=f"{service.full_name}/{method.name}",
                 request=method.input_type.full_name,
                 fields=[field.name for field in method.input_type.fields],
                 response=method.output_type.full_name,
                 streams=method.server_streaming,
             )
-            for method in _SERVICE.methods
+            for service in (_SERVICE, *MOUNTED)
+            for method in service.methods
         ],
         notifications=[f"{rpc}.{field.name}" for rpc, event in _EVENTS.items() for field in event.fields],
         tools=[

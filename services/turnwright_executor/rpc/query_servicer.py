@@ -32,7 +32,6 @@ class QueryRpcs(Forwarding):
     _explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]]
     _preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]]
 
-    ListSchedules = _read()
     ListRuns = _read()
     ListModels = _read()
     ListFileConstraints = _read()

@@ -33,8 +33,6 @@ class ExecutorSessionRpcs(TaskRpcs, ExecutorProposalRpcs):
 
     ListCommands = Forward(identity=CallIdentity.EXECUTOR)
     CancelCommand = Forward(floor=Tier.CLIENT)
-    SetSchedule = Forward(floor=Tier.CLIENT)
-    RemoveSchedule = Forward(floor=Tier.CLIENT)
 
     async def SubmitCommand(self, request: pb.SubmitCommandRequest, context: Any) -> pb.SubmitCommandResponse:
         """Carry out or queue a command of a chat."""

@@ -67,10 +67,10 @@ def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedu
     return checked
 
 
-def remove_schedule(tx: Transaction, address: RunRef, name: str) -> None:
+def delete_schedule(tx: Transaction, address: RunRef, name: str) -> None:
     """Remove a schedule. Raises RUN_NOT_FOUND, ENTRY_NOT_FOUND."""
     run = get_run(tx.connection, address.project, address.run)
-    if not rows.remove_schedule(tx.connection, run.id, name):
+    if not rows.delete_schedule(tx.connection, run.id, name):
         raise fault(Reason.ENTRY_NOT_FOUND, f"{address.run} has no schedule {name!r}: list them.", path=name)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.store.v1 import store_service_pb2
 from turnwright.types.v1 import scheme_pb2
 
@@ -43,7 +44,13 @@ Handler = Callable[[C, Q, Any], Awaitable[Any]]
 Fields = dict[str, Any]
 """The fields of an answer: its message is that of the rpc."""
 
-_SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
+_METHODS: Final = {
+    method.name: method
+    for file in (store_service_pb2, schedule_service_pb2)
+    for service in file.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+"""The rpcs of all services of the store; no name is there twice."""
 
 
 class StoreBackend(Struct):
@@ -187,7 +194,7 @@ def query(read: Callable[[C, Q, Connection], Fields], *, inline: bool = False) -
     """Declare an rpc as one query. The tokens of pages are bound to what the request asks for."""
     method = read.__name__
     answer = _answer_of(method)
-    if "page_token" in _SERVICE.methods_by_name[method].input_type.fields_by_name:
+    if "page_token" in _METHODS[method].input_type.fields_by_name:
         read = _paged(read, method)
 
     async def handle(self: C, request: Q, _context: Any) -> Any:
@@ -219,7 +226,7 @@ def _paged(read: Callable[[C, Q, Connection], Fields], method: str) -> Callable[
 
 def _answer_of(method: str) -> type[Any]:
     """The message that an rpc answers with."""
-    return GetMessageClass(_SERVICE.methods_by_name[method].output_type)
+    return GetMessageClass(_METHODS[method].output_type)
 
 
 def inline_query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:

@@ -1,4 +1,4 @@
-"""Rpcs that control runs: alias, settings, spending, schedules; fork and removal; packets; the runs of a project."""
+"""Rpcs that control runs: alias, settings, spending; fork and removal; packets; the runs of a project."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from turnwright.store.v1 import control_pb2, read_pb2, registry_pb2, schedule_pb2
+from turnwright.store.v1 import control_pb2, read_pb2, registry_pb2
 from turnwright.types.v1 import run_pb2, settings_pb2
-from turnwright.types.v1 import schedule_pb2 as types_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
@@ -17,17 +16,11 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec, known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app import control, forks, packets, retention, schedules
+from turnwright_store.app import control, forks, packets, retention
 from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
-from turnwright_store.domain.schedules import Schedule
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
-
-_schedule_to_pb, _schedule_from_pb = codec(
-    Schedule, types_pb2.Schedule, settings=(wire.loop_settings_to_pb, wire.loop_settings_from_pb)
-)
-
 
 _, patch_of = codec(
     SettingsPatch,
@@ -39,7 +32,7 @@ _, patch_of = codec(
 
 
 class ControlRpcs(Calls):
-    """Rpcs of control.proto and schedule.proto, forks, removals and packets."""
+    """Rpcs of control.proto, forks, removals and packets."""
 
     @mutation(locks=alias_locks)
     def RenameRun(self, request: control_pb2.RenameRunRequest, tx: Transaction, _caller: Caller) -> Fields:
@@ -98,18 +91,3 @@ class ControlRpcs(Calls):
         if held:
             held.last = True
             yield held
-
-    @mutation(locks=run_locks)
-    def SetSchedule(self, request: schedule_pb2.SetScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
-        done = schedules.set_schedule(tx, address_of(request), _schedule_from_pb(request.schedule))
-        return {"schedule": _schedule_to_pb(done)}
-
-    @mutation(locks=run_locks)
-    def RemoveSchedule(self, request: schedule_pb2.RemoveScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
-        schedules.remove_schedule(tx, address_of(request), request.schedule_id)
-        return {}
-
-    @query
-    def ListSchedules(self, request: schedule_pb2.ListSchedulesRequest, connection: Connection) -> Fields:
-        found = schedules.list_schedules(connection, address_of(request))
-        return {"schedules": map(_schedule_to_pb, found)}

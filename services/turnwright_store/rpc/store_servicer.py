@@ -1,9 +1,13 @@
-"""The servicer: all rpcs of StoreService."""
+"""The servicers of the store."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
 
+from turnwright_store.rpc.calls import StoreBackend
 from turnwright_store.rpc.change_servicer import ChangeRpcs
 from turnwright_store.rpc.control_servicer import ControlRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
@@ -13,6 +17,7 @@ from turnwright_store.rpc.proposal_servicer import ProposalRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.rules_servicer import RulesRpcs
+from turnwright_store.rpc.schedule_servicer import ScheduleServicer
 from turnwright_store.rpc.session_servicer import SessionRpcs
 from turnwright_store.rpc.stream_servicer import StreamRpcs
 
@@ -32,3 +37,9 @@ class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_c
     store_service_pb2_grpc.StoreServiceServicer,
 ):
     """All rpcs of StoreService. Exceptions become a status in kit.guard."""
+
+
+def register(store: StoreBackend, server: Any) -> None:
+    """Add every service of the store to a server."""
+    store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
+    schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server(ScheduleServicer(store), server)

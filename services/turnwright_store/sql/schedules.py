@@ -105,12 +105,12 @@ def count_schedules(connection: Connection, run_id: int) -> int:
 
 def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> bool:
     """Add a schedule, in the place of one with the same id; returns whether there was one."""
-    is_again = remove_schedule(connection, run_id, schedule.schedule_id)
+    is_again = delete_schedule(connection, run_id, schedule.schedule_id)
     connection.execute(_ADD, {"run_id": run_id, **_values(ScheduleRow(schedule, schedule.next_ms))})
     return is_again
 
 
-def remove_schedule(connection: Connection, run_id: int, name: str) -> bool:
+def delete_schedule(connection: Connection, run_id: int, name: str) -> bool:
     """Whether there was one."""
     return connection.execute(_REMOVE, {"run": run_id, "name": name}).rowcount > 0
 

@@ -69,7 +69,7 @@ async def test_what_ends_or_is_due_meanwhile_is_told_and_interrupts_nothing(tmp_
             await services.restart("store")
             [first, second] = await client.list_schedules(*where)
             for name in ("nightly", "beat"):
-                await client.remove_schedule(*where, name)
+                await client.delete_schedule(*where, name)
             assert await state_of(services) == {"paused"}
             assert [one.preview for one in await client.list_commands(*where)] == ["Two.", "Three."]
             await command(services, approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
@@ -100,7 +100,7 @@ async def test_a_schedule_begins_a_loop_that_is_no_input_of_a_user(services) -> 
     await say(services, "One.", mine)
     await client.set_schedule(*where, "nightly", every_s=1, prompt="Look at the build.")
     loop = await client.wait_loop(*where, 2)
-    await client.remove_schedule(*where, "nightly")
+    await client.delete_schedule(*where, "nightly")
     assert (loop.prompt, loop.settings.synthetic, loop.settings.no_web) == ("Look at the build.", True, True)
     assert "cron_fire" in (await services.entry("user://2")).body
     latest = (await client.get_run(*where)).run.loop.sequence
@@ -142,7 +142,7 @@ async def test_a_bad_schedule_is_refused_by_name(services) -> None:
         await client.set_schedule(*where, "no such/id", every_s=1)
     assert refused.value.metadata["field"] == "schedule.schedule_id"
     with pytest.raises(TurnwrightError) as missing:
-        await client.remove_schedule(*where, "x")
+        await client.delete_schedule(*where, "x")
     assert missing.value.reason is Reason.ENTRY_NOT_FOUND
     yearly = await client.set_schedule(*where, "x", cron="0 3 * * 1-5", prompt="Good morning.")
     assert yearly.next_time.ToDatetime().hour == 3

@@ -31,6 +31,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import write_to_pb
+from turnwright_executor.rpc.mounting import MOUNTED
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES
@@ -323,7 +324,7 @@ async def test_the_catalogue_is_what_the_executor_answers(services):
     """RU225: no method is missing, and none is told that is not there."""
     found = await services.client.discover()
     assert [method.name for method in found.methods] == [
-        f"turnwright.executor.v1.ExecutorService/{method.name}" for method in SERVICE.methods
+        f"{service.full_name}/{method.name}" for service in (SERVICE, *MOUNTED) for method in service.methods
     ]
     async with grpc.aio.insecure_channel(services.addresses["executor"]) as channel:
         for method in found.methods:

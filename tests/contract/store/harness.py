@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
 from turnwright.store.v1 import (
     change_pb2,
     control_pb2,
@@ -16,7 +17,6 @@ from turnwright.store.v1 import (
     queue_pb2,
     read_pb2,
     registry_pb2,
-    schedule_pb2,
     session_pb2,
     store_service_pb2_grpc,
     stream_pb2,
@@ -35,7 +35,7 @@ from turnwright_store.wiring import build
 SECRET = "s3cret"
 MESSAGES = (
     registry_pb2,
-    schedule_pb2,
+    schedule_service_pb2,
     session_pb2,
     queue_pb2,
     lease_pb2,
@@ -76,9 +76,11 @@ class Client:
     def __init__(self, address: str, token: str = SECRET, tier: Tier | None = None) -> None:
         self.peer = Peer("store", address, token, 20.0, tier)
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
+        self._stubs = (self.stub, schedule_service_pb2_grpc.ScheduleServiceStub(self.peer.channel))
 
     async def call(self, rpc: str, **fields: Any) -> Any:
-        return await self.peer.call(getattr(self.stub, rpc), request_of(rpc, fields))
+        method = next(getattr(stub, rpc) for stub in self._stubs if hasattr(stub, rpc))
+        return await self.peer.call(method, request_of(rpc, fields))
 
     async def stream(self, rpc: str, **fields: Any) -> AsyncGenerator[Any, None]:
         async with self.peer.stream(getattr(self.stub, rpc), request_of(rpc, fields), None) as messages:

@@ -89,7 +89,7 @@ async def scheduled(run: Run):
     schedule = schedule_pb2.Schedule(schedule_id="s", every_s=1, prompt="Again.")
     await run.client.call("SetSchedule", **run.address, schedule=schedule)
     loop = await next_loop(run, 2)
-    await run.client.call("RemoveSchedule", **run.address, schedule_id="s")
+    await run.client.call("DeleteSchedule", **run.address, schedule_id="s")
     return loop
 
 

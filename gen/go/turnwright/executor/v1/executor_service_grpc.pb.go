@@ -28,9 +28,6 @@ const (
 	ExecutorService_SubmitCommand_FullMethodName       = "/turnwright.executor.v1.ExecutorService/SubmitCommand"
 	ExecutorService_ListCommands_FullMethodName        = "/turnwright.executor.v1.ExecutorService/ListCommands"
 	ExecutorService_CancelCommand_FullMethodName       = "/turnwright.executor.v1.ExecutorService/CancelCommand"
-	ExecutorService_SetSchedule_FullMethodName         = "/turnwright.executor.v1.ExecutorService/SetSchedule"
-	ExecutorService_RemoveSchedule_FullMethodName      = "/turnwright.executor.v1.ExecutorService/RemoveSchedule"
-	ExecutorService_ListSchedules_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListSchedules"
 	ExecutorService_Resolve_FullMethodName             = "/turnwright.executor.v1.ExecutorService/Resolve"
 	ExecutorService_ListProposals_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListProposals"
 	ExecutorService_GetProposal_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetProposal"
@@ -97,12 +94,6 @@ type ExecutorServiceClient interface {
 	ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error)
 	// Takes a command or a task out of the queue of a run.
 	CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error)
-	// Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-	SetSchedule(ctx context.Context, in *SetScheduleRequest, opts ...grpc.CallOption) (*SetScheduleResponse, error)
-	// Removes a schedule of a run.
-	RemoveSchedule(ctx context.Context, in *RemoveScheduleRequest, opts ...grpc.CallOption) (*RemoveScheduleResponse, error)
-	// Lists the schedules of a run.
-	ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
 	// Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
 	// FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
 	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error)
@@ -293,33 +284,6 @@ func (c *executorServiceClient) ListCommands(ctx context.Context, in *ListComman
 func (c *executorServiceClient) CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error) {
 	out := new(CancelCommandResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_CancelCommand_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) SetSchedule(ctx context.Context, in *SetScheduleRequest, opts ...grpc.CallOption) (*SetScheduleResponse, error) {
-	out := new(SetScheduleResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_SetSchedule_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) RemoveSchedule(ctx context.Context, in *RemoveScheduleRequest, opts ...grpc.CallOption) (*RemoveScheduleResponse, error) {
-	out := new(RemoveScheduleResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_RemoveSchedule_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error) {
-	out := new(ListSchedulesResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListSchedules_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -763,12 +727,6 @@ type ExecutorServiceServer interface {
 	ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error)
 	// Takes a command or a task out of the queue of a run.
 	CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error)
-	// Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-	SetSchedule(context.Context, *SetScheduleRequest) (*SetScheduleResponse, error)
-	// Removes a schedule of a run.
-	RemoveSchedule(context.Context, *RemoveScheduleRequest) (*RemoveScheduleResponse, error)
-	// Lists the schedules of a run.
-	ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
 	// Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
 	// FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
 	Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error)
@@ -884,15 +842,6 @@ func (UnimplementedExecutorServiceServer) ListCommands(context.Context, *ListCom
 }
 func (UnimplementedExecutorServiceServer) CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method CancelCommand not implemented")
-}
-func (UnimplementedExecutorServiceServer) SetSchedule(context.Context, *SetScheduleRequest) (*SetScheduleResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SetSchedule not implemented")
-}
-func (UnimplementedExecutorServiceServer) RemoveSchedule(context.Context, *RemoveScheduleRequest) (*RemoveScheduleResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemoveSchedule not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListSchedules not implemented")
 }
 func (UnimplementedExecutorServiceServer) Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Resolve not implemented")
@@ -1182,60 +1131,6 @@ func _ExecutorService_CancelCommand_Handler(srv interface{}, ctx context.Context
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ExecutorServiceServer).CancelCommand(ctx, req.(*CancelCommandRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_SetSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SetScheduleRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).SetSchedule(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_SetSchedule_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).SetSchedule(ctx, req.(*SetScheduleRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_RemoveSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveScheduleRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).RemoveSchedule(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_RemoveSchedule_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).RemoveSchedule(ctx, req.(*RemoveScheduleRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ListSchedules_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListSchedulesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListSchedules(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListSchedules_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListSchedules(ctx, req.(*ListSchedulesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1971,18 +1866,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelCommand",
 			Handler:    _ExecutorService_CancelCommand_Handler,
-		},
-		{
-			MethodName: "SetSchedule",
-			Handler:    _ExecutorService_SetSchedule_Handler,
-		},
-		{
-			MethodName: "RemoveSchedule",
-			Handler:    _ExecutorService_RemoveSchedule_Handler,
-		},
-		{
-			MethodName: "ListSchedules",
-			Handler:    _ExecutorService_ListSchedules_Handler,
 		},
 		{
 			MethodName: "Resolve",

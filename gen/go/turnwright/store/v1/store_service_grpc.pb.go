@@ -42,9 +42,6 @@ const (
 	StoreService_SubmitCommand_FullMethodName         = "/turnwright.store.v1.StoreService/SubmitCommand"
 	StoreService_ListCommands_FullMethodName          = "/turnwright.store.v1.StoreService/ListCommands"
 	StoreService_CancelCommand_FullMethodName         = "/turnwright.store.v1.StoreService/CancelCommand"
-	StoreService_SetSchedule_FullMethodName           = "/turnwright.store.v1.StoreService/SetSchedule"
-	StoreService_RemoveSchedule_FullMethodName        = "/turnwright.store.v1.StoreService/RemoveSchedule"
-	StoreService_ListSchedules_FullMethodName         = "/turnwright.store.v1.StoreService/ListSchedules"
 	StoreService_ListLoops_FullMethodName             = "/turnwright.store.v1.StoreService/ListLoops"
 	StoreService_ListTurns_FullMethodName             = "/turnwright.store.v1.StoreService/ListTurns"
 	StoreService_RequestAbort_FullMethodName          = "/turnwright.store.v1.StoreService/RequestAbort"
@@ -134,12 +131,6 @@ type StoreServiceClient interface {
 	ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error)
 	// Takes a command or a loop out of the queue of a run.
 	CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error)
-	// Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-	SetSchedule(ctx context.Context, in *SetScheduleRequest, opts ...grpc.CallOption) (*SetScheduleResponse, error)
-	// Removes a schedule of a run.
-	RemoveSchedule(ctx context.Context, in *RemoveScheduleRequest, opts ...grpc.CallOption) (*RemoveScheduleResponse, error)
-	// Lists the schedules of a run.
-	ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
 	// Lists loops of a run, latest first.
 	ListLoops(ctx context.Context, in *ListLoopsRequest, opts ...grpc.CallOption) (*ListLoopsResponse, error)
 	// Lists turns of a run, latest first.
@@ -423,33 +414,6 @@ func (c *storeServiceClient) ListCommands(ctx context.Context, in *ListCommandsR
 func (c *storeServiceClient) CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error) {
 	out := new(CancelCommandResponse)
 	err := c.cc.Invoke(ctx, StoreService_CancelCommand_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) SetSchedule(ctx context.Context, in *SetScheduleRequest, opts ...grpc.CallOption) (*SetScheduleResponse, error) {
-	out := new(SetScheduleResponse)
-	err := c.cc.Invoke(ctx, StoreService_SetSchedule_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) RemoveSchedule(ctx context.Context, in *RemoveScheduleRequest, opts ...grpc.CallOption) (*RemoveScheduleResponse, error) {
-	out := new(RemoveScheduleResponse)
-	err := c.cc.Invoke(ctx, StoreService_RemoveSchedule_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error) {
-	out := new(ListSchedulesResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListSchedules_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -953,12 +917,6 @@ type StoreServiceServer interface {
 	ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error)
 	// Takes a command or a loop out of the queue of a run.
 	CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error)
-	// Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-	SetSchedule(context.Context, *SetScheduleRequest) (*SetScheduleResponse, error)
-	// Removes a schedule of a run.
-	RemoveSchedule(context.Context, *RemoveScheduleRequest) (*RemoveScheduleResponse, error)
-	// Lists the schedules of a run.
-	ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
 	// Lists loops of a run, latest first.
 	ListLoops(context.Context, *ListLoopsRequest) (*ListLoopsResponse, error)
 	// Lists turns of a run, latest first.
@@ -1106,15 +1064,6 @@ func (UnimplementedStoreServiceServer) ListCommands(context.Context, *ListComman
 }
 func (UnimplementedStoreServiceServer) CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method CancelCommand not implemented")
-}
-func (UnimplementedStoreServiceServer) SetSchedule(context.Context, *SetScheduleRequest) (*SetScheduleResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SetSchedule not implemented")
-}
-func (UnimplementedStoreServiceServer) RemoveSchedule(context.Context, *RemoveScheduleRequest) (*RemoveScheduleResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemoveSchedule not implemented")
-}
-func (UnimplementedStoreServiceServer) ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListSchedules not implemented")
 }
 func (UnimplementedStoreServiceServer) ListLoops(context.Context, *ListLoopsRequest) (*ListLoopsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListLoops not implemented")
@@ -1641,60 +1590,6 @@ func _StoreService_CancelCommand_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).CancelCommand(ctx, req.(*CancelCommandRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_SetSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SetScheduleRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).SetSchedule(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_SetSchedule_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).SetSchedule(ctx, req.(*SetScheduleRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_RemoveSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveScheduleRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).RemoveSchedule(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_RemoveSchedule_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).RemoveSchedule(ctx, req.(*RemoveScheduleRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListSchedules_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListSchedulesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListSchedules(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListSchedules_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListSchedules(ctx, req.(*ListSchedulesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -2427,18 +2322,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "CancelCommand",
 			Handler:    _StoreService_CancelCommand_Handler,
-		},
-		{
-			MethodName: "SetSchedule",
-			Handler:    _StoreService_SetSchedule_Handler,
-		},
-		{
-			MethodName: "RemoveSchedule",
-			Handler:    _StoreService_RemoveSchedule_Handler,
-		},
-		{
-			MethodName: "ListSchedules",
-			Handler:    _StoreService_ListSchedules_Handler,
 		},
 		{
 			MethodName: "ListLoops",

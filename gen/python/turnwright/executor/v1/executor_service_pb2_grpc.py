@@ -9,7 +9,6 @@ from turnwright.executor.v1 import explain_pb2 as turnwright_dot_executor_dot_v1
 from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_dot_plan__pb2
 from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
-from turnwright.executor.v1 import schedule_pb2 as turnwright_dot_executor_dot_v1_dot_schedule__pb2
 from turnwright.executor.v1 import session_pb2 as turnwright_dot_executor_dot_v1_dot_session__pb2
 from turnwright.executor.v1 import stream_pb2 as turnwright_dot_executor_dot_v1_dot_stream__pb2
 from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
@@ -95,21 +94,6 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/CancelCommand',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
-                _registered_method=True)
-        self.SetSchedule = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/SetSchedule',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.SetScheduleRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.SetScheduleResponse.FromString,
-                _registered_method=True)
-        self.RemoveSchedule = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/RemoveSchedule',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.RemoveScheduleRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.RemoveScheduleResponse.FromString,
-                _registered_method=True)
-        self.ListSchedules = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListSchedules',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.ListSchedulesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.ListSchedulesResponse.FromString,
                 _registered_method=True)
         self.Resolve = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Resolve',
@@ -375,27 +359,6 @@ class ExecutorServiceServicer(object):
 
     def CancelCommand(self, request, context):
         """Takes a command or a task out of the queue of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SetSchedule(self, request, context):
-        """Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemoveSchedule(self, request, context):
-        """Removes a schedule of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListSchedules(self, request, context):
-        """Lists the schedules of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -720,21 +683,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.CancelCommand,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.SerializeToString,
-            ),
-            'SetSchedule': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetSchedule,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.SetScheduleRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.SetScheduleResponse.SerializeToString,
-            ),
-            'RemoveSchedule': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemoveSchedule,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.RemoveScheduleRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.RemoveScheduleResponse.SerializeToString,
-            ),
-            'ListSchedules': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListSchedules,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.ListSchedulesRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_schedule__pb2.ListSchedulesResponse.SerializeToString,
             ),
             'Resolve': grpc.unary_unary_rpc_method_handler(
                     servicer.Resolve,
@@ -1177,87 +1125,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/CancelCommand',
             turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetSchedule(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/SetSchedule',
-            turnwright_dot_executor_dot_v1_dot_schedule__pb2.SetScheduleRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_schedule__pb2.SetScheduleResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemoveSchedule(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/RemoveSchedule',
-            turnwright_dot_executor_dot_v1_dot_schedule__pb2.RemoveScheduleRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_schedule__pb2.RemoveScheduleResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListSchedules(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListSchedules',
-            turnwright_dot_executor_dot_v1_dot_schedule__pb2.ListSchedulesRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_schedule__pb2.ListSchedulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,7 +11,6 @@ from turnwright.executor.v1 import explain_pb2 as _explain_pb2
 from turnwright.executor.v1 import plan_pb2 as _plan_pb2
 from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
-from turnwright.executor.v1 import schedule_pb2 as _schedule_pb2
 from turnwright.executor.v1 import session_pb2 as _session_pb2
 from turnwright.executor.v1 import stream_pb2 as _stream_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
@@ -74,12 +73,6 @@ class ExecutorServiceStub:
     """Lists the commands and tasks that wait in the queue of a run."""
     CancelCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]
     """Takes a command or a task out of the queue of a run."""
-    SetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.SetScheduleRequest, _schedule_pb2.SetScheduleResponse]
-    """Sets what happens in a run again and again: a prompt by a schedule, or a tick."""
-    RemoveSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.RemoveScheduleRequest, _schedule_pb2.RemoveScheduleResponse]
-    """Removes a schedule of a run."""
-    ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]
-    """Lists the schedules of a run."""
     Resolve: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -203,12 +196,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Lists the commands and tasks that wait in the queue of a run."""
     CancelCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]  # type: ignore[assignment]
     """Takes a command or a task out of the queue of a run."""
-    SetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.SetScheduleRequest, _schedule_pb2.SetScheduleResponse]  # type: ignore[assignment]
-    """Sets what happens in a run again and again: a prompt by a schedule, or a tick."""
-    RemoveSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.RemoveScheduleRequest, _schedule_pb2.RemoveScheduleResponse]  # type: ignore[assignment]
-    """Removes a schedule of a run."""
-    ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]  # type: ignore[assignment]
-    """Lists the schedules of a run."""
     Resolve: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]  # type: ignore[assignment]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -383,30 +370,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CancelCommandResponse, _abc.Awaitable[_session_pb2.CancelCommandResponse]]:
         """Takes a command or a task out of the queue of a run."""
-
-    @_abc_1.abstractmethod
-    def SetSchedule(
-        self,
-        request: _schedule_pb2.SetScheduleRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_schedule_pb2.SetScheduleResponse, _abc.Awaitable[_schedule_pb2.SetScheduleResponse]]:
-        """Sets what happens in a run again and again: a prompt by a schedule, or a tick."""
-
-    @_abc_1.abstractmethod
-    def RemoveSchedule(
-        self,
-        request: _schedule_pb2.RemoveScheduleRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_schedule_pb2.RemoveScheduleResponse, _abc.Awaitable[_schedule_pb2.RemoveScheduleResponse]]:
-        """Removes a schedule of a run."""
-
-    @_abc_1.abstractmethod
-    def ListSchedules(
-        self,
-        request: _schedule_pb2.ListSchedulesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_schedule_pb2.ListSchedulesResponse, _abc.Awaitable[_schedule_pb2.ListSchedulesResponse]]:
-        """Lists the schedules of a run."""
 
     @_abc_1.abstractmethod
     def Resolve(

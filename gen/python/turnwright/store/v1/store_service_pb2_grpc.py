@@ -12,7 +12,6 @@ from turnwright.store.v1 import proposal_pb2 as turnwright_dot_store_dot_v1_dot_
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
-from turnwright.store.v1 import schedule_pb2 as turnwright_dot_store_dot_v1_dot_schedule__pb2
 from turnwright.store.v1 import session_pb2 as turnwright_dot_store_dot_v1_dot_session__pb2
 from turnwright.store.v1 import stream_pb2 as turnwright_dot_store_dot_v1_dot_stream__pb2
 
@@ -162,21 +161,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/CancelCommand',
                 request_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
-                _registered_method=True)
-        self.SetSchedule = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/SetSchedule',
-                request_serializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.SetScheduleRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.SetScheduleResponse.FromString,
-                _registered_method=True)
-        self.RemoveSchedule = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/RemoveSchedule',
-                request_serializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.RemoveScheduleRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.RemoveScheduleResponse.FromString,
-                _registered_method=True)
-        self.ListSchedules = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListSchedules',
-                request_serializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.ListSchedulesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.ListSchedulesResponse.FromString,
                 _registered_method=True)
         self.ListLoops = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ListLoops',
@@ -515,27 +499,6 @@ class StoreServiceServicer(object):
 
     def CancelCommand(self, request, context):
         """Takes a command or a loop out of the queue of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SetSchedule(self, request, context):
-        """Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemoveSchedule(self, request, context):
-        """Removes a schedule of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListSchedules(self, request, context):
-        """Lists the schedules of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -900,21 +863,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.CancelCommand,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.SerializeToString,
-            ),
-            'SetSchedule': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetSchedule,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.SetScheduleRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.SetScheduleResponse.SerializeToString,
-            ),
-            'RemoveSchedule': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemoveSchedule,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.RemoveScheduleRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.RemoveScheduleResponse.SerializeToString,
-            ),
-            'ListSchedules': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListSchedules,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.ListSchedulesRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_schedule__pb2.ListSchedulesResponse.SerializeToString,
             ),
             'ListLoops': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLoops,
@@ -1711,87 +1659,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/CancelCommand',
             turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetSchedule(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/SetSchedule',
-            turnwright_dot_store_dot_v1_dot_schedule__pb2.SetScheduleRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_schedule__pb2.SetScheduleResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemoveSchedule(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/RemoveSchedule',
-            turnwright_dot_store_dot_v1_dot_schedule__pb2.RemoveScheduleRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_schedule__pb2.RemoveScheduleResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListSchedules(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListSchedules',
-            turnwright_dot_store_dot_v1_dot_schedule__pb2.ListSchedulesRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_schedule__pb2.ListSchedulesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -14,7 +14,6 @@ from turnwright.store.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
-from turnwright.store.v1 import schedule_pb2 as _schedule_pb2
 from turnwright.store.v1 import session_pb2 as _session_pb2
 from turnwright.store.v1 import stream_pb2 as _stream_pb2
 import abc as _abc_1
@@ -99,12 +98,6 @@ class StoreServiceStub:
     """Lists the commands and loops that wait in the queue of a run."""
     CancelCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]
     """Takes a command or a loop out of the queue of a run."""
-    SetSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.SetScheduleRequest, _schedule_pb2.SetScheduleResponse]
-    """Sets what happens in a run again and again: a prompt by a schedule, or a tick."""
-    RemoveSchedule: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.RemoveScheduleRequest, _schedule_pb2.RemoveScheduleResponse]
-    """Removes a schedule of a run."""
-    ListSchedules: _grpc.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]
-    """Lists the schedules of a run."""
     ListLoops: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]
     """Lists loops of a run, latest first."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]
@@ -242,12 +235,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists the commands and loops that wait in the queue of a run."""
     CancelCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]  # type: ignore[assignment]
     """Takes a command or a loop out of the queue of a run."""
-    SetSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.SetScheduleRequest, _schedule_pb2.SetScheduleResponse]  # type: ignore[assignment]
-    """Sets what happens in a run again and again: a prompt by a schedule, or a tick."""
-    RemoveSchedule: _aio.UnaryUnaryMultiCallable[_schedule_pb2.RemoveScheduleRequest, _schedule_pb2.RemoveScheduleResponse]  # type: ignore[assignment]
-    """Removes a schedule of a run."""
-    ListSchedules: _aio.UnaryUnaryMultiCallable[_schedule_pb2.ListSchedulesRequest, _schedule_pb2.ListSchedulesResponse]  # type: ignore[assignment]
-    """Lists the schedules of a run."""
     ListLoops: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]  # type: ignore[assignment]
     """Lists loops of a run, latest first."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]  # type: ignore[assignment]
@@ -520,30 +507,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CancelCommandResponse, _abc.Awaitable[_session_pb2.CancelCommandResponse]]:
         """Takes a command or a loop out of the queue of a run."""
-
-    @_abc_1.abstractmethod
-    def SetSchedule(
-        self,
-        request: _schedule_pb2.SetScheduleRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_schedule_pb2.SetScheduleResponse, _abc.Awaitable[_schedule_pb2.SetScheduleResponse]]:
-        """Sets what happens in a run again and again: a prompt by a schedule, or a tick."""
-
-    @_abc_1.abstractmethod
-    def RemoveSchedule(
-        self,
-        request: _schedule_pb2.RemoveScheduleRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_schedule_pb2.RemoveScheduleResponse, _abc.Awaitable[_schedule_pb2.RemoveScheduleResponse]]:
-        """Removes a schedule of a run."""
-
-    @_abc_1.abstractmethod
-    def ListSchedules(
-        self,
-        request: _schedule_pb2.ListSchedulesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_schedule_pb2.ListSchedulesResponse, _abc.Awaitable[_schedule_pb2.ListSchedulesResponse]]:
-        """Lists the schedules of a run."""
 
     @_abc_1.abstractmethod
     def ListLoops(

@@ -12,7 +12,6 @@ import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemov
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListMessagesRequestSchema, ListMessagesResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
-import type { ListSchedulesRequestSchema, ListSchedulesResponseSchema, RemoveScheduleRequestSchema, RemoveScheduleResponseSchema, SetScheduleRequestSchema, SetScheduleResponseSchema } from "./schedule_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { AbortStreamRequestSchema, AbortStreamResponseSchema, AppendStreamRequestSchema, AppendStreamResponseSchema, CancelStreamRequestSchema, CancelStreamResponseSchema, CompleteStreamRequestSchema, CompleteStreamResponseSchema, OpenStreamRequestSchema, OpenStreamResponseSchema } from "./stream_pb.js";
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
@@ -582,36 +581,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof CancelCommandRequestSchema;
     output: typeof CancelCommandResponseSchema;
-  },
-  /**
-   * Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.SetSchedule
-   */
-  setSchedule: {
-    methodKind: "unary";
-    input: typeof SetScheduleRequestSchema;
-    output: typeof SetScheduleResponseSchema;
-  },
-  /**
-   * Removes a schedule of a run.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.RemoveSchedule
-   */
-  removeSchedule: {
-    methodKind: "unary";
-    input: typeof RemoveScheduleRequestSchema;
-    output: typeof RemoveScheduleResponseSchema;
-  },
-  /**
-   * Lists the schedules of a run.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListSchedules
-   */
-  listSchedules: {
-    methodKind: "unary";
-    input: typeof ListSchedulesRequestSchema;
-    output: typeof ListSchedulesResponseSchema;
   },
   /**
    * Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets

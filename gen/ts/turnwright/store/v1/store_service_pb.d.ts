@@ -7,7 +7,6 @@ import type { CreateRunRequestSchema, CreateRunResponseSchema, DeleteModelReques
 import type { ConfigureRunRequestSchema, ConfigureRunResponseSchema, GetSpendRequestSchema, GetSpendResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, ListLoopsRequestSchema, ListLoopsResponseSchema, RequestAbortRequestSchema, RequestAbortResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
 import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
-import type { ListSchedulesRequestSchema, ListSchedulesResponseSchema, RemoveScheduleRequestSchema, RemoveScheduleResponseSchema, SetScheduleRequestSchema, SetScheduleResponseSchema } from "./schedule_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, ListTurnsRequestSchema, ListTurnsResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
 import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
@@ -261,36 +260,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof CancelCommandRequestSchema;
     output: typeof CancelCommandResponseSchema;
-  },
-  /**
-   * Sets what happens in a run again and again: a prompt by a schedule, or a tick.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.SetSchedule
-   */
-  setSchedule: {
-    methodKind: "unary";
-    input: typeof SetScheduleRequestSchema;
-    output: typeof SetScheduleResponseSchema;
-  },
-  /**
-   * Removes a schedule of a run.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.RemoveSchedule
-   */
-  removeSchedule: {
-    methodKind: "unary";
-    input: typeof RemoveScheduleRequestSchema;
-    output: typeof RemoveScheduleResponseSchema;
-  },
-  /**
-   * Lists the schedules of a run.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListSchedules
-   */
-  listSchedules: {
-    methodKind: "unary";
-    input: typeof ListSchedulesRequestSchema;
-    output: typeof ListSchedulesResponseSchema;
   },
   /**
    * Lists loops of a run, latest first.

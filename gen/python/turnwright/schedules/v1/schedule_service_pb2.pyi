@@ -82,8 +82,8 @@ class SetScheduleResponse(_message.Message):
 Global___SetScheduleResponse: _TypeAlias = SetScheduleResponse  # noqa: Y015
 
 @_typing.final
-class RemoveScheduleRequest(_message.Message):
-    """Removes a schedule."""
+class DeleteScheduleRequest(_message.Message):
+    """Deletes a schedule."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -113,11 +113,11 @@ class RemoveScheduleRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemoveScheduleRequest: _TypeAlias = RemoveScheduleRequest  # noqa: Y015
+Global___DeleteScheduleRequest: _TypeAlias = DeleteScheduleRequest  # noqa: Y015
 
 @_typing.final
-class RemoveScheduleResponse(_message.Message):
-    """The schedule is removed. Loops that it has begun continue."""
+class DeleteScheduleResponse(_message.Message):
+    """The schedule is deleted. Loops that it has begun continue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -130,7 +130,7 @@ class RemoveScheduleResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemoveScheduleResponse: _TypeAlias = RemoveScheduleResponse  # noqa: Y015
+Global___DeleteScheduleResponse: _TypeAlias = DeleteScheduleResponse  # noqa: Y015
 
 @_typing.final
 class ListSchedulesRequest(_message.Message):

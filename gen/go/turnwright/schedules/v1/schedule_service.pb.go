@@ -2,9 +2,9 @@
 // versions:
 // 	protoc-gen-go v1.33.0
 // 	protoc        (unknown)
-// source: turnwright/store/v1/schedule.proto
+// source: turnwright/schedules/v1/schedule_service.proto
 
-package storev1
+package schedulesv1
 
 import (
 	v1 "github.com/turnwright/turnwright/gen/go/turnwright/types/v1"
@@ -35,13 +35,13 @@ type SetScheduleRequest struct {
 	// that cannot be read or has no next time, and with reason LIMIT_EXCEEDED for the 101st of a run.
 	Schedule *v1.Schedule `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
 	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 }
 
 func (x *SetScheduleRequest) Reset() {
 	*x = SetScheduleRequest{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_schedule_proto_msgTypes[0]
+		mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[0]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -54,7 +54,7 @@ func (x *SetScheduleRequest) String() string {
 func (*SetScheduleRequest) ProtoMessage() {}
 
 func (x *SetScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_schedule_proto_msgTypes[0]
+	mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[0]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -67,7 +67,7 @@ func (x *SetScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetScheduleRequest.ProtoReflect.Descriptor instead.
 func (*SetScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_schedule_proto_rawDescGZIP(), []int{0}
+	return file_turnwright_schedules_v1_schedule_service_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *SetScheduleRequest) GetProject() string {
@@ -111,7 +111,7 @@ type SetScheduleResponse struct {
 func (x *SetScheduleResponse) Reset() {
 	*x = SetScheduleResponse{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_schedule_proto_msgTypes[1]
+		mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[1]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -124,7 +124,7 @@ func (x *SetScheduleResponse) String() string {
 func (*SetScheduleResponse) ProtoMessage() {}
 
 func (x *SetScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_schedule_proto_msgTypes[1]
+	mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[1]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -137,7 +137,7 @@ func (x *SetScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetScheduleResponse.ProtoReflect.Descriptor instead.
 func (*SetScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_schedule_proto_rawDescGZIP(), []int{1}
+	return file_turnwright_schedules_v1_schedule_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SetScheduleResponse) GetSchedule() *v1.Schedule {
@@ -147,8 +147,8 @@ func (x *SetScheduleResponse) GetSchedule() *v1.Schedule {
 	return nil
 }
 
-// Removes a schedule.
-type RemoveScheduleRequest struct {
+// Deletes a schedule.
+type DeleteScheduleRequest struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
@@ -160,26 +160,26 @@ type RemoveScheduleRequest struct {
 	// Id of the schedule. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is none.
 	ScheduleId string `protobuf:"bytes,3,opt,name=schedule_id,json=scheduleId,proto3" json:"schedule_id,omitempty"`
 	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 }
 
-func (x *RemoveScheduleRequest) Reset() {
-	*x = RemoveScheduleRequest{}
+func (x *DeleteScheduleRequest) Reset() {
+	*x = DeleteScheduleRequest{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_schedule_proto_msgTypes[2]
+		mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[2]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
 }
 
-func (x *RemoveScheduleRequest) String() string {
+func (x *DeleteScheduleRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RemoveScheduleRequest) ProtoMessage() {}
+func (*DeleteScheduleRequest) ProtoMessage() {}
 
-func (x *RemoveScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_schedule_proto_msgTypes[2]
+func (x *DeleteScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[2]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -190,63 +190,63 @@ func (x *RemoveScheduleRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RemoveScheduleRequest.ProtoReflect.Descriptor instead.
-func (*RemoveScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_schedule_proto_rawDescGZIP(), []int{2}
+// Deprecated: Use DeleteScheduleRequest.ProtoReflect.Descriptor instead.
+func (*DeleteScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_turnwright_schedules_v1_schedule_service_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *RemoveScheduleRequest) GetProject() string {
+func (x *DeleteScheduleRequest) GetProject() string {
 	if x != nil {
 		return x.Project
 	}
 	return ""
 }
 
-func (x *RemoveScheduleRequest) GetRun() string {
+func (x *DeleteScheduleRequest) GetRun() string {
 	if x != nil {
 		return x.Run
 	}
 	return ""
 }
 
-func (x *RemoveScheduleRequest) GetScheduleId() string {
+func (x *DeleteScheduleRequest) GetScheduleId() string {
 	if x != nil {
 		return x.ScheduleId
 	}
 	return ""
 }
 
-func (x *RemoveScheduleRequest) GetRequestId() string {
+func (x *DeleteScheduleRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-// The schedule is removed. Loops that it has begun continue.
-type RemoveScheduleResponse struct {
+// The schedule is deleted. Loops that it has begun continue.
+type DeleteScheduleResponse struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 }
 
-func (x *RemoveScheduleResponse) Reset() {
-	*x = RemoveScheduleResponse{}
+func (x *DeleteScheduleResponse) Reset() {
+	*x = DeleteScheduleResponse{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_schedule_proto_msgTypes[3]
+		mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[3]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
 }
 
-func (x *RemoveScheduleResponse) String() string {
+func (x *DeleteScheduleResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RemoveScheduleResponse) ProtoMessage() {}
+func (*DeleteScheduleResponse) ProtoMessage() {}
 
-func (x *RemoveScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_schedule_proto_msgTypes[3]
+func (x *DeleteScheduleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[3]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,9 +257,9 @@ func (x *RemoveScheduleResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RemoveScheduleResponse.ProtoReflect.Descriptor instead.
-func (*RemoveScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_schedule_proto_rawDescGZIP(), []int{3}
+// Deprecated: Use DeleteScheduleResponse.ProtoReflect.Descriptor instead.
+func (*DeleteScheduleResponse) Descriptor() ([]byte, []int) {
+	return file_turnwright_schedules_v1_schedule_service_proto_rawDescGZIP(), []int{3}
 }
 
 // Lists the schedules of a run.
@@ -277,7 +277,7 @@ type ListSchedulesRequest struct {
 func (x *ListSchedulesRequest) Reset() {
 	*x = ListSchedulesRequest{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_schedule_proto_msgTypes[4]
+		mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[4]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -290,7 +290,7 @@ func (x *ListSchedulesRequest) String() string {
 func (*ListSchedulesRequest) ProtoMessage() {}
 
 func (x *ListSchedulesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_schedule_proto_msgTypes[4]
+	mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[4]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +303,7 @@ func (x *ListSchedulesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSchedulesRequest.ProtoReflect.Descriptor instead.
 func (*ListSchedulesRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_schedule_proto_rawDescGZIP(), []int{4}
+	return file_turnwright_schedules_v1_schedule_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ListSchedulesRequest) GetProject() string {
@@ -333,7 +333,7 @@ type ListSchedulesResponse struct {
 func (x *ListSchedulesResponse) Reset() {
 	*x = ListSchedulesResponse{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_schedule_proto_msgTypes[5]
+		mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[5]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -346,7 +346,7 @@ func (x *ListSchedulesResponse) String() string {
 func (*ListSchedulesResponse) ProtoMessage() {}
 
 func (x *ListSchedulesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_schedule_proto_msgTypes[5]
+	mi := &file_turnwright_schedules_v1_schedule_service_proto_msgTypes[5]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -359,7 +359,7 @@ func (x *ListSchedulesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSchedulesResponse.ProtoReflect.Descriptor instead.
 func (*ListSchedulesResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_schedule_proto_rawDescGZIP(), []int{5}
+	return file_turnwright_schedules_v1_schedule_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListSchedulesResponse) GetSchedules() []*v1.Schedule {
@@ -369,13 +369,14 @@ func (x *ListSchedulesResponse) GetSchedules() []*v1.Schedule {
 	return nil
 }
 
-var File_turnwright_store_v1_schedule_proto protoreflect.FileDescriptor
+var File_turnwright_schedules_v1_schedule_service_proto protoreflect.FileDescriptor
 
-var file_turnwright_store_v1_schedule_proto_rawDesc = []byte{
-	0x0a, 0x22, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f,
-	0x72, 0x65, 0x2f, 0x76, 0x31, 0x2f, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x2e, 0x70,
-	0x72, 0x6f, 0x74, 0x6f, 0x12, 0x13, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
-	0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x1a, 0x22, 0x74, 0x75, 0x72, 0x6e, 0x77,
+var file_turnwright_schedules_v1_schedule_service_proto_rawDesc = []byte{
+	0x0a, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x63, 0x68,
+	0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2f, 0x76, 0x31, 0x2f, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75,
+	0x6c, 0x65, 0x5f, 0x73, 0x65, 0x72, 0x76, 0x69, 0x63, 0x65, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f,
+	0x12, 0x17, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x63, 0x68,
+	0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x1a, 0x22, 0x74, 0x75, 0x72, 0x6e, 0x77,
 	0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2f, 0x76, 0x31, 0x2f, 0x73,
 	0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x22, 0x9a, 0x01,
 	0x0a, 0x12, 0x53, 0x65, 0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52, 0x65, 0x71,
@@ -386,22 +387,22 @@ var file_turnwright_store_v1_schedule_proto_rawDesc = []byte{
 	0x28, 0x0b, 0x32, 0x1d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e,
 	0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c,
 	0x65, 0x52, 0x08, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x12, 0x1d, 0x0a, 0x0a, 0x72,
-	0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x5f, 0x69, 0x64, 0x18, 0x04, 0x20, 0x01, 0x28, 0x09, 0x52,
+	0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x5f, 0x69, 0x64, 0x18, 0x0f, 0x20, 0x01, 0x28, 0x09, 0x52,
 	0x09, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x49, 0x64, 0x22, 0x50, 0x0a, 0x13, 0x53, 0x65,
 	0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73,
 	0x65, 0x12, 0x39, 0x0a, 0x08, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x18, 0x01, 0x20,
 	0x01, 0x28, 0x0b, 0x32, 0x1d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
 	0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75,
 	0x6c, 0x65, 0x52, 0x08, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x22, 0x83, 0x01, 0x0a,
-	0x15, 0x52, 0x65, 0x6d, 0x6f, 0x76, 0x65, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52,
+	0x15, 0x44, 0x65, 0x6c, 0x65, 0x74, 0x65, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52,
 	0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63,
 	0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74,
 	0x12, 0x10, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x03, 0x72,
 	0x75, 0x6e, 0x12, 0x1f, 0x0a, 0x0b, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x5f, 0x69,
 	0x64, 0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x0a, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c,
 	0x65, 0x49, 0x64, 0x12, 0x1d, 0x0a, 0x0a, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x5f, 0x69,
-	0x64, 0x18, 0x04, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74,
-	0x49, 0x64, 0x22, 0x18, 0x0a, 0x16, 0x52, 0x65, 0x6d, 0x6f, 0x76, 0x65, 0x53, 0x63, 0x68, 0x65,
+	0x64, 0x18, 0x0f, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74,
+	0x49, 0x64, 0x22, 0x18, 0x0a, 0x16, 0x44, 0x65, 0x6c, 0x65, 0x74, 0x65, 0x53, 0x63, 0x68, 0x65,
 	0x64, 0x75, 0x6c, 0x65, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x22, 0x42, 0x0a, 0x14,
 	0x4c, 0x69, 0x73, 0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x52, 0x65, 0x71,
 	0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18,
@@ -412,60 +413,90 @@ var file_turnwright_store_v1_schedule_proto_rawDesc = []byte{
 	0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x18, 0x01, 0x20, 0x03, 0x28, 0x0b, 0x32, 0x1d, 0x2e, 0x74,
 	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e,
 	0x76, 0x31, 0x2e, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52, 0x09, 0x73, 0x63, 0x68,
-	0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x42, 0xa4, 0x01, 0x0a, 0x17, 0x63, 0x6f, 0x6d, 0x2e, 0x74,
-	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e,
-	0x76, 0x31, 0x50, 0x01, 0x5a, 0x43, 0x67, 0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d,
-	0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e,
-	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75,
-	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76,
-	0x31, 0x3b, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x76, 0x31, 0xaa, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e,
-	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x56, 0x31, 0xca,
-	0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x5c, 0x53, 0x74, 0x6f,
-	0x72, 0x65, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x15, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x3a, 0x3a, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70,
-	0x72, 0x6f, 0x74, 0x6f, 0x33,
+	0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x32, 0xe3, 0x02, 0x0a, 0x0f, 0x53, 0x63, 0x68, 0x65, 0x64,
+	0x75, 0x6c, 0x65, 0x53, 0x65, 0x72, 0x76, 0x69, 0x63, 0x65, 0x12, 0x68, 0x0a, 0x0b, 0x53, 0x65,
+	0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x12, 0x2b, 0x2e, 0x74, 0x75, 0x72, 0x6e,
+	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73,
+	0x2e, 0x76, 0x31, 0x2e, 0x53, 0x65, 0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52,
+	0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x2c, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2e, 0x76, 0x31,
+	0x2e, 0x53, 0x65, 0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52, 0x65, 0x73, 0x70,
+	0x6f, 0x6e, 0x73, 0x65, 0x12, 0x71, 0x0a, 0x0e, 0x44, 0x65, 0x6c, 0x65, 0x74, 0x65, 0x53, 0x63,
+	0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x12, 0x2e, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2e, 0x76, 0x31,
+	0x2e, 0x44, 0x65, 0x6c, 0x65, 0x74, 0x65, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52,
+	0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x2f, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2e, 0x76, 0x31,
+	0x2e, 0x44, 0x65, 0x6c, 0x65, 0x74, 0x65, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x52,
+	0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x73, 0x0a, 0x0d, 0x4c, 0x69, 0x73, 0x74, 0x53,
+	0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x12, 0x2d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77,
+	0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2e,
+	0x76, 0x31, 0x2e, 0x4c, 0x69, 0x73, 0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73,
+	0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x2e, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72,
+	0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2e, 0x76,
+	0x31, 0x2e, 0x4c, 0x69, 0x73, 0x74, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x52,
+	0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x42, 0xbc, 0x01, 0x0a,
+	0x1b, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e,
+	0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x4b,
+	0x67, 0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77,
+	0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
+	0x2f, 0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
+	0x68, 0x74, 0x2f, 0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x2f, 0x76, 0x31, 0x3b,
+	0x73, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x76, 0x31, 0xaa, 0x02, 0x17, 0x54, 0x75,
+	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c,
+	0x65, 0x73, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x17, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
+	0x68, 0x74, 0x5c, 0x53, 0x63, 0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x5c, 0x56, 0x31, 0xea,
+	0x02, 0x19, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x53, 0x63,
+	0x68, 0x65, 0x64, 0x75, 0x6c, 0x65, 0x73, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f,
+	0x74, 0x6f, 0x33,
 }
 
 var (
-	file_turnwright_store_v1_schedule_proto_rawDescOnce sync.Once
-	file_turnwright_store_v1_schedule_proto_rawDescData = file_turnwright_store_v1_schedule_proto_rawDesc
+	file_turnwright_schedules_v1_schedule_service_proto_rawDescOnce sync.Once
+	file_turnwright_schedules_v1_schedule_service_proto_rawDescData = file_turnwright_schedules_v1_schedule_service_proto_rawDesc
 )
 
-func file_turnwright_store_v1_schedule_proto_rawDescGZIP() []byte {
-	file_turnwright_store_v1_schedule_proto_rawDescOnce.Do(func() {
-		file_turnwright_store_v1_schedule_proto_rawDescData = protoimpl.X.CompressGZIP(file_turnwright_store_v1_schedule_proto_rawDescData)
+func file_turnwright_schedules_v1_schedule_service_proto_rawDescGZIP() []byte {
+	file_turnwright_schedules_v1_schedule_service_proto_rawDescOnce.Do(func() {
+		file_turnwright_schedules_v1_schedule_service_proto_rawDescData = protoimpl.X.CompressGZIP(file_turnwright_schedules_v1_schedule_service_proto_rawDescData)
 	})
-	return file_turnwright_store_v1_schedule_proto_rawDescData
+	return file_turnwright_schedules_v1_schedule_service_proto_rawDescData
 }
 
-var file_turnwright_store_v1_schedule_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
-var file_turnwright_store_v1_schedule_proto_goTypes = []interface{}{
-	(*SetScheduleRequest)(nil),     // 0: turnwright.store.v1.SetScheduleRequest
-	(*SetScheduleResponse)(nil),    // 1: turnwright.store.v1.SetScheduleResponse
-	(*RemoveScheduleRequest)(nil),  // 2: turnwright.store.v1.RemoveScheduleRequest
-	(*RemoveScheduleResponse)(nil), // 3: turnwright.store.v1.RemoveScheduleResponse
-	(*ListSchedulesRequest)(nil),   // 4: turnwright.store.v1.ListSchedulesRequest
-	(*ListSchedulesResponse)(nil),  // 5: turnwright.store.v1.ListSchedulesResponse
+var file_turnwright_schedules_v1_schedule_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_turnwright_schedules_v1_schedule_service_proto_goTypes = []interface{}{
+	(*SetScheduleRequest)(nil),     // 0: turnwright.schedules.v1.SetScheduleRequest
+	(*SetScheduleResponse)(nil),    // 1: turnwright.schedules.v1.SetScheduleResponse
+	(*DeleteScheduleRequest)(nil),  // 2: turnwright.schedules.v1.DeleteScheduleRequest
+	(*DeleteScheduleResponse)(nil), // 3: turnwright.schedules.v1.DeleteScheduleResponse
+	(*ListSchedulesRequest)(nil),   // 4: turnwright.schedules.v1.ListSchedulesRequest
+	(*ListSchedulesResponse)(nil),  // 5: turnwright.schedules.v1.ListSchedulesResponse
 	(*v1.Schedule)(nil),            // 6: turnwright.types.v1.Schedule
 }
-var file_turnwright_store_v1_schedule_proto_depIdxs = []int32{
-	6, // 0: turnwright.store.v1.SetScheduleRequest.schedule:type_name -> turnwright.types.v1.Schedule
-	6, // 1: turnwright.store.v1.SetScheduleResponse.schedule:type_name -> turnwright.types.v1.Schedule
-	6, // 2: turnwright.store.v1.ListSchedulesResponse.schedules:type_name -> turnwright.types.v1.Schedule
-	3, // [3:3] is the sub-list for method output_type
-	3, // [3:3] is the sub-list for method input_type
+var file_turnwright_schedules_v1_schedule_service_proto_depIdxs = []int32{
+	6, // 0: turnwright.schedules.v1.SetScheduleRequest.schedule:type_name -> turnwright.types.v1.Schedule
+	6, // 1: turnwright.schedules.v1.SetScheduleResponse.schedule:type_name -> turnwright.types.v1.Schedule
+	6, // 2: turnwright.schedules.v1.ListSchedulesResponse.schedules:type_name -> turnwright.types.v1.Schedule
+	0, // 3: turnwright.schedules.v1.ScheduleService.SetSchedule:input_type -> turnwright.schedules.v1.SetScheduleRequest
+	2, // 4: turnwright.schedules.v1.ScheduleService.DeleteSchedule:input_type -> turnwright.schedules.v1.DeleteScheduleRequest
+	4, // 5: turnwright.schedules.v1.ScheduleService.ListSchedules:input_type -> turnwright.schedules.v1.ListSchedulesRequest
+	1, // 6: turnwright.schedules.v1.ScheduleService.SetSchedule:output_type -> turnwright.schedules.v1.SetScheduleResponse
+	3, // 7: turnwright.schedules.v1.ScheduleService.DeleteSchedule:output_type -> turnwright.schedules.v1.DeleteScheduleResponse
+	5, // 8: turnwright.schedules.v1.ScheduleService.ListSchedules:output_type -> turnwright.schedules.v1.ListSchedulesResponse
+	6, // [6:9] is the sub-list for method output_type
+	3, // [3:6] is the sub-list for method input_type
 	3, // [3:3] is the sub-list for extension type_name
 	3, // [3:3] is the sub-list for extension extendee
 	0, // [0:3] is the sub-list for field type_name
 }
 
-func init() { file_turnwright_store_v1_schedule_proto_init() }
-func file_turnwright_store_v1_schedule_proto_init() {
-	if File_turnwright_store_v1_schedule_proto != nil {
+func init() { file_turnwright_schedules_v1_schedule_service_proto_init() }
+func file_turnwright_schedules_v1_schedule_service_proto_init() {
+	if File_turnwright_schedules_v1_schedule_service_proto != nil {
 		return
 	}
 	if !protoimpl.UnsafeEnabled {
-		file_turnwright_store_v1_schedule_proto_msgTypes[0].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_schedules_v1_schedule_service_proto_msgTypes[0].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*SetScheduleRequest); i {
 			case 0:
 				return &v.state
@@ -477,7 +508,7 @@ func file_turnwright_store_v1_schedule_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_schedule_proto_msgTypes[1].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_schedules_v1_schedule_service_proto_msgTypes[1].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*SetScheduleResponse); i {
 			case 0:
 				return &v.state
@@ -489,8 +520,8 @@ func file_turnwright_store_v1_schedule_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_schedule_proto_msgTypes[2].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*RemoveScheduleRequest); i {
+		file_turnwright_schedules_v1_schedule_service_proto_msgTypes[2].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*DeleteScheduleRequest); i {
 			case 0:
 				return &v.state
 			case 1:
@@ -501,8 +532,8 @@ func file_turnwright_store_v1_schedule_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_schedule_proto_msgTypes[3].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*RemoveScheduleResponse); i {
+		file_turnwright_schedules_v1_schedule_service_proto_msgTypes[3].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*DeleteScheduleResponse); i {
 			case 0:
 				return &v.state
 			case 1:
@@ -513,7 +544,7 @@ func file_turnwright_store_v1_schedule_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_schedule_proto_msgTypes[4].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_schedules_v1_schedule_service_proto_msgTypes[4].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*ListSchedulesRequest); i {
 			case 0:
 				return &v.state
@@ -525,7 +556,7 @@ func file_turnwright_store_v1_schedule_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_schedule_proto_msgTypes[5].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_schedules_v1_schedule_service_proto_msgTypes[5].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*ListSchedulesResponse); i {
 			case 0:
 				return &v.state
@@ -542,18 +573,18 @@ func file_turnwright_store_v1_schedule_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: file_turnwright_store_v1_schedule_proto_rawDesc,
+			RawDescriptor: file_turnwright_schedules_v1_schedule_service_proto_rawDesc,
 			NumEnums:      0,
 			NumMessages:   6,
 			NumExtensions: 0,
-			NumServices:   0,
+			NumServices:   1,
 		},
-		GoTypes:           file_turnwright_store_v1_schedule_proto_goTypes,
-		DependencyIndexes: file_turnwright_store_v1_schedule_proto_depIdxs,
-		MessageInfos:      file_turnwright_store_v1_schedule_proto_msgTypes,
+		GoTypes:           file_turnwright_schedules_v1_schedule_service_proto_goTypes,
+		DependencyIndexes: file_turnwright_schedules_v1_schedule_service_proto_depIdxs,
+		MessageInfos:      file_turnwright_schedules_v1_schedule_service_proto_msgTypes,
 	}.Build()
-	File_turnwright_store_v1_schedule_proto = out.File
-	file_turnwright_store_v1_schedule_proto_rawDesc = nil
-	file_turnwright_store_v1_schedule_proto_goTypes = nil
-	file_turnwright_store_v1_schedule_proto_depIdxs = nil
+	File_turnwright_schedules_v1_schedule_service_proto = out.File
+	file_turnwright_schedules_v1_schedule_service_proto_rawDesc = nil
+	file_turnwright_schedules_v1_schedule_service_proto_goTypes = nil
+	file_turnwright_schedules_v1_schedule_service_proto_depIdxs = nil
 }

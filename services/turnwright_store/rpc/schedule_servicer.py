@@ -1,0 +1,38 @@
+"""Rpcs of ScheduleService."""
+
+from __future__ import annotations
+
+from turnwright.schedules.v1 import schedule_service_pb2 as pb
+from turnwright.schedules.v1 import schedule_service_pb2_grpc
+from turnwright.types.v1 import schedule_pb2
+
+from turnwright_core.kit.auth import Caller
+from turnwright_core.wire import runs as wire
+from turnwright_core.wire.codec import codec
+from turnwright_store.app import schedules
+from turnwright_store.domain.schedules import Schedule
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
+
+_schedule_to_pb, _schedule_from_pb = codec(
+    Schedule, schedule_pb2.Schedule, settings=(wire.loop_settings_to_pb, wire.loop_settings_from_pb)
+)
+
+
+class ScheduleServicer(Calls, schedule_service_pb2_grpc.ScheduleServiceServicer):
+    """Serves turnwright.schedules.v1.ScheduleService."""
+
+    @mutation(locks=run_locks)
+    def SetSchedule(self, request: pb.SetScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
+        done = schedules.set_schedule(tx, address_of(request), _schedule_from_pb(request.schedule))
+        return {"schedule": _schedule_to_pb(done)}
+
+    @mutation(locks=run_locks)
+    def DeleteSchedule(self, request: pb.DeleteScheduleRequest, tx: Transaction, _caller: Caller) -> Fields:
+        schedules.delete_schedule(tx, address_of(request), request.schedule_id)
+        return {}
+
+    @query
+    def ListSchedules(self, request: pb.ListSchedulesRequest, connection: Connection) -> Fields:
+        found = schedules.list_schedules(connection, address_of(request))
+        return {"schedules": map(_schedule_to_pb, found)}
