@@ -12,6 +12,7 @@ from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
+from turnwright.streams.v1 import stream_service_pb2_grpc
 from turnwright.types.v1 import (
     entry_pb2,
     loop_pb2,
@@ -87,6 +88,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
             peer.channel
         )
+        self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
         self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
 
     @classmethod
@@ -190,7 +192,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
 
         An acceptance may replace the proposed `contents`, by path, with a `comment` why, or carry the `answer` to a
         question. With `client_runs` the caller runs the proposed command itself and fills its channels (append_stream,
-        complete_stream, abort_stream). If somebody else was faster, raises NOT_PROPOSED with what was decided and by
+        end_stream). If somebody else was faster, raises NOT_PROPOSED with what was decided and by
         whom.
         """
         request = inbox_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)

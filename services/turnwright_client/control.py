@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Final, Literal
 
@@ -17,14 +18,13 @@ from turnwright.executor.v1 import (
     executor_service_pb2,
     executor_service_pb2_grpc,
     plan_pb2,
-    stream_pb2,
     task_pb2,
     watch_pb2,
 )
 from turnwright.store.v1 import registry_pb2
-from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
+from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
+from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2, stream_pb2
 from turnwright.types.v1.plan_pb2 import Plan
-from turnwright.types.v1.stream_pb2 import StreamChannel
 
 from turnwright_client.watch import WatchPolicy, watch_inbox
 from turnwright_core import __version__
@@ -50,6 +50,7 @@ class ControlCalls:
     _peer: Peer
     _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _streams: stream_service_pb2_grpc.StreamServiceAsyncStub
 
     async def start_run(
         self, project: str, run: str, settings: settings_pb2.RunSettings, request_id: str = ""
@@ -228,12 +229,12 @@ class ControlCalls:
 
     async def open_stream(
         self, project: str, run: str, tool: str, target: str, *, channels: Sequence[int] = (), request_id: str = ""
-    ) -> stream_pb2.OpenStreamResponse:
+    ) -> stream_service_pb2.OpenStreamResponse:
         """Begin a stream produced by the caller; identified by the path in the answer."""
-        request = stream_pb2.OpenStreamRequest(
+        request = stream_service_pb2.OpenStreamRequest(
             project=project, run=run, tool=tool, target=target, channels=channels, request_id=request_id
         )
-        return await self._peer.call(self._stub.OpenStream, request)
+        return await self._peer.call(self._streams.OpenStream, request)
 
     async def append_stream(
         self,
@@ -241,57 +242,36 @@ class ControlCalls:
         run: str,
         path: str,
         channel: int,
-        chunk: str,
+        text: str,
         *,
         offset: int | None = None,
         request_id: str = "",
-    ) -> StreamChannel:
-        """Append to a channel, or send a heartbeat with an empty chunk. Returns the channel as it is now."""
-        request = stream_pb2.AppendStreamRequest(
-            project=project, run=run, path=path, channel=channel, chunk=chunk, offset=offset, request_id=request_id
+    ) -> stream_pb2.StreamChannel:
+        """Append to a channel, or send a heartbeat with an empty text. Returns the channel as it is now."""
+        request = stream_service_pb2.AppendStreamRequest(
+            project=project, run=run, path=path, channel=channel, text=text, offset=offset, request_id=request_id
         )
-        return (await self._peer.call(self._stub.AppendStream, request)).channel
+        return (await self._peer.call(self._streams.AppendStream, request)).channel
 
-    async def complete_stream(
+    async def end_stream(
         self,
         project: str,
         run: str,
         path: str,
+        end: stream_pb2.StreamEnd.ValueType = stream_pb2.STREAM_END_COMPLETED,
         *,
         exit_code: int | None = None,
         duration_s: float | None = None,
-        request_id: str = "",
-    ) -> Sequence[StreamChannel]:
-        """End a stream with its result. Returns the channels that this call ended."""
-        request = stream_pb2.CompleteStreamRequest(
-            project=project, run=run, path=path, exit_code=exit_code, duration_s=duration_s, request_id=request_id
-        )
-        return (await self._peer.call(self._stub.CompleteStream, request)).channels
-
-    async def abort_stream(
-        self,
-        project: str,
-        run: str,
-        path: str,
-        *,
         reason: str = "",
-        duration_s: float | None = None,
         request_id: str = "",
-    ) -> Sequence[StreamChannel]:
-        """Give up a stream. Returns the channels that this call ended."""
-        request = stream_pb2.AbortStreamRequest(
-            project=project, run=run, path=path, reason=reason, duration_s=duration_s, request_id=request_id
+    ) -> Sequence[stream_pb2.StreamChannel]:
+        """End a stream: of the caller with a result, or given up; of anybody, cancelled. Returns what it ended."""
+        request = stream_service_pb2.EndStreamRequest(
+            project=project, run=run, path=path, end=end, exit_code=exit_code, reason=reason, request_id=request_id
         )
-        return (await self._peer.call(self._stub.AbortStream, request)).channels
-
-    async def cancel_stream(
-        self, project: str, run: str, path: str, *, reason: str = "", request_id: str = ""
-    ) -> Sequence[StreamChannel]:
-        """End a stream of any producer; a command on the executor is stopped. Returns the channels that it ended."""
-        request = stream_pb2.CancelStreamRequest(
-            project=project, run=run, path=path, reason=reason, request_id=request_id
-        )
-        return (await self._peer.call(self._stub.CancelStream, request)).channels
+        if duration_s is not None:
+            request.duration.FromTimedelta(timedelta(seconds=duration_s))
+        return (await self._peer.call(self._streams.EndStream, request)).channels
 
 
 def check_version(version: str, own: str = __version__) -> None:

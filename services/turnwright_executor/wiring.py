@@ -115,7 +115,7 @@ class _Wired:
 
     def _register(self, server: grpc.aio.Server) -> None:
         executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(self._servicer, server)
-        server.add_generic_rpc_handlers(mounts(self._store))
+        server.add_generic_rpc_handlers(mounts(self._store, self._around))
 
     async def _check(self, name: str) -> None:
         """Raise unless this dependency is ready."""
@@ -223,6 +223,7 @@ class _Wired:
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
         router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
+        self._around = router.around()
 
     async def _admits(self, method: str, request: Any) -> None:
         await self._gate.check(method, request)

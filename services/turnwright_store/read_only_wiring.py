@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
-from importlib import import_module
 from typing import Any
 
-from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_core.kit.service import Service
 from turnwright_store.app.open_store import read_opened_store, rules_of
 from turnwright_store.config import StoreSettings
@@ -25,6 +21,7 @@ from turnwright_store.edge.read_only import ReadOnlyDatabase
 from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import StoreBackend
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
+from turnwright_store.rpc.resources import register_resources
 from turnwright_store.sql.leases import is_any_claimed
 
 
@@ -59,16 +56,10 @@ def build(settings: StoreSettings, secret: str) -> Service:
 
     def register(server: Any) -> None:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(_LazyServicer(store), server)  # type: ignore[arg-type]
-        schedules: Any = LazyServicer(partial(_servicer, "schedule", store))
-        schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server(schedules, server)
+        register_resources(store, server)
 
     name = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"].full_name
     return Service("store", name, register, floor=Tier.MODEL, start=start, close=database.close, settings=settings)
-
-
-def _servicer(resource: str, store: StoreBackend) -> Any:
-    module = import_module(f"turnwright_store.rpc.{resource}_servicer")
-    return getattr(module, f"{resource.title()}Servicer")(store)
 
 
 class _LazyServicer:

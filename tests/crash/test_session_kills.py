@@ -153,7 +153,7 @@ async def test_what_is_due_happens_once_and_watchers_end_alike_whatever_is_kille
             stack.lives[name].kill()
             stack.lives[name].start()
             await _fired_since(client, where, fired["work"])
-        await insisted(lambda: client.complete_stream(*where, process.path, exit_code=0))
+        await insisted(lambda: client.end_stream(*where, process.path, exit_code=0))
         listed = await insisted(lambda: client.list_schedules(*where))
         for one in listed:
             await insisted(lambda name=one.schedule_id: client.delete_schedule(*where, name, request_id=f"{name} ends"))

@@ -5,11 +5,13 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
@@ -38,6 +40,12 @@ CHANNEL_OPTIONS: Final = (
     # Our services are not behind the proxy that the environment names for the web.
     ("grpc.enable_http_proxy", 0),
 )
+
+UnaryHandler = Callable[[Any, Any], Awaitable[Any]]
+"""Answers a request; the second argument is the context of its call."""
+
+Around = Callable[[MethodDescriptor, UnaryHandler], UnaryHandler]
+"""What the executor adds to a method: a handler around the one that forwards."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -144,6 +152,16 @@ class Peer:
 
     async def close(self) -> None:
         await self.channel.close()
+
+
+def rpc_of(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
+    """What a stub has for a method with one answer."""
+    request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    return channel.unary_unary(
+        f"/{method.containing_service.full_name}/{method.name}",
+        request_serializer=request.SerializeToString,
+        response_deserializer=answer.FromString,
+    )
 
 
 def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs | None) -> grpc.aio.Channel:

@@ -12,7 +12,6 @@ from typing import Final
 
 import grpc
 from msgspec import Struct
-from turnwright.executor.v1 import executor_service_pb2_grpc
 
 from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.peer import CHANNEL_OPTIONS
@@ -62,22 +61,16 @@ class Owners:
         return OwnerLocation(holding.address if is_remote else "", holding.run_status in (QUEUED, RUNNING))
 
     @contextlib.asynccontextmanager
-    async def connected(self, address: str) -> AsyncIterator[executor_service_pb2_grpc.ExecutorServiceAsyncStub]:
-        """The rpcs of another executor; its connection is kept at least for the duration of the block."""
+    async def connected(self, address: str) -> AsyncIterator[grpc.aio.Channel]:
+        """The connection to another executor, kept at least for the duration of the block."""
         self._used[address] += 1
+        channel = self._channels.pop(address, None) or open_channel(address, CHANNEL_OPTIONS, self._tls)
+        self._channels[address] = channel
         try:
-            yield self._stub(address)
+            yield channel
         finally:
             self._used[address] -= 1
             await self._close_spare()
-
-    def _stub(self, address: str) -> executor_service_pb2_grpc.ExecutorServiceAsyncStub:
-        channel = self._channels.pop(address, None) or open_channel(address, CHANNEL_OPTIONS, self._tls)
-        self._channels[address] = channel
-        stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
-            channel
-        )
-        return stub
 
     async def _close_spare(self) -> None:
         """Close idle connections beyond the limit, the least recently used first."""

@@ -17,18 +17,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from turnwright.executor.v1 import executor_service_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2_grpc import ExecutorServiceStub
 from turnwright.executor.v1.task_pb2 import EventCursor
+from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
 
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import AUTHORIZATION, TIER
 from turnwright_core.kit.errors import from_rpc
 from turnwright_core.kit.logs import get_logger
 from turnwright_core.kit.message_size import RECEIVES_ALL
+from turnwright_core.kit.peer import Around, UnaryHandler, rpc_of
 from turnwright_core.kit.scope import TRACEPARENT, TRACESTATE
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.edge.owner_monitors import OwnerMonitors
@@ -42,7 +47,7 @@ if TYPE_CHECKING:  # generic in the stubs only
 else:
     Context = grpc.aio.ServicerContext
 
-TO_OWNER: Final = frozenset({"Resolve", "Abort", "CancelStream", "Notify"})
+TO_OWNER: Final = frozenset({"Resolve", "Abort", "Notify"})
 """Calls that must reach the owner at once: they end its work, wake it, or notify its watchers."""
 
 WATCH: Final = "WatchRun"
@@ -59,7 +64,7 @@ GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.NOT_OWNER)
 _log = get_logger("routing")
 
 RpcMetadata = Sequence[tuple[str, str | bytes]]
-UnaryHandler = Callable[[Any, Context], Awaitable[Any]]
+_SERVICE: Final = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
 
 
 class Router:
@@ -78,12 +83,25 @@ class Router:
     def route(self, servicer: Any) -> None:
         """Route those calls of a servicer that must reach the owner of a run, and give it the events for WatchRun."""
         for name in TO_OWNER:
-            setattr(servicer, name, self.owner_handler(name, getattr(servicer, name)))
+            setattr(servicer, name, self.owner_handler(_SERVICE.methods_by_name[name], getattr(servicer, name)))
         servicer.watch_events = self.watch
 
     # Calls with one answer ---------------------------------------------------------------------------------------
 
-    def owner_handler(self, name: str, inner: UnaryHandler) -> UnaryHandler:
+    def around(self) -> Mapping[str, Around]:
+        """What is added to the methods of mounted services: the owner of a stream must stop if it is cancelled."""
+
+        def ending(method: MethodDescriptor, inner: UnaryHandler) -> UnaryHandler:
+            to_owner = self.owner_handler(method, inner)
+
+            def answer(request: Any, context: Context) -> Awaitable[Any]:
+                return (to_owner if request.end == STREAM_END_CANCELLED else inner)(request, context)
+
+            return answer
+
+        return {"EndStream": ending}
+
+    def owner_handler(self, method: MethodDescriptor, inner: UnaryHandler) -> UnaryHandler:
         """A handler that answers as `inner` does, or forwards the call to the run's owner."""
 
         async def answer(request: Any, context: Context) -> Any:
@@ -96,21 +114,23 @@ class Router:
                 # It may have been carried out by an owner that died before it answered.
                 request.request_id = secrets.token_hex(16)
             try:
-                return await self._forwarded(name, owner, request, context, metadata)
+                return await self._forwarded(method, owner, request, context, metadata)
             except TurnwrightError as error:
                 if error.reason not in GONE:
                     raise
-                _log.info("owner_lost", method=name, run=address.run, owner=owner, reason=error.reason.name)
+                _log.info("owner_lost", method=method.name, run=address.run, owner=owner, reason=error.reason.name)
             return await inner(request, context)
 
         return answer
 
-    async def _forwarded(self, name: str, owner: str, request: Any, context: Context, metadata: RpcMetadata) -> Any:
+    async def _forwarded(
+        self, method: MethodDescriptor, owner: str, request: Any, context: Context, metadata: RpcMetadata
+    ) -> Any:
         left_s = context.time_remaining()
         timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
-        async with self._owners.connected(owner) as stub:
+        async with self._owners.connected(owner) as channel:
             try:
-                return await getattr(stub, name)(request, timeout=timeout_s, metadata=_passed_on(metadata))
+                return await rpc_of(channel, method)(request, timeout=timeout_s, metadata=_passed_on(metadata))
             except grpc.aio.AioRpcError as error:
                 raise from_rpc(error, "executor", owner) from None
 
@@ -213,8 +233,8 @@ class Router:
         """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
         received = asyncio.Event()
         address = RunAddress(request.project, request.run)
-        async with self._owners.connected(owner) as stub:
-            call = stub.WatchRun(request, metadata=_passed_on(metadata))
+        async with self._owners.connected(owner) as channel:
+            call = ExecutorServiceStub(channel).WatchRun(request, metadata=_passed_on(metadata))
             moving = asyncio.create_task(self._monitors.moved_from(owner, address, received), name="owner elsewhere")
             moving.add_done_callback(lambda _: call.cancel())
             try:

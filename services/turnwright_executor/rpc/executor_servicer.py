@@ -18,7 +18,6 @@ from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
 from turnwright_executor.rpc.proposal_reads_servicer import Shown
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.session_servicer import ExecutorSessionRpcs
-from turnwright_executor.rpc.stream_servicer import ExecutorStreamRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
@@ -33,7 +32,6 @@ class ExecutorServicer(
     ExecutorPlanRpcs,
     PlanWatchRpcs,
     QueryRpcs,
-    ExecutorStreamRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
 ):
     """Implements turnwright.executor.v1.ExecutorService."""

@@ -36,8 +36,6 @@ class CallIdentity(Enum):
 
     EXECUTOR = "executor"
     CLIENT = "client"
-    PRODUCER = "producer"
-    """The client, as the producer of a stream, with plugin tier (C32)."""
 
 
 class Forward:
@@ -86,10 +84,7 @@ class Forward:
         given = dict(self._given)
         given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
         name: Caller | None = caller
-        if self._identity is CallIdentity.PRODUCER:
-            given["producer"] = caller.principal
-            name = Caller(caller.principal, Tier.PLUGIN, max(caller.ceiling, Tier.PLUGIN))
-        elif self._identity is CallIdentity.EXECUTOR:
+        if self._identity is CallIdentity.EXECUTOR:
             name = None
         method = getattr(servicer.rows, self._method)
         answer = await servicer.store.call(method, copy_fields(request, self._request, **given), caller=name)

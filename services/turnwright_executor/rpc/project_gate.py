@@ -10,6 +10,7 @@ from turnwright.executor.v1 import executor_service_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import current_caller
+from turnwright_executor.rpc.mounting import MOUNTED
 
 IsOpen = Callable[[str], Awaitable[bool]]
 
@@ -21,7 +22,9 @@ ABOUT_NO_PROJECT: Final = frozenset(
 ABOUT_ALL: Final = frozenset({"ListProposals", "WatchProposals"})
 """Methods that are about all projects if none is named: they leave out what is closed to their caller."""
 
-_SERVICE: Final = f"/{executor_service_pb2.DESCRIPTOR.services_by_name['ExecutorService'].full_name}/"
+_GATED: Final = {
+    service.full_name for service in (executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"], *MOUNTED)
+}
 
 
 class ProjectItem(Protocol):
@@ -41,8 +44,8 @@ class ProjectGate:
 
     async def check(self, method: str, request: Any) -> None:
         """Raises TIER_FORBIDDEN for a project that is closed to the caller, PROJECT_NOT_FOUND for none."""
-        service, name = method[: len(_SERVICE)], method[len(_SERVICE) :]
-        if service != _SERVICE or name in ABOUT_NO_PROJECT or not is_gated():
+        service, _, name = method[1:].rpartition("/")
+        if service not in _GATED or name in ABOUT_NO_PROJECT or not is_gated():
             return
         project = getattr(getattr(request, "task", request), "project", "")
         if project and not await self._is_open(project):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import IntEnum
-from math import isfinite
 from typing import Any, Final
 
 from msgspec import Struct
@@ -29,7 +28,7 @@ from turnwright_core.entries import (
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, Subkind, slug_of
 from turnwright_core.kit.auth import Caller
-from turnwright_core.limits import NAME_CHARS_MAX, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
+from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.streams import (
     CANCELLED,
     CHANNEL_MAX,
@@ -136,15 +135,8 @@ def _check_opening(rules: StoreRules, opening: NewStream) -> list[int]:
     if not opening.target.strip():
         raise invalid("target", "target is required: the command, or the name of what is streamed.")
     check_chars("target", opening.target, TARGET_CHARS_MAX)
-    _check_producer(opening.producer)
     check_count("channels", len(opening.channels), CHANNELS_MAX)
     return [_checked_number(number) for number in dict.fromkeys(opening.channels or CHANNELS)]
-
-
-def _check_producer(producer: str) -> None:
-    check_chars("producer", producer, NAME_CHARS_MAX)
-    if not producer:
-        raise invalid("producer", "producer is required.")
 
 
 def _checked_number(number: int) -> int:
@@ -176,7 +168,6 @@ def append_stream(
 ) -> tuple[Channel, RunHead]:
     """Append to a channel; idempotent if the offset is given."""
     _checked_number(piece.channel)
-    _check_producer(piece.producer)
     run = get_run_head(tx.connection, address.project, address.run)
     record = _record(tx, run, piece.path)
     _check_is_producer(record, piece.producer)
@@ -264,12 +255,11 @@ def end_stream(
 
 
 def _check_ending(ending: StreamEnd) -> None:
-    _check_producer(ending.producer)
     check_chars("reason", ending.reason, REASON_CHARS_MAX)
     if ending.exit_code is not None and ending.end is not EndKind.COMPLETED:
         raise invalid("exit_code", "exit_code can only be set when completing a stream.")
-    if ending.duration_s is not None and not (isfinite(ending.duration_s) and ending.duration_s >= 0):
-        raise invalid("duration_s", f"duration_s must be 0 or more seconds; it is {ending.duration_s}.")
+    if ending.duration_s is not None and ending.duration_s < 0:
+        raise invalid("duration", f"duration must not be negative; it is {ending.duration_s} seconds.")
 
 
 def end_channels(

@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
-from turnwright.store.v1 import read_pb2
+from turnwright.store.v1 import read_pb2, stream_pb2
 
-from turnwright_core.checks import invalid
+from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import State, Visibility
+from turnwright_core.errors import Reason, fault
 from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
@@ -22,9 +23,17 @@ from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.app.search import search_entries
 from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import Calls, Fields, address_of, after_cursor, query, watch
-from turnwright_store.sql.views import ViewFilter, Wanted
+from turnwright_store.sql.runs import get_run_head
+from turnwright_store.sql.streams import read_part
+from turnwright_store.sql.views import ViewFilter, Wanted, find_entry_row
 
 E = TypeVar("E", Visibility, State)
+
+PART_BYTES: Final = 64 * 1024
+"""Bytes of a body that are read where the request does not say."""
+
+PART_BYTES_MAX: Final = 1024 * 1024
+"""Most bytes of a body that are read at once."""
 
 INLINE_PATHS_MAX: Final = 8
 """Entries up to which their reading is brief."""
@@ -164,6 +173,24 @@ class ReadRpcs(Calls):
         wanted = watched(call)
         return await watch_changes(self._database, lambda: self._rules, address_of(call), call.after, wanted)
 
+    @query
+    def ReadBody(self, request: stream_pb2.ReadBodyRequest, connection: Connection) -> Fields:
+        """A part of a body, cut at characters: from an offset on, or the last one."""
+        if request.bytes_max > PART_BYTES_MAX:
+            raise over_limit("bytes_max", PART_BYTES_MAX, request.bytes_max, "bytes")
+        if request.HasField("offset") and request.offset < 0:
+            raise invalid("offset", f"offset must be 0 or more bytes; it is {request.offset}.")
+        run = get_run_head(connection, request.project, request.run)
+        shown = find_entry_row(connection, run.id, request.path)
+        if shown is None:
+            raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)
+        size, total = request.bytes_max or PART_BYTES, shown.body_size_bytes
+        begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
+        data = read_part(connection, shown, begin, min(begin + size, total))
+        torn = _torn(data)
+        text = data[torn:].decode(errors="ignore")
+        return {"text": text, "offset": begin + torn, "body_size_bytes": total}
+
 
 def _query_of(request: read_pb2.ListEntriesRequest) -> EntryQuery:
     return EntryQuery(
@@ -179,3 +206,8 @@ def _query_of(request: read_pb2.ListEntriesRequest) -> EntryQuery:
         at=at_of(request),
         by_position=request.by_position,
     )
+
+
+def _torn(data: bytes) -> int:
+    """Number of leading continuation bytes of UTF-8."""
+    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))

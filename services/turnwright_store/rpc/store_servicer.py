@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_store.rpc.calls import StoreBackend
@@ -16,10 +15,9 @@ from turnwright_store.rpc.plan_servicer import PlanRpcs
 from turnwright_store.rpc.proposal_servicer import ProposalRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
+from turnwright_store.rpc.resources import register_resources
 from turnwright_store.rpc.rules_servicer import RulesRpcs
-from turnwright_store.rpc.schedule_servicer import ScheduleServicer
 from turnwright_store.rpc.session_servicer import SessionRpcs
-from turnwright_store.rpc.stream_servicer import StreamRpcs
 
 
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
@@ -32,7 +30,6 @@ class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_c
     PlanRpcs,
     ProposalRpcs,
     SessionRpcs,
-    StreamRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,
 ):
@@ -42,4 +39,4 @@ class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_c
 def register(store: StoreBackend, server: Any) -> None:
     """Add every service of the store to a server."""
     store_service_pb2_grpc.add_StoreServiceServicer_to_server(StoreServicer(store), server)
-    schedule_service_pb2_grpc.add_ScheduleServiceServicer_to_server(ScheduleServicer(store), server)
+    register_resources(store, server)

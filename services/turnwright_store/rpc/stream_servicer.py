@@ -1,78 +1,54 @@
-"""Rpcs of stream.proto."""
+"""Rpcs of StreamService: the caller is the producer of the streams that it opens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
-from turnwright.store.v1 import stream_pb2
-from turnwright.types.v1 import stream_pb2 as types_pb2
+from turnwright.streams.v1 import stream_service_pb2 as pb
+from turnwright.streams.v1 import stream_service_pb2_grpc
+from turnwright.types.v1 import stream_pb2
 
-from turnwright_core.checks import invalid, over_limit
+from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
-from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_store.app import streams
-from turnwright_store.ports import Connection, Durability, Transaction
-from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
-from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.streams import read_part
-from turnwright_store.sql.views import find_entry_row
-
-PART_BYTES: Final = 64 * 1024
-"""Bytes of a body that are read where the request does not say."""
-
-PART_BYTES_MAX: Final = 1024 * 1024
-"""Most bytes of a body that are read at once."""
+from turnwright_store.ports import Durability, Transaction
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
+from turnwright_store.sql.runs import RunHead
 
 
-class StreamRpcs(Calls):
-    """Rpcs of stream.proto."""
+class StreamServicer(Calls, stream_service_pb2_grpc.StreamServiceServicer):
+    """Serves turnwright.streams.v1.StreamService."""
 
     def _cursor(self, run: RunHead) -> Any:
         return cursor_to_pb(run.cursor(self._rules.incarnation))
 
-    @mutation(locks=run_locks, min_tier=Tier.PLUGIN)
-    def OpenStream(self, request: stream_pb2.OpenStreamRequest, tx: Transaction, caller: Caller) -> Fields:
-        opening = streams.NewStream(request.tool, request.target, list(request.channels), request.producer)
-        path, channels, run = streams.open_stream(tx, self._rules, caller, address_of(request), opening)
+    @mutation(locks=run_locks)
+    def OpenStream(self, request: pb.OpenStreamRequest, tx: Transaction, caller: Caller) -> Fields:
+        opening = streams.NewStream(request.tool, request.target, list(request.channels), caller.principal)
+        path, channels, run = streams.open_stream(tx, self._rules, _producer(caller), address_of(request), opening)
         return {"path": path, "channels": _channels(channels), "cursor": self._cursor(run)}
 
-    @mutation(locks=run_locks, min_tier=Tier.PLUGIN, durability=Durability.NORMAL)
-    def AppendStream(self, request: stream_pb2.AppendStreamRequest, tx: Transaction, caller: Caller) -> Fields:
+    @mutation(locks=run_locks, durability=Durability.NORMAL)
+    def AppendStream(self, request: pb.AppendStreamRequest, tx: Transaction, caller: Caller) -> Fields:
         offset = request.offset if request.HasField("offset") else None
-        piece = streams.StreamAppend(request.path, request.channel, request.text, offset, request.producer)
-        channel, run = streams.append_stream(tx, self._rules, caller, address_of(request), piece)
+        piece = streams.StreamAppend(request.path, request.channel, request.text, offset, caller.principal)
+        channel, run = streams.append_stream(tx, self._rules, _producer(caller), address_of(request), piece)
         return {"channel": _channels([channel])[0], "cursor": self._cursor(run)}
 
-    @mutation(locks=run_locks, min_tier=Tier.PLUGIN)
-    def EndStream(self, request: stream_pb2.EndStreamRequest, tx: Transaction, caller: Caller) -> Fields:
-        channels, run = streams.end_stream(tx, self._rules, caller, address_of(request), _ending(request))
+    @mutation(locks=run_locks)
+    def EndStream(self, request: pb.EndStreamRequest, tx: Transaction, caller: Caller) -> Fields:
+        channels, run = streams.end_stream(
+            tx, self._rules, _producer(caller), address_of(request), _ending(request, caller)
+        )
         return {"channels": _channels(channels), "cursor": self._cursor(run)}
 
-    @query
-    def ReadBody(self, request: stream_pb2.ReadBodyRequest, connection: Connection) -> Fields:
-        """A part of a body, cut at characters: from an offset on, or the last one."""
-        if request.bytes_max > PART_BYTES_MAX:
-            raise over_limit("bytes_max", PART_BYTES_MAX, request.bytes_max, "bytes")
-        if request.HasField("offset") and request.offset < 0:
-            raise invalid("offset", f"offset must be 0 or more bytes; it is {request.offset}.")
-        run = get_run_head(connection, request.project, request.run)
-        shown = find_entry_row(connection, run.id, request.path)
-        if shown is None:
-            raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)
-        size, total = request.bytes_max or PART_BYTES, shown.body_size_bytes
-        begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
-        data = read_part(connection, shown, begin, min(begin + size, total))
-        torn = _torn(data)
-        text = data[torn:].decode(errors="ignore")
-        return {"text": text, "offset": begin + torn, "body_size_bytes": total}
 
-
-def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChannel]:
+def _channels(channels: Iterable[streams.Channel]) -> list[stream_pb2.StreamChannel]:
     return [
-        types_pb2.StreamChannel(
+        stream_pb2.StreamChannel(
             number=channel.number,
             path=channel.path,
             body_size_bytes=channel.body_size_bytes,
@@ -82,7 +58,12 @@ def _channels(channels: Iterable[streams.Channel]) -> list[types_pb2.StreamChann
     ]
 
 
-def _ending(request: stream_pb2.EndStreamRequest) -> streams.StreamEnd:
+def _producer(caller: Caller) -> Caller:
+    """A client writes its streams as plugins do (C32)."""
+    return Caller(caller.principal, max(caller.tier, Tier.PLUGIN), max(caller.ceiling, Tier.PLUGIN))
+
+
+def _ending(request: pb.EndStreamRequest, caller: Caller) -> streams.StreamEnd:
     try:
         end = streams.EndKind(request.end)
     except ValueError:
@@ -90,13 +71,8 @@ def _ending(request: stream_pb2.EndStreamRequest) -> streams.StreamEnd:
     return streams.StreamEnd(
         request.path,
         end,
-        request.producer,
+        caller.principal,
         request.exit_code if request.HasField("exit_code") else None,
-        request.duration_s if request.HasField("duration_s") else None,
+        request.duration.seconds + request.duration.nanos / 1e9 if request.HasField("duration") else None,
         request.reason,
     )
-
-
-def _torn(data: bytes) -> int:
-    """Number of leading continuation bytes of UTF-8."""
-    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))

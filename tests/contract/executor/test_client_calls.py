@@ -11,6 +11,7 @@ import pytest
 from turnwright.executor.v1 import control_pb2, executor_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import command_record_pb2
+from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
 
 from services import SECRET, running
 from turnwright_core.entries import Tier
@@ -150,7 +151,7 @@ async def test_output_that_somebody_cancels_ends_the_command_of_a_client(service
     calling = asyncio.create_task(services.client.call_tool(services.project, "r", "sh", command, request_id="1"))
     await until(lambda: listed(services, "sh://**"))
     [path] = await listed(services, "log://call_*/**")
-    await services.client.cancel_stream(services.project, "r", path)
+    await services.client.end_stream(services.project, "r", path, STREAM_END_CANCELLED)
     record = await calling
     assert (record.outcome, "it may have had effects" in record.body) == ("stopped:499", True)
 

@@ -52,7 +52,7 @@ async def test_what_ends_or_is_due_meanwhile_is_told_and_interrupts_nothing(tmp_
             await client.set_schedule(*where, "nightly", every_s=1, prompt="Look at the build.")
             await client.set_schedule(*where, "beat", every_s=1)
             await client.append_stream(*where, process.path, 1, "built\n")
-            await client.complete_stream(*where, process.path, exit_code=3, duration_s=2.0)
+            await client.end_stream(*where, process.path, exit_code=3, duration_s=2.0)
             ended = await watcher.until(lambda event: added(event) == "process_completed")
             due = await watcher.until(lambda event: added(event) == "cron_fire")
             await watcher.until(lambda event: added(event) == "tick")

@@ -9,6 +9,7 @@ import os
 
 import pytest
 from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1.stream_pb2 import STREAM_END_ABORTED, STREAM_END_CANCELLED
 
 from living import is_alive
 from services import SECRET, running
@@ -130,7 +131,9 @@ async def test_a_command_whose_stream_is_cancelled_is_stopped_and_its_loop_goes_
     pid = int((await services.entry(path)).body)
     record = "log://turn_1/sh/sh_slow.sh"
 
-    ended = await services.client.cancel_stream(services.project, "r", record, reason="It takes too long.")
+    ended = await services.client.end_stream(
+        services.project, "r", record, STREAM_END_CANCELLED, reason="It takes too long."
+    )
 
     assert [(one.number, one.state) for one in ended] == [(1, CANCELLED), (2, CANCELLED)]
     assert await gone(pid)
@@ -166,7 +169,7 @@ async def test_a_client_produces_a_stream_that_the_model_reads(services) -> None
     channel = await client.append_stream(*where, stream.path, 1, "compiled\n", offset=0)
     channel = await client.append_stream(*where, stream.path, 1, "linked\n", offset=channel.body_size_bytes)
     await client.append_stream(*where, stream.path, 2, "a warning\n")
-    ended = await client.complete_stream(*where, stream.path, exit_code=0, duration_s=2.5)
+    ended = await client.end_stream(*where, stream.path, exit_code=0, duration_s=2.5)
     assert [(one.number, one.body_size_bytes, one.state) for one in ended] == [(1, 16, RESOLVED), (2, 10, RESOLVED)]
     record = await services.entry(stream.path)
     assert record.body == f"ran 'make all', exit=0, Output: {ended[0].path} (16 bytes), {ended[1].path} (10 bytes)"
@@ -189,7 +192,7 @@ async def test_a_client_runs_the_command_that_it_accepts_and_the_loop_goes_on_me
     assert (await services.entry(record)).body == f"started 'make all', Output: {', '.join(paths)}"
 
     await services.client.append_stream(*where, record, 1, "built\n", offset=0)
-    ended = await services.client.complete_stream(*where, record, exit_code=2, duration_s=1.0)
+    ended = await services.client.end_stream(*where, record, exit_code=2, duration_s=1.0)
 
     assert [(one.path, one.body_size_bytes) for one in ended] == [(paths[0], 6), (paths[1], 0)]
     assert [await services.status(path) for path in (record, *paths)] == [500, 500, 500]
@@ -223,7 +226,7 @@ async def test_watchers_see_a_clients_stream_grow_and_end(services) -> None:
                 stream = await client.open_stream(*where, "sh", "watch", channels=[1])
                 await client.append_stream(*where, stream.path, 1, "one")
                 await client.append_stream(*where, stream.path, 1, "two")
-                await client.abort_stream(*where, stream.path, reason="The window was closed.")
+                await client.end_stream(*where, stream.path, STREAM_END_ABORTED, reason="The window was closed.")
             if kind == "output_appended":
                 heard.append((event.output_appended.offset, event.output_appended.text))
             if kind in ("message_added", "message_updated"):
@@ -249,7 +252,7 @@ async def test_a_producer_whose_stream_is_cancelled_is_told_at_its_next_call(ser
         with pytest.raises(PreconditionError) as foreign:
             await another.append_stream(*where, stream.path, 1, "x")
         assert foreign.value.metadata["from"] == "foreign"
-        await another.cancel_stream(*where, stream.path)
+        await another.end_stream(*where, stream.path, STREAM_END_CANCELLED)
     with pytest.raises(PreconditionError) as stopped:
         await client.append_stream(*where, stream.path, 1, "x")
     assert (stopped.value.reason, stopped.value.metadata["from"]) == (Reason.TRANSITION_FORBIDDEN, "cancelled")

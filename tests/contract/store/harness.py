@@ -22,6 +22,7 @@ from turnwright.store.v1 import (
     stream_pb2,
     write_pb2,
 )
+from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
@@ -46,6 +47,7 @@ MESSAGES = (
     proposal_pb2,
     control_pb2,
     stream_pb2,
+    stream_service_pb2,
 )
 
 
@@ -76,7 +78,12 @@ class Client:
     def __init__(self, address: str, token: str = SECRET, tier: Tier | None = None) -> None:
         self.peer = Peer("store", address, token, 20.0, tier)
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
-        self._stubs = (self.stub, schedule_service_pb2_grpc.ScheduleServiceStub(self.peer.channel))
+        channel = self.peer.channel
+        self._stubs = (
+            self.stub,
+            schedule_service_pb2_grpc.ScheduleServiceStub(channel),
+            stream_service_pb2_grpc.StreamServiceStub(channel),
+        )
 
     async def call(self, rpc: str, **fields: Any) -> Any:
         method = next(getattr(stub, rpc) for stub in self._stubs if hasattr(stub, rpc))

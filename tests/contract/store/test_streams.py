@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -44,17 +45,17 @@ async def refused(call) -> TurnwrightError:
 
 
 async def opened(run, target="make all", **fields):
-    wanted = {"tool": "sh", "target": target, "producer": "editor", **fields}
+    wanted = {"tool": "sh", "target": target, **fields}
     return await run.client.call("OpenStream", **run.address, **wanted)
 
 
-async def grow(run, text, channel=1, path=RECORD, **fields):
-    wanted = {"path": path, "channel": channel, "text": text, "producer": "editor", **fields}
-    return (await run.client.call("AppendStream", **run.address, **wanted)).channel
+async def grow(run, text, channel=1, path=RECORD, by=None, **fields):
+    wanted = {"path": path, "channel": channel, "text": text, **fields}
+    return (await (by or run.client).call("AppendStream", **run.address, **wanted)).channel
 
 
-async def end(run, how, path=RECORD, **fields):
-    answer = await run.client.call("EndStream", **run.address, path=path, end=how, **{"producer": "editor", **fields})
+async def end(run, how, path=RECORD, by=None, **fields):
+    answer = await (by or run.client).call("EndStream", **run.address, path=path, end=how, **fields)
     return [(channel.number, channel.body_size_bytes, channel.state) for channel in answer.channels]
 
 
@@ -74,7 +75,7 @@ async def test_a_stream_is_a_record_and_its_channels(run):
     record, first = await run.entry(RECORD), await run.entry(OUT)
     assert (record.status, record.body) == (200, f"started 'make all', Output: {OUT}, {ERR}")
     assert (first.status, first.visibility, first.body) == (102, SUMMARIZED, "")
-    told = {"command": "make all", "channel": 1, "summary": "make all", "producer": "editor"}
+    told = {"command": "make all", "channel": 1, "summary": "make all", "producer": "operator"}
     assert json.loads(first.attributes_json) == told
 
 
@@ -97,7 +98,6 @@ async def test_two_streams_about_the_same_have_records_of_their_own(run):
         ({"channels": [0]}, "channel"),
         ({"channels": [100]}, "channel"),
         ({"channels": range(1, 18)}, "channels"),
-        ({"producer": ""}, "producer"),
         ({"target": "x" * 513}, "target"),
     ],
 )
@@ -115,16 +115,14 @@ async def test_a_registered_scheme_has_streams(run):
     assert [one.path for one in answer.channels] == ["tail://turn_0/app.log_1", "tail://turn_0/app.log_3"]
 
 
-async def test_streams_are_no_matter_of_models_and_clients(run, server):
+async def test_streams_are_no_matter_of_models(run, server):
     await opened(run)
-    for tier in (Tier.MODEL, Tier.CLIENT):
-        other = as_tier(server.address, tier)
-        calls = {"OpenStream": {"tool": "sh", "target": "x"}, "AppendStream": {"channel": 1}, "EndStream": {"end": 1}}
-        for rpc, fields in calls.items():
-            path = {} if rpc == "OpenStream" else {"path": RECORD}
-            error = await refused(other.call(rpc, **run.address, **path, **fields, producer="editor"))
-            assert error.reason is Reason.TIER_FORBIDDEN
-        await other.close()
+    other = as_tier(server.address, Tier.MODEL)
+    calls = {"OpenStream": {"tool": "sh", "target": "x"}, "AppendStream": {"channel": 1}, "EndStream": {"end": 1}}
+    for rpc, fields in calls.items():
+        path = {} if rpc == "OpenStream" else {"path": RECORD}
+        assert (await refused(other.call(rpc, **run.address, **path, **fields))).reason is Reason.TIER_FORBIDDEN
+    await other.close()
 
 
 # ---- Grow
@@ -167,11 +165,13 @@ async def test_another_channel_opens_with_its_first_piece(run):
     assert await seen(run, "sh://turn_0/make_all_7") == [(STREAMING, "", "notes")]
 
 
-async def test_only_its_producer_adds_to_a_stream(run):
+async def test_only_its_producer_adds_to_a_stream(run, server):
     await opened(run)
-    error = await refused(grow(run, "x", producer="other"))
+    other = as_tier(server.address, Tier.CLIENT, "other")
+    error = await refused(grow(run, "x", by=other))
     assert (error.reason, error.metadata["from"]) == (Reason.TRANSITION_FORBIDDEN, "foreign")
-    assert (await refused(end(run, COMPLETED, producer="other"))).reason is Reason.TRANSITION_FORBIDDEN
+    assert (await refused(end(run, COMPLETED, by=other))).reason is Reason.TRANSITION_FORBIDDEN
+    await other.close()
     assert (await refused(grow(run, "x", path="log://turn_0/sh/none"))).reason is Reason.ENTRY_NOT_FOUND
     assert (await refused(grow(run, "x", path=OUT))).metadata["field"] == "path"
 
@@ -192,18 +192,19 @@ async def test_a_record_of_an_open_turn_is_ended_by_its_producer(run):
 @pytest.mark.parametrize(
     ("how", "fields", "state", "outcome", "body"),
     [
-        (COMPLETED, {"exit_code": 0, "duration_s": 1.23456}, RESOLVED, "", "ran 'make all', exit=0"),
+        (COMPLETED, {"exit_code": 0, "duration": timedelta(seconds=1.23456)}, RESOLVED, "", "ran 'make all', exit=0"),
         (COMPLETED, {}, RESOLVED, "", "ran 'make all'"),
         (COMPLETED, {"exit_code": 2}, FAILED, "exit_2:500", "ran 'make all', exit=2"),
         (ABORTED, {"reason": "closed"}, CANCELLED, "aborted:499", "stopped 'make all', closed"),
-        (STOPPED, {"producer": "other"}, CANCELLED, "cancelled:499", "stopped 'make all'"),
+        (STOPPED, {}, CANCELLED, "cancelled:499", "stopped 'make all'"),
     ],
 )
-async def test_the_end_stands_in_the_channels_and_in_the_record(run, how, fields, state, outcome, body):
+async def test_the_end_stands_in_the_channels_and_in_the_record(run, server, how, fields, state, outcome, body):
     # RU176, RU235-RU237
     await opened(run)
     await grow(run, "built\n")
-    assert await end(run, how, **fields) == [(1, 6, state), (2, 0, state)]
+    by = as_tier(server.address, Tier.CLIENT, "other") if how == STOPPED else run.client
+    assert await end(run, how, by=by, **fields) == [(1, 6, state), (2, 0, state)]
     assert await seen(run, OUT, ERR) == [(state, outcome, "built\n"), (state, outcome, "")]
     record = await run.entry(RECORD)
     # It had begun, so it is not told as cancelled.
@@ -212,9 +213,9 @@ async def test_the_end_stands_in_the_channels_and_in_the_record(run, how, fields
     assert record.body == f"{body}, Output: {OUT} (6 bytes), {ERR} (empty)"
     told = json.loads(record.attributes_json)
     assert told["channels"] == [{"path": OUT, "bytes": 6}, {"path": ERR, "bytes": 0}]
-    expected = {key: value for key, value in fields.items() if key not in ("producer", "duration_s")}
+    expected = {key: value for key, value in fields.items() if key != "duration"}
     assert {key: told.get(key) for key in expected} == expected
-    assert told.get("duration_s") == (1.235 if "duration_s" in fields else None)
+    assert told.get("duration_s") == (1.235 if "duration" in fields else None)
     assert (await run.entry(OUT)).visibility == (VISIBLE if state == FAILED else SUMMARIZED)
 
 
@@ -234,8 +235,7 @@ async def test_what_has_ended_stays_as_it_is(run):
     [
         (0, {}, "end"),
         (ABORTED, {"exit_code": 1}, "exit_code"),
-        (COMPLETED, {"duration_s": -1.0}, "duration_s"),
-        (COMPLETED, {"duration_s": float("nan")}, "duration_s"),
+        (COMPLETED, {"duration": timedelta(seconds=-1)}, "duration"),
         (ABORTED, {"reason": "x" * 1025}, "reason"),
     ],
 )

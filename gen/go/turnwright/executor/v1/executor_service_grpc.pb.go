@@ -33,11 +33,6 @@ const (
 	ExecutorService_GetProposal_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetProposal"
 	ExecutorService_WatchProposals_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchProposals"
 	ExecutorService_Abort_FullMethodName               = "/turnwright.executor.v1.ExecutorService/Abort"
-	ExecutorService_OpenStream_FullMethodName          = "/turnwright.executor.v1.ExecutorService/OpenStream"
-	ExecutorService_AppendStream_FullMethodName        = "/turnwright.executor.v1.ExecutorService/AppendStream"
-	ExecutorService_CompleteStream_FullMethodName      = "/turnwright.executor.v1.ExecutorService/CompleteStream"
-	ExecutorService_AbortStream_FullMethodName         = "/turnwright.executor.v1.ExecutorService/AbortStream"
-	ExecutorService_CancelStream_FullMethodName        = "/turnwright.executor.v1.ExecutorService/CancelStream"
 	ExecutorService_ForkRun_FullMethodName             = "/turnwright.executor.v1.ExecutorService/ForkRun"
 	ExecutorService_RenameRun_FullMethodName           = "/turnwright.executor.v1.ExecutorService/RenameRun"
 	ExecutorService_ConfigureRun_FullMethodName        = "/turnwright.executor.v1.ExecutorService/ConfigureRun"
@@ -105,16 +100,6 @@ type ExecutorServiceClient interface {
 	WatchProposals(ctx context.Context, in *WatchProposalsRequest, opts ...grpc.CallOption) (ExecutorService_WatchProposalsClient, error)
 	// Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
 	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
-	// Begins a stream produced by the caller.
-	OpenStream(ctx context.Context, in *OpenStreamRequest, opts ...grpc.CallOption) (*OpenStreamResponse, error)
-	// Appends to a channel of a stream produced by the caller.
-	AppendStream(ctx context.Context, in *AppendStreamRequest, opts ...grpc.CallOption) (*AppendStreamResponse, error)
-	// Ends a stream produced by the caller, with its result.
-	CompleteStream(ctx context.Context, in *CompleteStreamRequest, opts ...grpc.CallOption) (*CompleteStreamResponse, error)
-	// Gives up a stream produced by the caller.
-	AbortStream(ctx context.Context, in *AbortStreamRequest, opts ...grpc.CallOption) (*AbortStreamResponse, error)
-	// Ends a stream of any producer, including commands on the executor.
-	CancelStream(ctx context.Context, in *CancelStreamRequest, opts ...grpc.CallOption) (*CancelStreamResponse, error)
 	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.
 	ForkRun(ctx context.Context, in *ForkRunRequest, opts ...grpc.CallOption) (*ForkRunResponse, error)
 	// Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
@@ -352,51 +337,6 @@ func (x *executorServiceWatchProposalsClient) Recv() (*WatchProposalsResponse, e
 func (c *executorServiceClient) Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error) {
 	out := new(AbortResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_Abort_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) OpenStream(ctx context.Context, in *OpenStreamRequest, opts ...grpc.CallOption) (*OpenStreamResponse, error) {
-	out := new(OpenStreamResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_OpenStream_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) AppendStream(ctx context.Context, in *AppendStreamRequest, opts ...grpc.CallOption) (*AppendStreamResponse, error) {
-	out := new(AppendStreamResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_AppendStream_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) CompleteStream(ctx context.Context, in *CompleteStreamRequest, opts ...grpc.CallOption) (*CompleteStreamResponse, error) {
-	out := new(CompleteStreamResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_CompleteStream_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) AbortStream(ctx context.Context, in *AbortStreamRequest, opts ...grpc.CallOption) (*AbortStreamResponse, error) {
-	out := new(AbortStreamResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_AbortStream_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) CancelStream(ctx context.Context, in *CancelStreamRequest, opts ...grpc.CallOption) (*CancelStreamResponse, error) {
-	out := new(CancelStreamResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_CancelStream_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -738,16 +678,6 @@ type ExecutorServiceServer interface {
 	WatchProposals(*WatchProposalsRequest, ExecutorService_WatchProposalsServer) error
 	// Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
 	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
-	// Begins a stream produced by the caller.
-	OpenStream(context.Context, *OpenStreamRequest) (*OpenStreamResponse, error)
-	// Appends to a channel of a stream produced by the caller.
-	AppendStream(context.Context, *AppendStreamRequest) (*AppendStreamResponse, error)
-	// Ends a stream produced by the caller, with its result.
-	CompleteStream(context.Context, *CompleteStreamRequest) (*CompleteStreamResponse, error)
-	// Gives up a stream produced by the caller.
-	AbortStream(context.Context, *AbortStreamRequest) (*AbortStreamResponse, error)
-	// Ends a stream of any producer, including commands on the executor.
-	CancelStream(context.Context, *CancelStreamRequest) (*CancelStreamResponse, error)
 	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.
 	ForkRun(context.Context, *ForkRunRequest) (*ForkRunResponse, error)
 	// Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
@@ -857,21 +787,6 @@ func (UnimplementedExecutorServiceServer) WatchProposals(*WatchProposalsRequest,
 }
 func (UnimplementedExecutorServiceServer) Abort(context.Context, *AbortRequest) (*AbortResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Abort not implemented")
-}
-func (UnimplementedExecutorServiceServer) OpenStream(context.Context, *OpenStreamRequest) (*OpenStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method OpenStream not implemented")
-}
-func (UnimplementedExecutorServiceServer) AppendStream(context.Context, *AppendStreamRequest) (*AppendStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method AppendStream not implemented")
-}
-func (UnimplementedExecutorServiceServer) CompleteStream(context.Context, *CompleteStreamRequest) (*CompleteStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method CompleteStream not implemented")
-}
-func (UnimplementedExecutorServiceServer) AbortStream(context.Context, *AbortStreamRequest) (*AbortStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method AbortStream not implemented")
-}
-func (UnimplementedExecutorServiceServer) CancelStream(context.Context, *CancelStreamRequest) (*CancelStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method CancelStream not implemented")
 }
 func (UnimplementedExecutorServiceServer) ForkRun(context.Context, *ForkRunRequest) (*ForkRunResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ForkRun not implemented")
@@ -1224,96 +1139,6 @@ func _ExecutorService_Abort_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ExecutorServiceServer).Abort(ctx, req.(*AbortRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_OpenStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(OpenStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).OpenStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_OpenStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).OpenStream(ctx, req.(*OpenStreamRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_AppendStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AppendStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).AppendStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_AppendStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).AppendStream(ctx, req.(*AppendStreamRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_CompleteStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CompleteStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).CompleteStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_CompleteStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).CompleteStream(ctx, req.(*CompleteStreamRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_AbortStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AbortStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).AbortStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_AbortStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).AbortStream(ctx, req.(*AbortStreamRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_CancelStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CancelStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).CancelStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_CancelStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).CancelStream(ctx, req.(*CancelStreamRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1882,26 +1707,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Abort",
 			Handler:    _ExecutorService_Abort_Handler,
-		},
-		{
-			MethodName: "OpenStream",
-			Handler:    _ExecutorService_OpenStream_Handler,
-		},
-		{
-			MethodName: "AppendStream",
-			Handler:    _ExecutorService_AppendStream_Handler,
-		},
-		{
-			MethodName: "CompleteStream",
-			Handler:    _ExecutorService_CompleteStream_Handler,
-		},
-		{
-			MethodName: "AbortStream",
-			Handler:    _ExecutorService_AbortStream_Handler,
-		},
-		{
-			MethodName: "CancelStream",
-			Handler:    _ExecutorService_CancelStream_Handler,
 		},
 		{
 			MethodName: "ForkRun",

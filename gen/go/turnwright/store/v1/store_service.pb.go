@@ -49,7 +49,7 @@ var file_turnwright_store_v1_store_service_proto_rawDesc = []byte{
 	0x65, 0x2f, 0x76, 0x31, 0x2f, 0x73, 0x65, 0x73, 0x73, 0x69, 0x6f, 0x6e, 0x2e, 0x70, 0x72, 0x6f,
 	0x74, 0x6f, 0x1a, 0x20, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73,
 	0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x2f, 0x73, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x2e, 0x70,
-	0x72, 0x6f, 0x74, 0x6f, 0x32, 0xc2, 0x2c, 0x0a, 0x0c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x53, 0x65,
+	0x72, 0x6f, 0x74, 0x6f, 0x32, 0xa2, 0x2a, 0x0a, 0x0c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x53, 0x65,
 	0x72, 0x76, 0x69, 0x63, 0x65, 0x12, 0x65, 0x0a, 0x0b, 0x49, 0x6e, 0x69, 0x74, 0x50, 0x72, 0x6f,
 	0x6a, 0x65, 0x63, 0x74, 0x12, 0x27, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
 	0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x49, 0x6e, 0x69, 0x74, 0x50,
@@ -339,25 +339,7 @@ var file_turnwright_store_v1_store_service_proto_rawDesc = []byte{
 	0x72, 0x69, 0x65, 0x73, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x2a, 0x2e, 0x74, 0x75,
 	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76,
 	0x31, 0x2e, 0x53, 0x65, 0x61, 0x72, 0x63, 0x68, 0x45, 0x6e, 0x74, 0x72, 0x69, 0x65, 0x73, 0x52,
-	0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x12, 0x5d, 0x0a, 0x0a,
-	0x4f, 0x70, 0x65, 0x6e, 0x53, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x12, 0x26, 0x2e, 0x74, 0x75, 0x72,
-	0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31,
-	0x2e, 0x4f, 0x70, 0x65, 0x6e, 0x53, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x52, 0x65, 0x71, 0x75, 0x65,
-	0x73, 0x74, 0x1a, 0x27, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e,
-	0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x4f, 0x70, 0x65, 0x6e, 0x53, 0x74, 0x72,
-	0x65, 0x61, 0x6d, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x63, 0x0a, 0x0c, 0x41,
-	0x70, 0x70, 0x65, 0x6e, 0x64, 0x53, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x12, 0x28, 0x2e, 0x74, 0x75,
-	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76,
-	0x31, 0x2e, 0x41, 0x70, 0x70, 0x65, 0x6e, 0x64, 0x53, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x52, 0x65,
-	0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x29, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x41, 0x70, 0x70, 0x65,
-	0x6e, 0x64, 0x53, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65,
-	0x12, 0x5a, 0x0a, 0x09, 0x45, 0x6e, 0x64, 0x53, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x12, 0x25, 0x2e,
-	0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65,
-	0x2e, 0x76, 0x31, 0x2e, 0x45, 0x6e, 0x64, 0x53, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x52, 0x65, 0x71,
-	0x75, 0x65, 0x73, 0x74, 0x1a, 0x26, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x45, 0x6e, 0x64, 0x53, 0x74,
-	0x72, 0x65, 0x61, 0x6d, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x5c, 0x0a, 0x08,
+	0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x12, 0x5c, 0x0a, 0x08,
 	0x52, 0x65, 0x61, 0x64, 0x42, 0x6f, 0x64, 0x79, 0x12, 0x24, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77,
 	0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x52,
 	0x65, 0x61, 0x64, 0x42, 0x6f, 0x64, 0x79, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x25,
@@ -466,74 +448,68 @@ var file_turnwright_store_v1_store_service_proto_goTypes = []interface{}{
 	(*ListEntryHistoryRequest)(nil),       // 43: turnwright.store.v1.ListEntryHistoryRequest
 	(*ReadPacketRequest)(nil),             // 44: turnwright.store.v1.ReadPacketRequest
 	(*SearchEntriesRequest)(nil),          // 45: turnwright.store.v1.SearchEntriesRequest
-	(*OpenStreamRequest)(nil),             // 46: turnwright.store.v1.OpenStreamRequest
-	(*AppendStreamRequest)(nil),           // 47: turnwright.store.v1.AppendStreamRequest
-	(*EndStreamRequest)(nil),              // 48: turnwright.store.v1.EndStreamRequest
-	(*ReadBodyRequest)(nil),               // 49: turnwright.store.v1.ReadBodyRequest
-	(*SetPlanRequest)(nil),                // 50: turnwright.store.v1.SetPlanRequest
-	(*UpdatePlanRequest)(nil),             // 51: turnwright.store.v1.UpdatePlanRequest
-	(*RemovePlanRequest)(nil),             // 52: turnwright.store.v1.RemovePlanRequest
-	(*GetPlanRequest)(nil),                // 53: turnwright.store.v1.GetPlanRequest
-	(*ListPlansRequest)(nil),              // 54: turnwright.store.v1.ListPlansRequest
-	(*WatchChangesRequest)(nil),           // 55: turnwright.store.v1.WatchChangesRequest
-	(*WatchRunsRequest)(nil),              // 56: turnwright.store.v1.WatchRunsRequest
-	(*InitProjectResponse)(nil),           // 57: turnwright.store.v1.InitProjectResponse
-	(*ListProjectsResponse)(nil),          // 58: turnwright.store.v1.ListProjectsResponse
-	(*PutModelsResponse)(nil),             // 59: turnwright.store.v1.PutModelsResponse
-	(*ListModelsResponse)(nil),            // 60: turnwright.store.v1.ListModelsResponse
-	(*DeleteModelResponse)(nil),           // 61: turnwright.store.v1.DeleteModelResponse
-	(*ListSchemesResponse)(nil),           // 62: turnwright.store.v1.ListSchemesResponse
-	(*PutSchemeResponse)(nil),             // 63: turnwright.store.v1.PutSchemeResponse
-	(*SetFileConstraintsResponse)(nil),    // 64: turnwright.store.v1.SetFileConstraintsResponse
-	(*RemoveFileConstraintsResponse)(nil), // 65: turnwright.store.v1.RemoveFileConstraintsResponse
-	(*ListFileConstraintsResponse)(nil),   // 66: turnwright.store.v1.ListFileConstraintsResponse
-	(*CreateRunResponse)(nil),             // 67: turnwright.store.v1.CreateRunResponse
-	(*ForkRunResponse)(nil),               // 68: turnwright.store.v1.ForkRunResponse
-	(*RemoveRunResponse)(nil),             // 69: turnwright.store.v1.RemoveRunResponse
-	(*RenameRunResponse)(nil),             // 70: turnwright.store.v1.RenameRunResponse
-	(*ConfigureRunResponse)(nil),          // 71: turnwright.store.v1.ConfigureRunResponse
-	(*InjectMessageResponse)(nil),         // 72: turnwright.store.v1.InjectMessageResponse
-	(*GetSpendResponse)(nil),              // 73: turnwright.store.v1.GetSpendResponse
-	(*GetRunResponse)(nil),                // 74: turnwright.store.v1.GetRunResponse
-	(*ListRunsResponse)(nil),              // 75: turnwright.store.v1.ListRunsResponse
-	(*EnqueueLoopResponse)(nil),           // 76: turnwright.store.v1.EnqueueLoopResponse
-	(*SubmitCommandResponse)(nil),         // 77: turnwright.store.v1.SubmitCommandResponse
-	(*ListCommandsResponse)(nil),          // 78: turnwright.store.v1.ListCommandsResponse
-	(*CancelCommandResponse)(nil),         // 79: turnwright.store.v1.CancelCommandResponse
-	(*ListLoopsResponse)(nil),             // 80: turnwright.store.v1.ListLoopsResponse
-	(*ListTurnsResponse)(nil),             // 81: turnwright.store.v1.ListTurnsResponse
-	(*RequestAbortResponse)(nil),          // 82: turnwright.store.v1.RequestAbortResponse
-	(*ResolveProposalResponse)(nil),       // 83: turnwright.store.v1.ResolveProposalResponse
-	(*ListProposalsResponse)(nil),         // 84: turnwright.store.v1.ListProposalsResponse
-	(*WatchProposalsResponse)(nil),        // 85: turnwright.store.v1.WatchProposalsResponse
-	(*ClaimRunResponse)(nil),              // 86: turnwright.store.v1.ClaimRunResponse
-	(*ClaimWorkResponse)(nil),             // 87: turnwright.store.v1.ClaimWorkResponse
-	(*RenewLeasesResponse)(nil),           // 88: turnwright.store.v1.RenewLeasesResponse
-	(*GetLeaseResponse)(nil),              // 89: turnwright.store.v1.GetLeaseResponse
-	(*ReleaseRunResponse)(nil),            // 90: turnwright.store.v1.ReleaseRunResponse
-	(*ListWorkResponse)(nil),              // 91: turnwright.store.v1.ListWorkResponse
-	(*BeginTurnResponse)(nil),             // 92: turnwright.store.v1.BeginTurnResponse
-	(*AdoptFilesResponse)(nil),            // 93: turnwright.store.v1.AdoptFilesResponse
-	(*WriteEntriesResponse)(nil),          // 94: turnwright.store.v1.WriteEntriesResponse
-	(*ChangeEntriesResponse)(nil),         // 95: turnwright.store.v1.ChangeEntriesResponse
-	(*EndTurnResponse)(nil),               // 96: turnwright.store.v1.EndTurnResponse
-	(*ReadViewResponse)(nil),              // 97: turnwright.store.v1.ReadViewResponse
-	(*GetEntriesResponse)(nil),            // 98: turnwright.store.v1.GetEntriesResponse
-	(*ListEntriesResponse)(nil),           // 99: turnwright.store.v1.ListEntriesResponse
-	(*ListEntryHistoryResponse)(nil),      // 100: turnwright.store.v1.ListEntryHistoryResponse
-	(*ReadPacketResponse)(nil),            // 101: turnwright.store.v1.ReadPacketResponse
-	(*SearchEntriesResponse)(nil),         // 102: turnwright.store.v1.SearchEntriesResponse
-	(*OpenStreamResponse)(nil),            // 103: turnwright.store.v1.OpenStreamResponse
-	(*AppendStreamResponse)(nil),          // 104: turnwright.store.v1.AppendStreamResponse
-	(*EndStreamResponse)(nil),             // 105: turnwright.store.v1.EndStreamResponse
-	(*ReadBodyResponse)(nil),              // 106: turnwright.store.v1.ReadBodyResponse
-	(*SetPlanResponse)(nil),               // 107: turnwright.store.v1.SetPlanResponse
-	(*UpdatePlanResponse)(nil),            // 108: turnwright.store.v1.UpdatePlanResponse
-	(*RemovePlanResponse)(nil),            // 109: turnwright.store.v1.RemovePlanResponse
-	(*GetPlanResponse)(nil),               // 110: turnwright.store.v1.GetPlanResponse
-	(*ListPlansResponse)(nil),             // 111: turnwright.store.v1.ListPlansResponse
-	(*WatchChangesResponse)(nil),          // 112: turnwright.store.v1.WatchChangesResponse
-	(*WatchRunsResponse)(nil),             // 113: turnwright.store.v1.WatchRunsResponse
+	(*ReadBodyRequest)(nil),               // 46: turnwright.store.v1.ReadBodyRequest
+	(*SetPlanRequest)(nil),                // 47: turnwright.store.v1.SetPlanRequest
+	(*UpdatePlanRequest)(nil),             // 48: turnwright.store.v1.UpdatePlanRequest
+	(*RemovePlanRequest)(nil),             // 49: turnwright.store.v1.RemovePlanRequest
+	(*GetPlanRequest)(nil),                // 50: turnwright.store.v1.GetPlanRequest
+	(*ListPlansRequest)(nil),              // 51: turnwright.store.v1.ListPlansRequest
+	(*WatchChangesRequest)(nil),           // 52: turnwright.store.v1.WatchChangesRequest
+	(*WatchRunsRequest)(nil),              // 53: turnwright.store.v1.WatchRunsRequest
+	(*InitProjectResponse)(nil),           // 54: turnwright.store.v1.InitProjectResponse
+	(*ListProjectsResponse)(nil),          // 55: turnwright.store.v1.ListProjectsResponse
+	(*PutModelsResponse)(nil),             // 56: turnwright.store.v1.PutModelsResponse
+	(*ListModelsResponse)(nil),            // 57: turnwright.store.v1.ListModelsResponse
+	(*DeleteModelResponse)(nil),           // 58: turnwright.store.v1.DeleteModelResponse
+	(*ListSchemesResponse)(nil),           // 59: turnwright.store.v1.ListSchemesResponse
+	(*PutSchemeResponse)(nil),             // 60: turnwright.store.v1.PutSchemeResponse
+	(*SetFileConstraintsResponse)(nil),    // 61: turnwright.store.v1.SetFileConstraintsResponse
+	(*RemoveFileConstraintsResponse)(nil), // 62: turnwright.store.v1.RemoveFileConstraintsResponse
+	(*ListFileConstraintsResponse)(nil),   // 63: turnwright.store.v1.ListFileConstraintsResponse
+	(*CreateRunResponse)(nil),             // 64: turnwright.store.v1.CreateRunResponse
+	(*ForkRunResponse)(nil),               // 65: turnwright.store.v1.ForkRunResponse
+	(*RemoveRunResponse)(nil),             // 66: turnwright.store.v1.RemoveRunResponse
+	(*RenameRunResponse)(nil),             // 67: turnwright.store.v1.RenameRunResponse
+	(*ConfigureRunResponse)(nil),          // 68: turnwright.store.v1.ConfigureRunResponse
+	(*InjectMessageResponse)(nil),         // 69: turnwright.store.v1.InjectMessageResponse
+	(*GetSpendResponse)(nil),              // 70: turnwright.store.v1.GetSpendResponse
+	(*GetRunResponse)(nil),                // 71: turnwright.store.v1.GetRunResponse
+	(*ListRunsResponse)(nil),              // 72: turnwright.store.v1.ListRunsResponse
+	(*EnqueueLoopResponse)(nil),           // 73: turnwright.store.v1.EnqueueLoopResponse
+	(*SubmitCommandResponse)(nil),         // 74: turnwright.store.v1.SubmitCommandResponse
+	(*ListCommandsResponse)(nil),          // 75: turnwright.store.v1.ListCommandsResponse
+	(*CancelCommandResponse)(nil),         // 76: turnwright.store.v1.CancelCommandResponse
+	(*ListLoopsResponse)(nil),             // 77: turnwright.store.v1.ListLoopsResponse
+	(*ListTurnsResponse)(nil),             // 78: turnwright.store.v1.ListTurnsResponse
+	(*RequestAbortResponse)(nil),          // 79: turnwright.store.v1.RequestAbortResponse
+	(*ResolveProposalResponse)(nil),       // 80: turnwright.store.v1.ResolveProposalResponse
+	(*ListProposalsResponse)(nil),         // 81: turnwright.store.v1.ListProposalsResponse
+	(*WatchProposalsResponse)(nil),        // 82: turnwright.store.v1.WatchProposalsResponse
+	(*ClaimRunResponse)(nil),              // 83: turnwright.store.v1.ClaimRunResponse
+	(*ClaimWorkResponse)(nil),             // 84: turnwright.store.v1.ClaimWorkResponse
+	(*RenewLeasesResponse)(nil),           // 85: turnwright.store.v1.RenewLeasesResponse
+	(*GetLeaseResponse)(nil),              // 86: turnwright.store.v1.GetLeaseResponse
+	(*ReleaseRunResponse)(nil),            // 87: turnwright.store.v1.ReleaseRunResponse
+	(*ListWorkResponse)(nil),              // 88: turnwright.store.v1.ListWorkResponse
+	(*BeginTurnResponse)(nil),             // 89: turnwright.store.v1.BeginTurnResponse
+	(*AdoptFilesResponse)(nil),            // 90: turnwright.store.v1.AdoptFilesResponse
+	(*WriteEntriesResponse)(nil),          // 91: turnwright.store.v1.WriteEntriesResponse
+	(*ChangeEntriesResponse)(nil),         // 92: turnwright.store.v1.ChangeEntriesResponse
+	(*EndTurnResponse)(nil),               // 93: turnwright.store.v1.EndTurnResponse
+	(*ReadViewResponse)(nil),              // 94: turnwright.store.v1.ReadViewResponse
+	(*GetEntriesResponse)(nil),            // 95: turnwright.store.v1.GetEntriesResponse
+	(*ListEntriesResponse)(nil),           // 96: turnwright.store.v1.ListEntriesResponse
+	(*ListEntryHistoryResponse)(nil),      // 97: turnwright.store.v1.ListEntryHistoryResponse
+	(*ReadPacketResponse)(nil),            // 98: turnwright.store.v1.ReadPacketResponse
+	(*SearchEntriesResponse)(nil),         // 99: turnwright.store.v1.SearchEntriesResponse
+	(*ReadBodyResponse)(nil),              // 100: turnwright.store.v1.ReadBodyResponse
+	(*SetPlanResponse)(nil),               // 101: turnwright.store.v1.SetPlanResponse
+	(*UpdatePlanResponse)(nil),            // 102: turnwright.store.v1.UpdatePlanResponse
+	(*RemovePlanResponse)(nil),            // 103: turnwright.store.v1.RemovePlanResponse
+	(*GetPlanResponse)(nil),               // 104: turnwright.store.v1.GetPlanResponse
+	(*ListPlansResponse)(nil),             // 105: turnwright.store.v1.ListPlansResponse
+	(*WatchChangesResponse)(nil),          // 106: turnwright.store.v1.WatchChangesResponse
+	(*WatchRunsResponse)(nil),             // 107: turnwright.store.v1.WatchRunsResponse
 }
 var file_turnwright_store_v1_store_service_proto_depIdxs = []int32{
 	0,   // 0: turnwright.store.v1.StoreService.InitProject:input_type -> turnwright.store.v1.InitProjectRequest
@@ -582,76 +558,70 @@ var file_turnwright_store_v1_store_service_proto_depIdxs = []int32{
 	43,  // 43: turnwright.store.v1.StoreService.ListEntryHistory:input_type -> turnwright.store.v1.ListEntryHistoryRequest
 	44,  // 44: turnwright.store.v1.StoreService.ReadPacket:input_type -> turnwright.store.v1.ReadPacketRequest
 	45,  // 45: turnwright.store.v1.StoreService.SearchEntries:input_type -> turnwright.store.v1.SearchEntriesRequest
-	46,  // 46: turnwright.store.v1.StoreService.OpenStream:input_type -> turnwright.store.v1.OpenStreamRequest
-	47,  // 47: turnwright.store.v1.StoreService.AppendStream:input_type -> turnwright.store.v1.AppendStreamRequest
-	48,  // 48: turnwright.store.v1.StoreService.EndStream:input_type -> turnwright.store.v1.EndStreamRequest
-	49,  // 49: turnwright.store.v1.StoreService.ReadBody:input_type -> turnwright.store.v1.ReadBodyRequest
-	50,  // 50: turnwright.store.v1.StoreService.SetPlan:input_type -> turnwright.store.v1.SetPlanRequest
-	51,  // 51: turnwright.store.v1.StoreService.UpdatePlan:input_type -> turnwright.store.v1.UpdatePlanRequest
-	52,  // 52: turnwright.store.v1.StoreService.RemovePlan:input_type -> turnwright.store.v1.RemovePlanRequest
-	53,  // 53: turnwright.store.v1.StoreService.GetPlan:input_type -> turnwright.store.v1.GetPlanRequest
-	54,  // 54: turnwright.store.v1.StoreService.ListPlans:input_type -> turnwright.store.v1.ListPlansRequest
-	55,  // 55: turnwright.store.v1.StoreService.WatchChanges:input_type -> turnwright.store.v1.WatchChangesRequest
-	56,  // 56: turnwright.store.v1.StoreService.WatchRuns:input_type -> turnwright.store.v1.WatchRunsRequest
-	57,  // 57: turnwright.store.v1.StoreService.InitProject:output_type -> turnwright.store.v1.InitProjectResponse
-	58,  // 58: turnwright.store.v1.StoreService.ListProjects:output_type -> turnwright.store.v1.ListProjectsResponse
-	59,  // 59: turnwright.store.v1.StoreService.PutModels:output_type -> turnwright.store.v1.PutModelsResponse
-	60,  // 60: turnwright.store.v1.StoreService.ListModels:output_type -> turnwright.store.v1.ListModelsResponse
-	61,  // 61: turnwright.store.v1.StoreService.DeleteModel:output_type -> turnwright.store.v1.DeleteModelResponse
-	62,  // 62: turnwright.store.v1.StoreService.ListSchemes:output_type -> turnwright.store.v1.ListSchemesResponse
-	63,  // 63: turnwright.store.v1.StoreService.PutScheme:output_type -> turnwright.store.v1.PutSchemeResponse
-	64,  // 64: turnwright.store.v1.StoreService.SetFileConstraints:output_type -> turnwright.store.v1.SetFileConstraintsResponse
-	65,  // 65: turnwright.store.v1.StoreService.RemoveFileConstraints:output_type -> turnwright.store.v1.RemoveFileConstraintsResponse
-	66,  // 66: turnwright.store.v1.StoreService.ListFileConstraints:output_type -> turnwright.store.v1.ListFileConstraintsResponse
-	67,  // 67: turnwright.store.v1.StoreService.CreateRun:output_type -> turnwright.store.v1.CreateRunResponse
-	68,  // 68: turnwright.store.v1.StoreService.ForkRun:output_type -> turnwright.store.v1.ForkRunResponse
-	69,  // 69: turnwright.store.v1.StoreService.RemoveRun:output_type -> turnwright.store.v1.RemoveRunResponse
-	70,  // 70: turnwright.store.v1.StoreService.RenameRun:output_type -> turnwright.store.v1.RenameRunResponse
-	71,  // 71: turnwright.store.v1.StoreService.ConfigureRun:output_type -> turnwright.store.v1.ConfigureRunResponse
-	72,  // 72: turnwright.store.v1.StoreService.InjectMessage:output_type -> turnwright.store.v1.InjectMessageResponse
-	73,  // 73: turnwright.store.v1.StoreService.GetSpend:output_type -> turnwright.store.v1.GetSpendResponse
-	74,  // 74: turnwright.store.v1.StoreService.GetRun:output_type -> turnwright.store.v1.GetRunResponse
-	75,  // 75: turnwright.store.v1.StoreService.ListRuns:output_type -> turnwright.store.v1.ListRunsResponse
-	76,  // 76: turnwright.store.v1.StoreService.EnqueueLoop:output_type -> turnwright.store.v1.EnqueueLoopResponse
-	77,  // 77: turnwright.store.v1.StoreService.SubmitCommand:output_type -> turnwright.store.v1.SubmitCommandResponse
-	78,  // 78: turnwright.store.v1.StoreService.ListCommands:output_type -> turnwright.store.v1.ListCommandsResponse
-	79,  // 79: turnwright.store.v1.StoreService.CancelCommand:output_type -> turnwright.store.v1.CancelCommandResponse
-	80,  // 80: turnwright.store.v1.StoreService.ListLoops:output_type -> turnwright.store.v1.ListLoopsResponse
-	81,  // 81: turnwright.store.v1.StoreService.ListTurns:output_type -> turnwright.store.v1.ListTurnsResponse
-	82,  // 82: turnwright.store.v1.StoreService.RequestAbort:output_type -> turnwright.store.v1.RequestAbortResponse
-	83,  // 83: turnwright.store.v1.StoreService.ResolveProposal:output_type -> turnwright.store.v1.ResolveProposalResponse
-	84,  // 84: turnwright.store.v1.StoreService.ListProposals:output_type -> turnwright.store.v1.ListProposalsResponse
-	85,  // 85: turnwright.store.v1.StoreService.WatchProposals:output_type -> turnwright.store.v1.WatchProposalsResponse
-	86,  // 86: turnwright.store.v1.StoreService.ClaimRun:output_type -> turnwright.store.v1.ClaimRunResponse
-	87,  // 87: turnwright.store.v1.StoreService.ClaimWork:output_type -> turnwright.store.v1.ClaimWorkResponse
-	88,  // 88: turnwright.store.v1.StoreService.RenewLeases:output_type -> turnwright.store.v1.RenewLeasesResponse
-	89,  // 89: turnwright.store.v1.StoreService.GetLease:output_type -> turnwright.store.v1.GetLeaseResponse
-	90,  // 90: turnwright.store.v1.StoreService.ReleaseRun:output_type -> turnwright.store.v1.ReleaseRunResponse
-	91,  // 91: turnwright.store.v1.StoreService.ListWork:output_type -> turnwright.store.v1.ListWorkResponse
-	92,  // 92: turnwright.store.v1.StoreService.BeginTurn:output_type -> turnwright.store.v1.BeginTurnResponse
-	93,  // 93: turnwright.store.v1.StoreService.AdoptFiles:output_type -> turnwright.store.v1.AdoptFilesResponse
-	94,  // 94: turnwright.store.v1.StoreService.WriteEntries:output_type -> turnwright.store.v1.WriteEntriesResponse
-	95,  // 95: turnwright.store.v1.StoreService.ChangeEntries:output_type -> turnwright.store.v1.ChangeEntriesResponse
-	96,  // 96: turnwright.store.v1.StoreService.EndTurn:output_type -> turnwright.store.v1.EndTurnResponse
-	97,  // 97: turnwright.store.v1.StoreService.ReadView:output_type -> turnwright.store.v1.ReadViewResponse
-	98,  // 98: turnwright.store.v1.StoreService.GetEntries:output_type -> turnwright.store.v1.GetEntriesResponse
-	99,  // 99: turnwright.store.v1.StoreService.ListEntries:output_type -> turnwright.store.v1.ListEntriesResponse
-	100, // 100: turnwright.store.v1.StoreService.ListEntryHistory:output_type -> turnwright.store.v1.ListEntryHistoryResponse
-	101, // 101: turnwright.store.v1.StoreService.ReadPacket:output_type -> turnwright.store.v1.ReadPacketResponse
-	102, // 102: turnwright.store.v1.StoreService.SearchEntries:output_type -> turnwright.store.v1.SearchEntriesResponse
-	103, // 103: turnwright.store.v1.StoreService.OpenStream:output_type -> turnwright.store.v1.OpenStreamResponse
-	104, // 104: turnwright.store.v1.StoreService.AppendStream:output_type -> turnwright.store.v1.AppendStreamResponse
-	105, // 105: turnwright.store.v1.StoreService.EndStream:output_type -> turnwright.store.v1.EndStreamResponse
-	106, // 106: turnwright.store.v1.StoreService.ReadBody:output_type -> turnwright.store.v1.ReadBodyResponse
-	107, // 107: turnwright.store.v1.StoreService.SetPlan:output_type -> turnwright.store.v1.SetPlanResponse
-	108, // 108: turnwright.store.v1.StoreService.UpdatePlan:output_type -> turnwright.store.v1.UpdatePlanResponse
-	109, // 109: turnwright.store.v1.StoreService.RemovePlan:output_type -> turnwright.store.v1.RemovePlanResponse
-	110, // 110: turnwright.store.v1.StoreService.GetPlan:output_type -> turnwright.store.v1.GetPlanResponse
-	111, // 111: turnwright.store.v1.StoreService.ListPlans:output_type -> turnwright.store.v1.ListPlansResponse
-	112, // 112: turnwright.store.v1.StoreService.WatchChanges:output_type -> turnwright.store.v1.WatchChangesResponse
-	113, // 113: turnwright.store.v1.StoreService.WatchRuns:output_type -> turnwright.store.v1.WatchRunsResponse
-	57,  // [57:114] is the sub-list for method output_type
-	0,   // [0:57] is the sub-list for method input_type
+	46,  // 46: turnwright.store.v1.StoreService.ReadBody:input_type -> turnwright.store.v1.ReadBodyRequest
+	47,  // 47: turnwright.store.v1.StoreService.SetPlan:input_type -> turnwright.store.v1.SetPlanRequest
+	48,  // 48: turnwright.store.v1.StoreService.UpdatePlan:input_type -> turnwright.store.v1.UpdatePlanRequest
+	49,  // 49: turnwright.store.v1.StoreService.RemovePlan:input_type -> turnwright.store.v1.RemovePlanRequest
+	50,  // 50: turnwright.store.v1.StoreService.GetPlan:input_type -> turnwright.store.v1.GetPlanRequest
+	51,  // 51: turnwright.store.v1.StoreService.ListPlans:input_type -> turnwright.store.v1.ListPlansRequest
+	52,  // 52: turnwright.store.v1.StoreService.WatchChanges:input_type -> turnwright.store.v1.WatchChangesRequest
+	53,  // 53: turnwright.store.v1.StoreService.WatchRuns:input_type -> turnwright.store.v1.WatchRunsRequest
+	54,  // 54: turnwright.store.v1.StoreService.InitProject:output_type -> turnwright.store.v1.InitProjectResponse
+	55,  // 55: turnwright.store.v1.StoreService.ListProjects:output_type -> turnwright.store.v1.ListProjectsResponse
+	56,  // 56: turnwright.store.v1.StoreService.PutModels:output_type -> turnwright.store.v1.PutModelsResponse
+	57,  // 57: turnwright.store.v1.StoreService.ListModels:output_type -> turnwright.store.v1.ListModelsResponse
+	58,  // 58: turnwright.store.v1.StoreService.DeleteModel:output_type -> turnwright.store.v1.DeleteModelResponse
+	59,  // 59: turnwright.store.v1.StoreService.ListSchemes:output_type -> turnwright.store.v1.ListSchemesResponse
+	60,  // 60: turnwright.store.v1.StoreService.PutScheme:output_type -> turnwright.store.v1.PutSchemeResponse
+	61,  // 61: turnwright.store.v1.StoreService.SetFileConstraints:output_type -> turnwright.store.v1.SetFileConstraintsResponse
+	62,  // 62: turnwright.store.v1.StoreService.RemoveFileConstraints:output_type -> turnwright.store.v1.RemoveFileConstraintsResponse
+	63,  // 63: turnwright.store.v1.StoreService.ListFileConstraints:output_type -> turnwright.store.v1.ListFileConstraintsResponse
+	64,  // 64: turnwright.store.v1.StoreService.CreateRun:output_type -> turnwright.store.v1.CreateRunResponse
+	65,  // 65: turnwright.store.v1.StoreService.ForkRun:output_type -> turnwright.store.v1.ForkRunResponse
+	66,  // 66: turnwright.store.v1.StoreService.RemoveRun:output_type -> turnwright.store.v1.RemoveRunResponse
+	67,  // 67: turnwright.store.v1.StoreService.RenameRun:output_type -> turnwright.store.v1.RenameRunResponse
+	68,  // 68: turnwright.store.v1.StoreService.ConfigureRun:output_type -> turnwright.store.v1.ConfigureRunResponse
+	69,  // 69: turnwright.store.v1.StoreService.InjectMessage:output_type -> turnwright.store.v1.InjectMessageResponse
+	70,  // 70: turnwright.store.v1.StoreService.GetSpend:output_type -> turnwright.store.v1.GetSpendResponse
+	71,  // 71: turnwright.store.v1.StoreService.GetRun:output_type -> turnwright.store.v1.GetRunResponse
+	72,  // 72: turnwright.store.v1.StoreService.ListRuns:output_type -> turnwright.store.v1.ListRunsResponse
+	73,  // 73: turnwright.store.v1.StoreService.EnqueueLoop:output_type -> turnwright.store.v1.EnqueueLoopResponse
+	74,  // 74: turnwright.store.v1.StoreService.SubmitCommand:output_type -> turnwright.store.v1.SubmitCommandResponse
+	75,  // 75: turnwright.store.v1.StoreService.ListCommands:output_type -> turnwright.store.v1.ListCommandsResponse
+	76,  // 76: turnwright.store.v1.StoreService.CancelCommand:output_type -> turnwright.store.v1.CancelCommandResponse
+	77,  // 77: turnwright.store.v1.StoreService.ListLoops:output_type -> turnwright.store.v1.ListLoopsResponse
+	78,  // 78: turnwright.store.v1.StoreService.ListTurns:output_type -> turnwright.store.v1.ListTurnsResponse
+	79,  // 79: turnwright.store.v1.StoreService.RequestAbort:output_type -> turnwright.store.v1.RequestAbortResponse
+	80,  // 80: turnwright.store.v1.StoreService.ResolveProposal:output_type -> turnwright.store.v1.ResolveProposalResponse
+	81,  // 81: turnwright.store.v1.StoreService.ListProposals:output_type -> turnwright.store.v1.ListProposalsResponse
+	82,  // 82: turnwright.store.v1.StoreService.WatchProposals:output_type -> turnwright.store.v1.WatchProposalsResponse
+	83,  // 83: turnwright.store.v1.StoreService.ClaimRun:output_type -> turnwright.store.v1.ClaimRunResponse
+	84,  // 84: turnwright.store.v1.StoreService.ClaimWork:output_type -> turnwright.store.v1.ClaimWorkResponse
+	85,  // 85: turnwright.store.v1.StoreService.RenewLeases:output_type -> turnwright.store.v1.RenewLeasesResponse
+	86,  // 86: turnwright.store.v1.StoreService.GetLease:output_type -> turnwright.store.v1.GetLeaseResponse
+	87,  // 87: turnwright.store.v1.StoreService.ReleaseRun:output_type -> turnwright.store.v1.ReleaseRunResponse
+	88,  // 88: turnwright.store.v1.StoreService.ListWork:output_type -> turnwright.store.v1.ListWorkResponse
+	89,  // 89: turnwright.store.v1.StoreService.BeginTurn:output_type -> turnwright.store.v1.BeginTurnResponse
+	90,  // 90: turnwright.store.v1.StoreService.AdoptFiles:output_type -> turnwright.store.v1.AdoptFilesResponse
+	91,  // 91: turnwright.store.v1.StoreService.WriteEntries:output_type -> turnwright.store.v1.WriteEntriesResponse
+	92,  // 92: turnwright.store.v1.StoreService.ChangeEntries:output_type -> turnwright.store.v1.ChangeEntriesResponse
+	93,  // 93: turnwright.store.v1.StoreService.EndTurn:output_type -> turnwright.store.v1.EndTurnResponse
+	94,  // 94: turnwright.store.v1.StoreService.ReadView:output_type -> turnwright.store.v1.ReadViewResponse
+	95,  // 95: turnwright.store.v1.StoreService.GetEntries:output_type -> turnwright.store.v1.GetEntriesResponse
+	96,  // 96: turnwright.store.v1.StoreService.ListEntries:output_type -> turnwright.store.v1.ListEntriesResponse
+	97,  // 97: turnwright.store.v1.StoreService.ListEntryHistory:output_type -> turnwright.store.v1.ListEntryHistoryResponse
+	98,  // 98: turnwright.store.v1.StoreService.ReadPacket:output_type -> turnwright.store.v1.ReadPacketResponse
+	99,  // 99: turnwright.store.v1.StoreService.SearchEntries:output_type -> turnwright.store.v1.SearchEntriesResponse
+	100, // 100: turnwright.store.v1.StoreService.ReadBody:output_type -> turnwright.store.v1.ReadBodyResponse
+	101, // 101: turnwright.store.v1.StoreService.SetPlan:output_type -> turnwright.store.v1.SetPlanResponse
+	102, // 102: turnwright.store.v1.StoreService.UpdatePlan:output_type -> turnwright.store.v1.UpdatePlanResponse
+	103, // 103: turnwright.store.v1.StoreService.RemovePlan:output_type -> turnwright.store.v1.RemovePlanResponse
+	104, // 104: turnwright.store.v1.StoreService.GetPlan:output_type -> turnwright.store.v1.GetPlanResponse
+	105, // 105: turnwright.store.v1.StoreService.ListPlans:output_type -> turnwright.store.v1.ListPlansResponse
+	106, // 106: turnwright.store.v1.StoreService.WatchChanges:output_type -> turnwright.store.v1.WatchChangesResponse
+	107, // 107: turnwright.store.v1.StoreService.WatchRuns:output_type -> turnwright.store.v1.WatchRunsResponse
+	54,  // [54:108] is the sub-list for method output_type
+	0,   // [0:54] is the sub-list for method input_type
 	0,   // [0:0] is the sub-list for extension type_name
 	0,   // [0:0] is the sub-list for extension extendee
 	0,   // [0:0] is the sub-list for field type_name

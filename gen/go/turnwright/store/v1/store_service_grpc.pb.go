@@ -65,9 +65,6 @@ const (
 	StoreService_ListEntryHistory_FullMethodName      = "/turnwright.store.v1.StoreService/ListEntryHistory"
 	StoreService_ReadPacket_FullMethodName            = "/turnwright.store.v1.StoreService/ReadPacket"
 	StoreService_SearchEntries_FullMethodName         = "/turnwright.store.v1.StoreService/SearchEntries"
-	StoreService_OpenStream_FullMethodName            = "/turnwright.store.v1.StoreService/OpenStream"
-	StoreService_AppendStream_FullMethodName          = "/turnwright.store.v1.StoreService/AppendStream"
-	StoreService_EndStream_FullMethodName             = "/turnwright.store.v1.StoreService/EndStream"
 	StoreService_ReadBody_FullMethodName              = "/turnwright.store.v1.StoreService/ReadBody"
 	StoreService_SetPlan_FullMethodName               = "/turnwright.store.v1.StoreService/SetPlan"
 	StoreService_UpdatePlan_FullMethodName            = "/turnwright.store.v1.StoreService/UpdatePlan"
@@ -181,12 +178,6 @@ type StoreServiceClient interface {
 	ReadPacket(ctx context.Context, in *ReadPacketRequest, opts ...grpc.CallOption) (StoreService_ReadPacketClient, error)
 	// Full-text search in a project's shared entries.
 	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
-	// Begins a stream: its record and its channels.
-	OpenStream(ctx context.Context, in *OpenStreamRequest, opts ...grpc.CallOption) (*OpenStreamResponse, error)
-	// Appends to a channel of a stream, once.
-	AppendStream(ctx context.Context, in *AppendStreamRequest, opts ...grpc.CallOption) (*AppendStreamResponse, error)
-	// Ends a stream: its open channels, and its record with exit code, duration and sizes.
-	EndStream(ctx context.Context, in *EndStreamRequest, opts ...grpc.CallOption) (*EndStreamResponse, error)
 	// Reads a part of an entry's body.
 	ReadBody(ctx context.Context, in *ReadBodyRequest, opts ...grpc.CallOption) (*ReadBodyResponse, error)
 	// Creates or replaces a plan of a run.
@@ -719,33 +710,6 @@ func (c *storeServiceClient) SearchEntries(ctx context.Context, in *SearchEntrie
 	return out, nil
 }
 
-func (c *storeServiceClient) OpenStream(ctx context.Context, in *OpenStreamRequest, opts ...grpc.CallOption) (*OpenStreamResponse, error) {
-	out := new(OpenStreamResponse)
-	err := c.cc.Invoke(ctx, StoreService_OpenStream_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) AppendStream(ctx context.Context, in *AppendStreamRequest, opts ...grpc.CallOption) (*AppendStreamResponse, error) {
-	out := new(AppendStreamResponse)
-	err := c.cc.Invoke(ctx, StoreService_AppendStream_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) EndStream(ctx context.Context, in *EndStreamRequest, opts ...grpc.CallOption) (*EndStreamResponse, error) {
-	out := new(EndStreamResponse)
-	err := c.cc.Invoke(ctx, StoreService_EndStream_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *storeServiceClient) ReadBody(ctx context.Context, in *ReadBodyRequest, opts ...grpc.CallOption) (*ReadBodyResponse, error) {
 	out := new(ReadBodyResponse)
 	err := c.cc.Invoke(ctx, StoreService_ReadBody_FullMethodName, in, out, opts...)
@@ -967,12 +931,6 @@ type StoreServiceServer interface {
 	ReadPacket(*ReadPacketRequest, StoreService_ReadPacketServer) error
 	// Full-text search in a project's shared entries.
 	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)
-	// Begins a stream: its record and its channels.
-	OpenStream(context.Context, *OpenStreamRequest) (*OpenStreamResponse, error)
-	// Appends to a channel of a stream, once.
-	AppendStream(context.Context, *AppendStreamRequest) (*AppendStreamResponse, error)
-	// Ends a stream: its open channels, and its record with exit code, duration and sizes.
-	EndStream(context.Context, *EndStreamRequest) (*EndStreamResponse, error)
 	// Reads a part of an entry's body.
 	ReadBody(context.Context, *ReadBodyRequest) (*ReadBodyResponse, error)
 	// Creates or replaces a plan of a run.
@@ -1133,15 +1091,6 @@ func (UnimplementedStoreServiceServer) ReadPacket(*ReadPacketRequest, StoreServi
 }
 func (UnimplementedStoreServiceServer) SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SearchEntries not implemented")
-}
-func (UnimplementedStoreServiceServer) OpenStream(context.Context, *OpenStreamRequest) (*OpenStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method OpenStream not implemented")
-}
-func (UnimplementedStoreServiceServer) AppendStream(context.Context, *AppendStreamRequest) (*AppendStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method AppendStream not implemented")
-}
-func (UnimplementedStoreServiceServer) EndStream(context.Context, *EndStreamRequest) (*EndStreamResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method EndStream not implemented")
 }
 func (UnimplementedStoreServiceServer) ReadBody(context.Context, *ReadBodyRequest) (*ReadBodyResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ReadBody not implemented")
@@ -2020,60 +1969,6 @@ func _StoreService_SearchEntries_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_OpenStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(OpenStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).OpenStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_OpenStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).OpenStream(ctx, req.(*OpenStreamRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_AppendStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AppendStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).AppendStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_AppendStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).AppendStream(ctx, req.(*AppendStreamRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_EndStream_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(EndStreamRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).EndStream(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_EndStream_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).EndStream(ctx, req.(*EndStreamRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _StoreService_ReadBody_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReadBodyRequest)
 	if err := dec(in); err != nil {
@@ -2398,18 +2293,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SearchEntries",
 			Handler:    _StoreService_SearchEntries_Handler,
-		},
-		{
-			MethodName: "OpenStream",
-			Handler:    _StoreService_OpenStream_Handler,
-		},
-		{
-			MethodName: "AppendStream",
-			Handler:    _StoreService_AppendStream_Handler,
-		},
-		{
-			MethodName: "EndStream",
-			Handler:    _StoreService_EndStream_Handler,
 		},
 		{
 			MethodName: "ReadBody",

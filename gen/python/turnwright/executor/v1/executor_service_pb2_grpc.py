@@ -10,7 +10,6 @@ from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_do
 from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
 from turnwright.executor.v1 import session_pb2 as turnwright_dot_executor_dot_v1_dot_session__pb2
-from turnwright.executor.v1 import stream_pb2 as turnwright_dot_executor_dot_v1_dot_stream__pb2
 from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
 from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
 
@@ -119,31 +118,6 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/Abort',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.FromString,
-                _registered_method=True)
-        self.OpenStream = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/OpenStream',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
-                _registered_method=True)
-        self.AppendStream = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/AppendStream',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
-                _registered_method=True)
-        self.CompleteStream = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/CompleteStream',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamResponse.FromString,
-                _registered_method=True)
-        self.AbortStream = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/AbortStream',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamResponse.FromString,
-                _registered_method=True)
-        self.CancelStream = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/CancelStream',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamResponse.FromString,
                 _registered_method=True)
         self.ForkRun = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/ForkRun',
@@ -395,41 +369,6 @@ class ExecutorServiceServicer(object):
 
     def Abort(self, request, context):
         """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def OpenStream(self, request, context):
-        """Begins a stream produced by the caller.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AppendStream(self, request, context):
-        """Appends to a channel of a stream produced by the caller.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CompleteStream(self, request, context):
-        """Ends a stream produced by the caller, with its result.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AbortStream(self, request, context):
-        """Gives up a stream produced by the caller.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CancelStream(self, request, context):
-        """Ends a stream of any producer, including commands on the executor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -708,31 +647,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.Abort,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.SerializeToString,
-            ),
-            'OpenStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.OpenStream,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamResponse.SerializeToString,
-            ),
-            'AppendStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.AppendStream,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamResponse.SerializeToString,
-            ),
-            'CompleteStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.CompleteStream,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamResponse.SerializeToString,
-            ),
-            'AbortStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.AbortStream,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamResponse.SerializeToString,
-            ),
-            'CancelStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.CancelStream,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamResponse.SerializeToString,
             ),
             'ForkRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ForkRun,
@@ -1260,141 +1174,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/Abort',
             turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def OpenStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/OpenStream',
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AppendStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/AppendStream',
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CompleteStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/CompleteStream',
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.CompleteStreamResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AbortStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/AbortStream',
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.AbortStreamResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CancelStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/CancelStream',
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_stream__pb2.CancelStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

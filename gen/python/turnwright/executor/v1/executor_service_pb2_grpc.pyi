@@ -12,7 +12,6 @@ from turnwright.executor.v1 import plan_pb2 as _plan_pb2
 from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
 from turnwright.executor.v1 import session_pb2 as _session_pb2
-from turnwright.executor.v1 import stream_pb2 as _stream_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.executor.v1 import watch_pb2 as _watch_pb2
 import abc as _abc_1
@@ -85,16 +84,6 @@ class ExecutorServiceStub:
     """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     Abort: _grpc.UnaryUnaryMultiCallable[_task_pb2.AbortRequest, _task_pb2.AbortResponse]
     """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
-    OpenStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]
-    """Begins a stream produced by the caller."""
-    AppendStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]
-    """Appends to a channel of a stream produced by the caller."""
-    CompleteStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.CompleteStreamRequest, _stream_pb2.CompleteStreamResponse]
-    """Ends a stream produced by the caller, with its result."""
-    AbortStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]
-    """Gives up a stream produced by the caller."""
-    CancelStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]
-    """Ends a stream of any producer, including commands on the executor."""
     ForkRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]
     """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
     RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
@@ -208,16 +197,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     Abort: _aio.UnaryUnaryMultiCallable[_task_pb2.AbortRequest, _task_pb2.AbortResponse]  # type: ignore[assignment]
     """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
-    OpenStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]  # type: ignore[assignment]
-    """Begins a stream produced by the caller."""
-    AppendStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]  # type: ignore[assignment]
-    """Appends to a channel of a stream produced by the caller."""
-    CompleteStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.CompleteStreamRequest, _stream_pb2.CompleteStreamResponse]  # type: ignore[assignment]
-    """Ends a stream produced by the caller, with its result."""
-    AbortStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AbortStreamRequest, _stream_pb2.AbortStreamResponse]  # type: ignore[assignment]
-    """Gives up a stream produced by the caller."""
-    CancelStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.CancelStreamRequest, _stream_pb2.CancelStreamResponse]  # type: ignore[assignment]
-    """Ends a stream of any producer, including commands on the executor."""
     ForkRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]  # type: ignore[assignment]
     """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
     RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
@@ -412,46 +391,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.AbortResponse, _abc.Awaitable[_task_pb2.AbortResponse]]:
         """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
-
-    @_abc_1.abstractmethod
-    def OpenStream(
-        self,
-        request: _stream_pb2.OpenStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.OpenStreamResponse, _abc.Awaitable[_stream_pb2.OpenStreamResponse]]:
-        """Begins a stream produced by the caller."""
-
-    @_abc_1.abstractmethod
-    def AppendStream(
-        self,
-        request: _stream_pb2.AppendStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.AppendStreamResponse, _abc.Awaitable[_stream_pb2.AppendStreamResponse]]:
-        """Appends to a channel of a stream produced by the caller."""
-
-    @_abc_1.abstractmethod
-    def CompleteStream(
-        self,
-        request: _stream_pb2.CompleteStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.CompleteStreamResponse, _abc.Awaitable[_stream_pb2.CompleteStreamResponse]]:
-        """Ends a stream produced by the caller, with its result."""
-
-    @_abc_1.abstractmethod
-    def AbortStream(
-        self,
-        request: _stream_pb2.AbortStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.AbortStreamResponse, _abc.Awaitable[_stream_pb2.AbortStreamResponse]]:
-        """Gives up a stream produced by the caller."""
-
-    @_abc_1.abstractmethod
-    def CancelStream(
-        self,
-        request: _stream_pb2.CancelStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.CancelStreamResponse, _abc.Awaitable[_stream_pb2.CancelStreamResponse]]:
-        """Ends a stream of any producer, including commands on the executor."""
 
     @_abc_1.abstractmethod
     def ForkRun(

@@ -277,21 +277,6 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.FromString,
                 _registered_method=True)
-        self.OpenStream = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/OpenStream',
-                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
-                _registered_method=True)
-        self.AppendStream = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/AppendStream',
-                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
-                _registered_method=True)
-        self.EndStream = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/EndStream',
-                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamResponse.FromString,
-                _registered_method=True)
         self.ReadBody = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ReadBody',
                 request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.SerializeToString,
@@ -669,27 +654,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def OpenStream(self, request, context):
-        """Begins a stream: its record and its channels.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AppendStream(self, request, context):
-        """Appends to a channel of a stream, once.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def EndStream(self, request, context):
-        """Ends a stream: its open channels, and its record with exit code, duration and sizes.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ReadBody(self, request, context):
         """Reads a part of an entry's body.
         """
@@ -978,21 +942,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.SearchEntries,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.SerializeToString,
-            ),
-            'OpenStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.OpenStream,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamResponse.SerializeToString,
-            ),
-            'AppendStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.AppendStream,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamResponse.SerializeToString,
-            ),
-            'EndStream': grpc.unary_unary_rpc_method_handler(
-                    servicer.EndStream,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamResponse.SerializeToString,
             ),
             'ReadBody': grpc.unary_unary_rpc_method_handler(
                     servicer.ReadBody,
@@ -2280,87 +2229,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/SearchEntries',
             turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def OpenStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/OpenStream',
-            turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_stream__pb2.OpenStreamResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AppendStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/AppendStream',
-            turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_stream__pb2.AppendStreamResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def EndStream(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/EndStream',
-            turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_stream__pb2.EndStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

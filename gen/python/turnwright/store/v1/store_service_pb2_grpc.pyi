@@ -152,12 +152,6 @@ class StoreServiceStub:
     """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]
     """Full-text search in a project's shared entries."""
-    OpenStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]
-    """Begins a stream: its record and its channels."""
-    AppendStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]
-    """Appends to a channel of a stream, once."""
-    EndStream: _grpc.UnaryUnaryMultiCallable[_stream_pb2.EndStreamRequest, _stream_pb2.EndStreamResponse]
-    """Ends a stream: its open channels, and its record with exit code, duration and sizes."""
     ReadBody: _grpc.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]
     """Reads a part of an entry's body."""
     SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
@@ -289,12 +283,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]  # type: ignore[assignment]
     """Full-text search in a project's shared entries."""
-    OpenStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.OpenStreamRequest, _stream_pb2.OpenStreamResponse]  # type: ignore[assignment]
-    """Begins a stream: its record and its channels."""
-    AppendStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.AppendStreamRequest, _stream_pb2.AppendStreamResponse]  # type: ignore[assignment]
-    """Appends to a channel of a stream, once."""
-    EndStream: _aio.UnaryUnaryMultiCallable[_stream_pb2.EndStreamRequest, _stream_pb2.EndStreamResponse]  # type: ignore[assignment]
-    """Ends a stream: its open channels, and its record with exit code, duration and sizes."""
     ReadBody: _aio.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]  # type: ignore[assignment]
     """Reads a part of an entry's body."""
     SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
@@ -699,30 +687,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.SearchEntriesResponse, _abc.Awaitable[_read_pb2.SearchEntriesResponse]]:
         """Full-text search in a project's shared entries."""
-
-    @_abc_1.abstractmethod
-    def OpenStream(
-        self,
-        request: _stream_pb2.OpenStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.OpenStreamResponse, _abc.Awaitable[_stream_pb2.OpenStreamResponse]]:
-        """Begins a stream: its record and its channels."""
-
-    @_abc_1.abstractmethod
-    def AppendStream(
-        self,
-        request: _stream_pb2.AppendStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.AppendStreamResponse, _abc.Awaitable[_stream_pb2.AppendStreamResponse]]:
-        """Appends to a channel of a stream, once."""
-
-    @_abc_1.abstractmethod
-    def EndStream(
-        self,
-        request: _stream_pb2.EndStreamRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.EndStreamResponse, _abc.Awaitable[_stream_pb2.EndStreamResponse]]:
-        """Ends a stream: its open channels, and its record with exit code, duration and sizes."""
 
     @_abc_1.abstractmethod
     def ReadBody(

@@ -22,11 +22,9 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
-from turnwright.types.v1 import stream_pb2 as turnwright_dot_types_dot_v1_dot_stream__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/stream.proto\x12\x13turnwright.store.v1\x1a turnwright/types/v1/cursor.proto\x1a turnwright/types/v1/stream.proto\"\x87\x01\n\x11OpenStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12\x0e\n\x06target\x18\x04 \x01(\t\x12\x10\n\x08\x63hannels\x18\x05 \x03(\r\x12\x10\n\x08producer\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\"\x85\x01\n\x12OpenStreamResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x34\n\x08\x63hannels\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xa6\x01\n\x13\x41ppendStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x04 \x01(\r\x12\x0c\n\x04text\x18\x05 \x01(\t\x12\x13\n\x06offset\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08producer\x18\x07 \x01(\t\x12\x12\n\nrequest_id\x18\x08 \x01(\tB\t\n\x07_offset\"x\n\x14\x41ppendStreamResponse\x12\x33\n\x07\x63hannel\x18\x01 \x01(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"\xef\x01\n\x10\x45ndStreamRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12+\n\x03\x65nd\x18\x04 \x01(\x0e\x32\x1e.turnwright.types.v1.StreamEnd\x12\x16\n\texit_code\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x17\n\nduration_s\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x10\n\x08producer\x18\x08 \x01(\t\x12\x12\n\nrequest_id\x18\t \x01(\tB\x0c\n\n_exit_codeB\r\n\x0b_duration_s\"v\n\x11\x45ndStreamResponse\x12\x34\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.StreamChannel\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"p\n\x0fReadBodyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x13\n\x06offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbytes_max\x18\x05 \x01(\rB\t\n\x07_offset\"I\n\x10ReadBodyResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/stream.proto\x12\x13turnwright.store.v1\"p\n\x0fReadBodyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x13\n\x06offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tbytes_max\x18\x05 \x01(\rB\t\n\x07_offset\"I\n\x10ReadBodyResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,20 +32,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.stream_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_OPENSTREAMREQUEST']._serialized_start=126
-  _globals['_OPENSTREAMREQUEST']._serialized_end=261
-  _globals['_OPENSTREAMRESPONSE']._serialized_start=264
-  _globals['_OPENSTREAMRESPONSE']._serialized_end=397
-  _globals['_APPENDSTREAMREQUEST']._serialized_start=400
-  _globals['_APPENDSTREAMREQUEST']._serialized_end=566
-  _globals['_APPENDSTREAMRESPONSE']._serialized_start=568
-  _globals['_APPENDSTREAMRESPONSE']._serialized_end=688
-  _globals['_ENDSTREAMREQUEST']._serialized_start=691
-  _globals['_ENDSTREAMREQUEST']._serialized_end=930
-  _globals['_ENDSTREAMRESPONSE']._serialized_start=932
-  _globals['_ENDSTREAMRESPONSE']._serialized_end=1050
-  _globals['_READBODYREQUEST']._serialized_start=1052
-  _globals['_READBODYREQUEST']._serialized_end=1164
-  _globals['_READBODYRESPONSE']._serialized_start=1166
-  _globals['_READBODYRESPONSE']._serialized_end=1239
+  _globals['_READBODYREQUEST']._serialized_start=57
+  _globals['_READBODYREQUEST']._serialized_end=169
+  _globals['_READBODYRESPONSE']._serialized_start=171
+  _globals['_READBODYRESPONSE']._serialized_end=244
 # @@protoc_insertion_point(module_scope)

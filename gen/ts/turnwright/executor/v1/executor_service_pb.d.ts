@@ -13,7 +13,6 @@ import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, Thre
 import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListMessagesRequestSchema, ListMessagesResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
-import type { AbortStreamRequestSchema, AbortStreamResponseSchema, AppendStreamRequestSchema, AppendStreamResponseSchema, CancelStreamRequestSchema, CancelStreamResponseSchema, CompleteStreamRequestSchema, CompleteStreamResponseSchema, OpenStreamRequestSchema, OpenStreamResponseSchema } from "./stream_pb.js";
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
@@ -632,56 +631,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof AbortRequestSchema;
     output: typeof AbortResponseSchema;
-  },
-  /**
-   * Begins a stream produced by the caller.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.OpenStream
-   */
-  openStream: {
-    methodKind: "unary";
-    input: typeof OpenStreamRequestSchema;
-    output: typeof OpenStreamResponseSchema;
-  },
-  /**
-   * Appends to a channel of a stream produced by the caller.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.AppendStream
-   */
-  appendStream: {
-    methodKind: "unary";
-    input: typeof AppendStreamRequestSchema;
-    output: typeof AppendStreamResponseSchema;
-  },
-  /**
-   * Ends a stream produced by the caller, with its result.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.CompleteStream
-   */
-  completeStream: {
-    methodKind: "unary";
-    input: typeof CompleteStreamRequestSchema;
-    output: typeof CompleteStreamResponseSchema;
-  },
-  /**
-   * Gives up a stream produced by the caller.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.AbortStream
-   */
-  abortStream: {
-    methodKind: "unary";
-    input: typeof AbortStreamRequestSchema;
-    output: typeof AbortStreamResponseSchema;
-  },
-  /**
-   * Ends a stream of any producer, including commands on the executor.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.CancelStream
-   */
-  cancelStream: {
-    methodKind: "unary";
-    input: typeof CancelStreamRequestSchema;
-    output: typeof CancelStreamResponseSchema;
   },
   /**
    * Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.

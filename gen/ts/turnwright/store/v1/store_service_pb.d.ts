@@ -12,7 +12,7 @@ import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProp
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListEntryHistoryRequestSchema, ListEntryHistoryResponseSchema, ReadPacketRequestSchema, ReadPacketResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, SearchEntriesRequestSchema, SearchEntriesResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
-import type { AppendStreamRequestSchema, AppendStreamResponseSchema, EndStreamRequestSchema, EndStreamResponseSchema, OpenStreamRequestSchema, OpenStreamResponseSchema, ReadBodyRequestSchema, ReadBodyResponseSchema } from "./stream_pb.js";
+import type { ReadBodyRequestSchema, ReadBodyResponseSchema } from "./stream_pb.js";
 import type { GetPlanRequestSchema, GetPlanResponseSchema, ListPlansRequestSchema, ListPlansResponseSchema, RemovePlanRequestSchema, RemovePlanResponseSchema, SetPlanRequestSchema, SetPlanResponseSchema, UpdatePlanRequestSchema, UpdatePlanResponseSchema } from "./plan_pb.js";
 
 /**
@@ -494,36 +494,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof SearchEntriesRequestSchema;
     output: typeof SearchEntriesResponseSchema;
-  },
-  /**
-   * Begins a stream: its record and its channels.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.OpenStream
-   */
-  openStream: {
-    methodKind: "unary";
-    input: typeof OpenStreamRequestSchema;
-    output: typeof OpenStreamResponseSchema;
-  },
-  /**
-   * Appends to a channel of a stream, once.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.AppendStream
-   */
-  appendStream: {
-    methodKind: "unary";
-    input: typeof AppendStreamRequestSchema;
-    output: typeof AppendStreamResponseSchema;
-  },
-  /**
-   * Ends a stream: its open channels, and its record with exit code, duration and sizes.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.EndStream
-   */
-  endStream: {
-    methodKind: "unary";
-    input: typeof EndStreamRequestSchema;
-    output: typeof EndStreamResponseSchema;
   },
   /**
    * Reads a part of an entry's body.

@@ -3,68 +3,24 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
-import { file_turnwright_types_v1_stream } from "../../types/v1/stream_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/stream.proto.
  */
 export const file_turnwright_store_v1_stream = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3N0b3JlL3YxL3N0cmVhbS5wcm90bxITdHVybndyaWdodC5zdG9yZS52MSKHAQoRT3BlblN0cmVhbVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEdG9vbBgDIAEoCRIOCgZ0YXJnZXQYBCABKAkSEAoIY2hhbm5lbHMYBSADKA0SEAoIcHJvZHVjZXIYBiABKAkSEgoKcmVxdWVzdF9pZBgHIAEoCSKFAQoST3BlblN0cmVhbVJlc3BvbnNlEgwKBHBhdGgYASABKAkSNAoIY2hhbm5lbHMYAiADKAsyIi50dXJud3JpZ2h0LnR5cGVzLnYxLlN0cmVhbUNoYW5uZWwSKwoGY3Vyc29yGAMgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3IipgEKE0FwcGVuZFN0cmVhbVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEcGF0aBgDIAEoCRIPCgdjaGFubmVsGAQgASgNEgwKBHRleHQYBSABKAkSEwoGb2Zmc2V0GAYgASgDSACIAQESEAoIcHJvZHVjZXIYByABKAkSEgoKcmVxdWVzdF9pZBgIIAEoCUIJCgdfb2Zmc2V0IngKFEFwcGVuZFN0cmVhbVJlc3BvbnNlEjMKB2NoYW5uZWwYASABKAsyIi50dXJud3JpZ2h0LnR5cGVzLnYxLlN0cmVhbUNoYW5uZWwSKwoGY3Vyc29yGAIgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3Ii7wEKEEVuZFN0cmVhbVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEcGF0aBgDIAEoCRIrCgNlbmQYBCABKA4yHi50dXJud3JpZ2h0LnR5cGVzLnYxLlN0cmVhbUVuZBIWCglleGl0X2NvZGUYBSABKAVIAIgBARIXCgpkdXJhdGlvbl9zGAYgASgBSAGIAQESDgoGcmVhc29uGAcgASgJEhAKCHByb2R1Y2VyGAggASgJEhIKCnJlcXVlc3RfaWQYCSABKAlCDAoKX2V4aXRfY29kZUINCgtfZHVyYXRpb25fcyJ2ChFFbmRTdHJlYW1SZXNwb25zZRI0CghjaGFubmVscxgBIAMoCzIiLnR1cm53cmlnaHQudHlwZXMudjEuU3RyZWFtQ2hhbm5lbBIrCgZjdXJzb3IYAiABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvciJwCg9SZWFkQm9keVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEcGF0aBgDIAEoCRITCgZvZmZzZXQYBCABKANIAIgBARIRCglieXRlc19tYXgYBSABKA1CCQoHX29mZnNldCJJChBSZWFkQm9keVJlc3BvbnNlEgwKBHRleHQYASABKAkSDgoGb2Zmc2V0GAIgASgDEhcKD2JvZHlfc2l6ZV9ieXRlcxgDIAEoA0KkAQoXY29tLnR1cm53cmlnaHQuc3RvcmUudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvc3RvcmUvdjE7c3RvcmV2MaoCE1R1cm53cmlnaHQuU3RvcmUuVjHKAhNUdXJud3JpZ2h0XFN0b3JlXFYx6gIVVHVybndyaWdodDo6U3RvcmU6OlYxYgZwcm90bzM", [file_turnwright_types_v1_cursor, file_turnwright_types_v1_stream]);
-
-/**
- * Describes the message turnwright.store.v1.OpenStreamRequest.
- * Use `create(OpenStreamRequestSchema)` to create a new message.
- */
-export const OpenStreamRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 0);
-
-/**
- * Describes the message turnwright.store.v1.OpenStreamResponse.
- * Use `create(OpenStreamResponseSchema)` to create a new message.
- */
-export const OpenStreamResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 1);
-
-/**
- * Describes the message turnwright.store.v1.AppendStreamRequest.
- * Use `create(AppendStreamRequestSchema)` to create a new message.
- */
-export const AppendStreamRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 2);
-
-/**
- * Describes the message turnwright.store.v1.AppendStreamResponse.
- * Use `create(AppendStreamResponseSchema)` to create a new message.
- */
-export const AppendStreamResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 3);
-
-/**
- * Describes the message turnwright.store.v1.EndStreamRequest.
- * Use `create(EndStreamRequestSchema)` to create a new message.
- */
-export const EndStreamRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 4);
-
-/**
- * Describes the message turnwright.store.v1.EndStreamResponse.
- * Use `create(EndStreamResponseSchema)` to create a new message.
- */
-export const EndStreamResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 5);
+  fileDesc("CiB0dXJud3JpZ2h0L3N0b3JlL3YxL3N0cmVhbS5wcm90bxITdHVybndyaWdodC5zdG9yZS52MSJwCg9SZWFkQm9keVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEcGF0aBgDIAEoCRITCgZvZmZzZXQYBCABKANIAIgBARIRCglieXRlc19tYXgYBSABKA1CCQoHX29mZnNldCJJChBSZWFkQm9keVJlc3BvbnNlEgwKBHRleHQYASABKAkSDgoGb2Zmc2V0GAIgASgDEhcKD2JvZHlfc2l6ZV9ieXRlcxgDIAEoA0KkAQoXY29tLnR1cm53cmlnaHQuc3RvcmUudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvc3RvcmUvdjE7c3RvcmV2MaoCE1R1cm53cmlnaHQuU3RvcmUuVjHKAhNUdXJud3JpZ2h0XFN0b3JlXFYx6gIVVHVybndyaWdodDo6U3RvcmU6OlYxYgZwcm90bzM");
 
 /**
  * Describes the message turnwright.store.v1.ReadBodyRequest.
  * Use `create(ReadBodyRequestSchema)` to create a new message.
  */
 export const ReadBodyRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 6);
+  messageDesc(file_turnwright_store_v1_stream, 0);
 
 /**
  * Describes the message turnwright.store.v1.ReadBodyResponse.
  * Use `create(ReadBodyResponseSchema)` to create a new message.
  */
 export const ReadBodyResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_stream, 7);
+  messageDesc(file_turnwright_store_v1_stream, 1);
 
