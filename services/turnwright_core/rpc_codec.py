@@ -1,7 +1,7 @@
 """Codecs between the values of an rpc and its messages.
 
-Handlers take and return values. Services of one process, and those that share a multiplexed stream, pass these on as
-they are; where a call is an rpc, the channel and the guard convert them. Source: docs/adr/0009, 0037, 0043.
+Handlers take and return values. Services of one process pass these on as they are; between processes, the channel and
+the guard convert them to the messages of the contract. Source: docs/adr/0009, 0037, 0055.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from turnwright_core.errors import Reason
 from turnwright_core.kit.auth import call_metadata, derive_token
 from turnwright_core.kit.caller_ledger import CALLERS_PER_CONNECTION, CallerLimits
 from turnwright_core.kit.errors import from_rpc
-from turnwright_core.kit.multiplexed_frames import METHOD
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
 from turnwright_core.kit.settings import Settings
@@ -323,12 +322,3 @@ async def test_large_pages_of_a_run_that_nobody_reads_are_bounded_and_others_are
             async with asyncio.timeout(WAIT_S):
                 assert (await client.get_run(services.project, "r")).run.run == "r"
             await caller.close()
-
-
-@pytest.mark.asyncio
-async def test_a_client_opens_no_multiplexed_stream(tmp_path):
-    async with running(tmp_path) as services, grpc.aio.insecure_channel(services.addresses["store"]) as channel:
-        call = channel.stream_stream(METHOD)(metadata=token_of("mallory"))
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await call.read()
-    assert from_rpc(refused.value, "store", "").reason is Reason.TIER_FORBIDDEN

@@ -1,4 +1,4 @@
-"""A call is the same call whichever way it goes: as an rpc, over a multiplexed stream, or within one process."""
+"""A call is the same call whichever way it goes: as an rpc, or within one process."""
 
 from __future__ import annotations
 
@@ -111,13 +111,6 @@ class Called:
             return await anext(stream)
 
 
-async def until_open(caller: Peer) -> None:
-    """Have a multiplexed stream open."""
-    async with asyncio.timeout(60):
-        while not caller.channel._ready(caller._metadata):  # noqa: ASYNC110 - nobody is told
-            await asyncio.sleep(0.01)
-
-
 @contextlib.asynccontextmanager
 async def serving(tmp_path, way: str, **peer):
     probe = Probe()
@@ -134,11 +127,7 @@ async def serving(tmp_path, way: str, **peer):
     await server.start()
     given = {"token": SECRET, "timeout_s": 10.0, **peer}
     local_servers = {server.address: server.local} if way == "process" else {}
-    caller = Peer(
-        "store", server.address, local_servers=local_servers, codecs={} if way == "multiplexed" else None, **given
-    )
-    if way == "multiplexed" and given["token"] == SECRET:
-        await until_open(caller)
+    caller = Peer("store", server.address, local_servers=local_servers, **given)
     try:
         yield Called(server, probe, caller)
     finally:
@@ -147,7 +136,7 @@ async def serving(tmp_path, way: str, **peer):
         await server.stop()
 
 
-WAYS = ("socket", "multiplexed", "process")
+WAYS = ("socket", "process")
 
 
 @pytest_asyncio.fixture(params=WAYS)
@@ -284,10 +273,9 @@ async def test_a_server_that_stops_ends_what_is_under_way_and_takes_no_more(call
     assert (await refused(called.run("caller", timeout_s=0.5))).reason is Reason.SERVICE_UNAVAILABLE
 
 
-@pytest.mark.parametrize("way", ["multiplexed", "process"])
-async def test_a_slow_reader_holds_the_handler_back(tmp_path, way):
+async def test_a_slow_reader_holds_the_handler_back(tmp_path):
     """Over a socket the same is done by windows of bytes."""
-    async with serving(tmp_path, way) as called, called.view("counts") as stream:
+    async with serving(tmp_path, "process") as called, called.view("counts") as stream:
         await anext(stream)
         await asyncio.sleep(0.1)
         assert called.probe.sent <= MESSAGES_AHEAD + 3

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.kit.auth import Authenticator, current_caller, is_open
@@ -254,8 +254,7 @@ def _reader(deserialize: Any) -> Callable[[bytes], Any]:
                 "unpaired surrogates.",
                 field="message",
             )
-        # The frames of a multiplexed stream are bytes.
-        return (isinstance(message, Message) and unknown_enum(message)) or message
+        return unknown_enum(message) or message
 
     return read
 

@@ -9,14 +9,14 @@ Source: architecture 13; ADR 9.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import grpc
 
 from turnwright_core.kit.auth import LocalIdentity
 from turnwright_core.kit.in_process_context import LocalContext, error_of, late_error
-from turnwright_core.kit.message_stream import MessageStream
 from turnwright_core.kit.scope import Metadata
 
 LocalServers = Mapping[str, "LocalServer"]
@@ -103,8 +103,8 @@ class LocalChannel:
         """Nothing: calls end with their callers."""
 
 
-class LocalStream(MessageStream):
-    """One call that returns a stream."""
+class LocalStream:
+    """One call that returns a stream. Iterate it in one task, and cancel it at the end."""
 
     def __init__(
         self,
@@ -115,24 +115,57 @@ class LocalStream(MessageStream):
         metadata: Metadata,
         identity: LocalIdentity,
     ) -> None:
-        super().__init__(timeout_s)
+        """Begin the call. `timeout_s` is its deadline in seconds from now; None: no deadline."""
+        self._unread: deque[Any] = deque()
+        self._has_ended = False
+        self._error: grpc.aio.AioRpcError | None = None
+        self._reading: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
+        loop = asyncio.get_running_loop()
+        self._deadline = None if timeout_s is None else loop.call_later(timeout_s, self._expire)
         context = LocalContext(metadata, timeout_s, self._write, identity)
         self._task = asyncio.create_task(self._run(server, method, request, context))
-        self._task.add_done_callback(lambda task: self.end(_failure_of(task)))
+        self._task.add_done_callback(lambda task: self._end(_failure_of(task)))
 
     async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:
         await context.outcome(server.find(method).unary_stream(request, context))
 
     async def _write(self, message: Any) -> None:
-        self.put(message)
+        self._unread.append(message)
+        self._wake()
         if len(self._unread) >= MESSAGES_AHEAD:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
 
-    def _taken(self) -> None:
+    def _expire(self) -> None:
+        self._end(late_error())
+        self.cancel()
+
+    def _end(self, error: grpc.aio.AioRpcError | None) -> None:
+        """The end, after all messages that have come, with the error of a failed call. The first end counts."""
+        if not self._has_ended:
+            self._has_ended, self._error = True, error
+            if self._deadline:
+                self._deadline.cancel()
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._reading and not self._reading.done():
+            self._reading.set_result(None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next message. Raises AioRpcError if the call failed, after the messages before it."""
+        while not self._unread:
+            if self._has_ended:
+                raise self._error or StopAsyncIteration
+            self._reading = asyncio.get_running_loop().create_future()
+            await self._reading
         if self._room and not self._room.done():
             self._room.set_result(None)
+        return self._unread.popleft()
 
     def cancel(self) -> None:
         self._task.cancel()

@@ -20,9 +20,9 @@ from turnwright_core.kit.certificates import Tls
 from turnwright_core.kit.errors import call_lost_error, from_rpc
 from turnwright_core.kit.in_process import LocalChannel, LocalServers
 from turnwright_core.kit.message_size import RECEIVES_ALL
-from turnwright_core.kit.multiplexed_channel import MultiplexedChannel
 from turnwright_core.kit.scope import current_scope
 from turnwright_core.kit.transport import PLAINTEXT, open_channel, wait_for_connection
+from turnwright_core.kit.value_channel import ValueChannel
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs
 
@@ -67,8 +67,9 @@ class Peer:
     ) -> None:
         """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
 
-        `codecs`: make calls over a multiplexed stream, and take values for those of them. Raises TurnwrightError if it
-        would send the token in plaintext to another host.
+        `codecs`: the rpcs that take and return values.
+
+        Raises TurnwrightError if it would send the token in plaintext to another host.
         """
         self.name = name
         self.address = address
@@ -169,4 +170,4 @@ def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs
         # It has everything that stubs and peers use of a channel.
         return cast("grpc.aio.Channel", LocalChannel(local_servers[address]))
     channel = open_channel(address, CHANNEL_OPTIONS, tls)
-    return channel if codecs is None else cast("grpc.aio.Channel", MultiplexedChannel(channel, codecs))
+    return channel if codecs is None else cast("grpc.aio.Channel", ValueChannel(channel, codecs))

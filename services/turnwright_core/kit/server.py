@@ -23,7 +23,6 @@ from turnwright_core.kit.guarded_call import CallsInProgress
 from turnwright_core.kit.health import Health
 from turnwright_core.kit.in_process import LocalServer
 from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.multiplexed_server import MultiplexedHandlers
 from turnwright_core.kit.pages import report_readiness
 from turnwright_core.kit.readiness import EVERY_S, LOOK_S_MAX, Readiness
 from turnwright_core.kit.reflection import reflection_handlers
@@ -92,8 +91,6 @@ class RunningServer:
         )
         self.local = LocalServer()
         """The same handlers for callers in this process."""
-        codecs = service.codecs
-        self._multiplexed = None if codecs is None else MultiplexedHandlers(self.local, codecs)
 
     async def start(self) -> None:
         """Start the service, then listen. Raises OSError if the address cannot be bound."""
@@ -110,9 +107,6 @@ class RunningServer:
         self.service.register_all(guarded, self._health)
         self._health.add(guarded.names)
         guarded.add_generic_rpc_handlers(reflection_handlers(guarded.names))
-        if self._multiplexed and not self._observers:
-            # Not among the calls that are ended with a reason: it is what carries the reasons.
-            GuardedServer(server, LocalServer(), gate, CallsInProgress()).add_generic_rpc_handlers((self._multiplexed,))
         try:
             port = listen(server, self._wanted, self._tls)
         except TurnwrightError:
@@ -158,8 +152,6 @@ class RunningServer:
         await self._readiness.end()
         self._health.leave()
         self.service.leave()
-        if self._multiplexed:
-            self._multiplexed.leave()
 
     async def stop(self) -> None:
         """Shut down: health first, then no new calls, then the calls in progress, then the service."""

@@ -64,7 +64,7 @@ class Service(Struct, frozen=True):
     admits: CheckCall | None = None
     """Checks what a call is about, once its caller is known. None: any caller of the floor may make any call."""
     codecs: Callable[[], Codecs] | None = None
-    """The rpcs that other services call by values. None: the service has no multiplexed streams."""
+    """The rpcs whose handlers take and return values. None: there are none."""
 
     def register_all(self, server: Any, health: Health) -> None:
         """Register the servicer, with those of health and settings."""

@@ -8,7 +8,6 @@ from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.kit.auth import call_metadata
-from turnwright_core.kit.multiplexed_frames import METHOD
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 
 INSTRUCTIONS = "instructions://system"
@@ -148,9 +147,6 @@ class CountingProxy(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         method = handler_call_details.method
-        if method == METHOD:
-            # Without multiplexed streams, each call is seen.
-            return None
 
         async def forward(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
             if not method.startswith("/grpc.health."):  # the assembler's look at whether its store is ready

@@ -32,7 +32,6 @@ from turnwright_core.entries import (
     Tier,
     Visibility,
 )
-from turnwright_core.kit.multiplexed_frames import ValueCodecs, encode_value
 from turnwright_core.model_calls import Dropped, Finished, GenerateCall, Retry, ToolChoice, ToolDefinition
 from turnwright_core.models import Capabilities, Model, ReportedWindow
 from turnwright_core.owner_calls import (
@@ -203,20 +202,6 @@ def test_what_is_sent_is_what_comes(value, encode, decode):
 def test_each_field_of_these_is_tried(value):
     left_out = [one.name for one in fields(value) if getattr(value, one.name) in (0, "", None, False, (), [], {})]
     assert left_out == []
-
-
-@pytest.mark.parametrize("value", [value for value, _, _ in (*PAIRS, *PARTS)])
-def test_a_multiplexed_stream_sends_what_comes(value):
-    values = ValueCodecs(wire.OWNER_CALLS)
-    codec = next(one for one in wire.OWNER_CALLS.values() if isinstance(value, one.request | one.answer))
-    decoded = (values.requests if type(value) is codec.request else values.answers)[codec.method](encode_value(value))
-    assert type(decoded) is type(value)
-    assert codec_of(codec, decoded) == codec_of(codec, value)
-
-
-def codec_of(codec, value):
-    """The message of a value."""
-    return codec.request_to_pb(value) if isinstance(value, codec.request) else codec.answer_to_pb(value)
 
 
 def test_what_is_left_out_stays_out():

@@ -8,11 +8,13 @@ from turnwright.executor.v1 import executor_service_pb2, query_pb2, task_pb2
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import Authenticator, call_metadata, derive_token
+from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_executor.rpc.project_gate import ABOUT_ALL, ABOUT_NO_PROJECT, ProjectGate
 
 pytestmark = pytest.mark.asyncio
 
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
+METHODS = [method for service in (SERVICE, *MOUNTED) for method in service.methods]
 TIERS = {Tier.MODEL: True, Tier.CLIENT: True, Tier.PLUGIN: False, Tier.SYSTEM: False}
 """Whether a caller of this tier is looked at."""
 
@@ -37,9 +39,9 @@ def names_a_project(method) -> bool:
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("method", list(SERVICE.methods), ids=lambda method: method.name)
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 async def test_every_method_is_admitted_by_its_project(tier, method):
-    path = f"/{SERVICE.full_name}/{method.name}"
+    path = f"/{method.containing_service.full_name}/{method.name}"
     assert names_a_project(method) is (method.name not in ABOUT_NO_PROJECT)
     for project, refusal in (("open", None), ("closed", Reason.TIER_FORBIDDEN), ("", Reason.PROJECT_NOT_FOUND)):
         request = method.input_type._concrete_class()
