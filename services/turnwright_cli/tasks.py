@@ -15,7 +15,7 @@ from click import UsageError
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.executor.v1 import task_pb2
-from turnwright.types.v1 import proposal_pb2, settings_pb2
+from turnwright.types.v1 import cursor_pb2, proposal_pb2, settings_pb2
 
 from turnwright_cli.changes import changes_of
 from turnwright_cli.editing import contents_from, edited_proposal
@@ -247,7 +247,7 @@ async def waiting_loop(client: Client, project: str, run: str, path: str = "") -
     found = await _waiting(client, project, run)
     if path and path not in found:
         raise usage(f"{safe_line(path)} does not wait for a decision. What waits in run {run}:\n{_listed(found)}")
-    queued = QueuedLoop(project, run, state.loop.sequence, task_pb2.EventCursor(), state)
+    queued = QueuedLoop(project, run, state.loop.sequence, cursor_pb2.EventCursor(), state)
     return LoopToFollow(queued, asked=path or found[0])
 
 

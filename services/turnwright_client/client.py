@@ -14,6 +14,7 @@ from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.streams.v1 import stream_service_pb2_grpc
 from turnwright.types.v1 import (
+    cursor_pb2,
     entry_pb2,
     loop_pb2,
     project_pb2,
@@ -38,7 +39,7 @@ from turnwright_core.wire.prompt_edits import edit_to_pb
 from turnwright_core.wire.run_view import Event, RunView
 
 T = TypeVar("T")
-EventCursor = task_pb2.EventCursor
+EventCursor = cursor_pb2.EventCursor
 InboxItem = inbox_pb2.InboxItem
 OnEvent = Callable[[Event], Awaitable[object] | object]
 OnProposal = Callable[[proposal_pb2.Proposal], Awaitable[bool | str] | bool | str]

@@ -8,7 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final, TypeVar
 
 from msgspec import Struct
-from turnwright.executor.v1 import proposal_pb2, task_pb2
+from turnwright.executor.v1 import proposal_pb2
+from turnwright.types.v1 import cursor_pb2
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
@@ -19,7 +20,7 @@ from turnwright_core.wire.run_view import Event
 InboxChange = proposal_pb2.WatchProposalsResponse
 M = TypeVar("M")
 Opened = contextlib.AbstractAsyncContextManager[AsyncIterator[M]]
-OpenStream = Callable[[task_pb2.EventCursor | None], Opened[Event]]
+OpenStream = Callable[[cursor_pb2.EventCursor | None], Opened[Event]]
 """Opens the stream of events after a cursor."""
 Lost = Callable[[TurnwrightError], None]
 """Told from the second failure in a row on that the connection is lost; it is tried again."""
@@ -73,7 +74,7 @@ class _Failures:
 
 
 async def watch_events(
-    open_stream: OpenStream, after: task_pb2.EventCursor | None, policy: WatchPolicy, lost: Lost | None = None
+    open_stream: OpenStream, after: cursor_pb2.EventCursor | None, policy: WatchPolicy, lost: Lost | None = None
 ) -> AsyncGenerator[Event, None]:
     """Events after the cursor, over as many connections as necessary.
 
@@ -141,7 +142,7 @@ _UNNUMBERED: Final = frozenset({"snapshot", "heartbeat", "plan_updated", "plan_r
 """Events that may repeat a number."""
 
 
-def is_behind_a_gap(event: Event, before: task_pb2.EventCursor | None) -> bool:
+def is_behind_a_gap(event: Event, before: cursor_pb2.EventCursor | None) -> bool:
     """Whether events are missing or repeated before this one: only a snapshot can make up for that (RE03)."""
     if event.WhichOneof("event") in _UNNUMBERED:
         return False
@@ -153,7 +154,7 @@ def _gap(event: Event) -> TurnwrightError:
     return fault(Reason.SERVICE_UNAVAILABLE, message, service="executor", **{ANSWERED: ""})
 
 
-def resume_point(event: Event, before: task_pb2.EventCursor | None) -> task_pb2.EventCursor | None:
+def resume_point(event: Event, before: cursor_pb2.EventCursor | None) -> cursor_pb2.EventCursor | None:
     """The cursor to resume from after this event.
 
     Parts of a snapshot count only once the last one has come: resuming in the middle would lose the rest. For the same

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field
-from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2, task_pb2
-from turnwright.types.v1 import entry_pb2, plan_pb2, proposal_pb2, run_pb2, session_command_pb2, session_pb2
+from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2
+from turnwright.types.v1 import cursor_pb2, entry_pb2, plan_pb2, proposal_pb2, run_pb2, session_command_pb2, session_pb2
 
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply, partial_reply
@@ -67,7 +67,7 @@ class RunView(Struct):
     """What waits, the next one first."""
     pause_reasons: list[session_event_pb2.PauseReason] = field(default_factory=list)
     """Why the run is paused."""
-    cursor: task_pb2.EventCursor | None = None
+    cursor: cursor_pb2.EventCursor | None = None
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
     def __post_init__(self) -> None:

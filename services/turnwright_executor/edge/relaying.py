@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.executor.v1.task_pb2 import EventCursor
+from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.logs import get_logger

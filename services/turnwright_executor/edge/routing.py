@@ -25,7 +25,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
 from turnwright.executor.v1.executor_service_pb2_grpc import ExecutorServiceStub
-from turnwright.executor.v1.task_pb2 import EventCursor
+from turnwright.types.v1.cursor_pb2 import EventCursor
 from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
 
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault

@@ -9,8 +9,8 @@ from typing import Any
 
 from turnwright.executor.v1 import proposal_pb2
 from turnwright.executor.v1 import session_pb2 as pb
-from turnwright.executor.v1.task_pb2 import EventCursor
 from turnwright.store.v1 import session_pb2 as rows_pb2
+from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from turnwright_core.checks import check_chars, invalid
 from turnwright_core.entries import Tier

@@ -13,7 +13,7 @@ from typing import Any, Final
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import task_pb2
 from turnwright.store.v1 import queue_pb2, registry_pb2
-from turnwright.types.v1 import session_pb2, settings_pb2
+from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.claims import CreatedRun, CreateRunCall
@@ -146,7 +146,7 @@ class TaskRpcs(Forwarding):
             wanted.ClearField("new")
             return None
 
-    async def _opened(self, created: CreatedRun) -> tuple[task_pb2.EventCursor, SessionState]:
+    async def _opened(self, created: CreatedRun) -> tuple[cursor_pb2.EventCursor, SessionState]:
         """Where the events of the task begin, and what the run was doing then."""
         answer = created.answer
         address = RunAddress(answer.run.project, answer.run.run)
@@ -155,7 +155,7 @@ class TaskRpcs(Forwarding):
             async with self._hubs.hold(address, fresh=fresh) as hub:
                 if fresh:
                     # All events of a fresh run are numbered: the task's begin with the first.
-                    return task_pb2.EventCursor(epoch=hub.epoch), hub.state
+                    return cursor_pb2.EventCursor(epoch=hub.epoch), hub.state
                 return hub.before_call().cursor(answer.cursor), hub.state
         finally:
             # The task is stored, so it is worked on even if the caller has gone.

@@ -15,8 +15,9 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Final
 
-from turnwright.executor.v1 import event_pb2, task_pb2
+from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.types.v1 import cursor_pb2
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.coalesced_timers import heartbeat_due_s
@@ -64,7 +65,7 @@ class HubEndedError(Exception):
 class MovedError(Exception):
     """The run has moved to another executor; the watch continues there."""
 
-    def __init__(self, after: task_pb2.EventCursor | None = None) -> None:
+    def __init__(self, after: cursor_pb2.EventCursor | None = None) -> None:
         """`after` is the last event that was sent, if that is known here."""
         super().__init__()
         self.after = after
@@ -171,8 +172,8 @@ class RunHub:
         """What the run is doing, as watchers were told."""
         return self._known.state
 
-    def cursor(self) -> task_pb2.EventCursor:
-        return task_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
+    def cursor(self) -> cursor_pb2.EventCursor:
+        return cursor_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
 
     def before_call(self) -> BeforeCall:
         return BeforeCall(self.cursor(), self.moment)
@@ -294,7 +295,7 @@ class RunHub:
     # Reading side ---------------------------------------------------------------------------------------------
 
     async def watch(
-        self, after: task_pb2.EventCursor | None, *, batched: bool = False, moved: asyncio.Event | None = None
+        self, after: cursor_pb2.EventCursor | None, *, batched: bool = False, moved: asyncio.Event | None = None
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events after a position if the tail still has them, else a snapshot first. Ends when the hub closes.
 
@@ -307,7 +308,7 @@ class RunHub:
             while not self._closed:
                 changed = signal.next()
                 if moved and moved.is_set():
-                    raise MovedError(task_pb2.EventCursor(epoch=self.epoch, seq=position) if position >= 0 else None)
+                    raise MovedError(cursor_pb2.EventCursor(epoch=self.epoch, seq=position) if position >= 0 else None)
                 while position < self._tail.base:
                     snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
                     for part in snapshot:
@@ -347,7 +348,7 @@ class RunHub:
         self._gathered.notify()
         self._schedule_beat()
 
-    def _retains(self, after: task_pb2.EventCursor) -> bool:
+    def _retains(self, after: cursor_pb2.EventCursor) -> bool:
         return after.epoch == self.epoch and self._tail.base <= after.seq <= self._tail.seq
 
     @property

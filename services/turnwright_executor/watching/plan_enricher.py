@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import PLAN_EVENTS_LEGACY, PlanEvents, WatchRunResponse
-from turnwright.executor.v1.task_pb2 import EventCursor
 from turnwright.types.v1 import plan_pb2
+from turnwright.types.v1.cursor_pb2 import EventCursor
 from turnwright.types.v1.plan_pb2 import PlanItem
 
 from turnwright_core.errors import TurnwrightError

@@ -8,7 +8,7 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct, field, json
-from turnwright.executor.v1 import event_pb2, session_event_pb2, task_pb2
+from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import cursor_pb2, entry_pb2, run_pb2, session_command_pb2, session_pb2
 
@@ -44,17 +44,17 @@ class FreshRun(Struct, frozen=True):
 class BeforeCall(Struct, frozen=True):
     """Where a run's hub stood when a call that changes the run began."""
 
-    events: task_pb2.EventCursor
+    events: cursor_pb2.EventCursor
     moment: int
     """The revision of the run up to which events were published."""
 
-    def cursor(self, stored: cursor_pb2.Cursor) -> task_pb2.EventCursor:
+    def cursor(self, stored: cursor_pb2.Cursor) -> cursor_pb2.EventCursor:
         """The cursor for the answer; `stored` is that of the run before the call, as the store says.
 
         A repeated call gets the answer of the first one, after which more may have been published. Its cursor is
         empty: a watch from there begins with a snapshot.
         """
-        return self.events if self.moment <= stored.run_revision else task_pb2.EventCursor()
+        return self.events if self.moment <= stored.run_revision else cursor_pb2.EventCursor()
 
 
 class RunFold(Struct):
@@ -209,7 +209,7 @@ class RunFold(Struct):
                 if self.view.partial:
                     self.view.partial.reply.add(event)
 
-    def snapshot(self, cursor: task_pb2.EventCursor) -> list[WatchRunResponse]:
+    def snapshot(self, cursor: cursor_pb2.EventCursor) -> list[WatchRunResponse]:
         """The state in parts of about CHUNK_BYTES, all with the same position."""
         view = self.view
         parts = [event_pb2.Snapshot(run=view.run)]

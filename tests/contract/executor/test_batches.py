@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from turnwright.executor.v1 import event_pb2, executor_service_pb2_grpc
 from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
-from turnwright.executor.v1.task_pb2 import EventCursor
+from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from contract.executor.replicas import begun, two_executors
 from services import SECRET

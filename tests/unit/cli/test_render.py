@@ -8,8 +8,9 @@ import json
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
-from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
+from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import (
+    cursor_pb2,
     delta_pb2,
     entry_pb2,
     loop_pb2,
@@ -273,7 +274,7 @@ def test_json_lines_are_ascii_with_the_contracts_names_and_integer_statuses() ->
 def test_the_last_json_line_is_the_state_of_the_loop_exactly_once(last) -> None:
     lines: list[str] = []
     screen = JsonScreen(lines.append)
-    cursor = task_pb2.EventCursor(epoch="e", seq=3)
+    cursor = cursor_pb2.EventCursor(epoch="e", seq=3)
     events = {
         "snapshot": Event(cursor=cursor, snapshot=event_pb2.Snapshot(last=True)),
         "earlier": Event(run_state=event_pb2.RunState(loop=loop_pb2.Loop(sequence=1, status=102))),

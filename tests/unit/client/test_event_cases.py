@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
-from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2, task_pb2
-from turnwright.types.v1 import entry_pb2, message_pb2, session_pb2, settings_pb2
+from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2
+from turnwright.types.v1 import cursor_pb2, entry_pb2, message_pb2, session_pb2, settings_pb2
 
 from cases import load_shared, params
 from turnwright_client import RunView
@@ -141,7 +141,7 @@ def test_a_case_of_folding_holds(case) -> None:
             continue
         last = seq
         for fields in ours(event, view):
-            view.apply(Event(cursor=task_pb2.EventCursor(epoch="e", seq=seq), **fields))
+            view.apply(Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=seq), **fields))
     told = shown(view)
     if "messages" in expected:
         wanted = [{name: one[name] for name in one if name not in ("tool_call_id", "tool_failed")}
@@ -335,7 +335,7 @@ def test_a_case_of_wire_forms_holds(case) -> None:
     if name == "session_states":
         assert [state.name.lower() for state in SessionState if state] == case["expected"]
     elif "event" in given:
-        made = Event(cursor=task_pb2.EventCursor(epoch="e", seq=1), **MADE[given["event"]](given))
+        made = Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=1), **MADE[given["event"]](given))
         told = MessageToDict(made, preserving_proto_field_name=True)
         assert case["expected"]["type"] in told
         assert ParseDict(told, Event()) == made

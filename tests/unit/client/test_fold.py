@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
-from turnwright.types.v1 import delta_pb2, entry_pb2, loop_pb2, proposal_pb2, run_pb2, usage_pb2
+from turnwright.executor.v1 import event_pb2, executor_service_pb2
+from turnwright.types.v1 import cursor_pb2, delta_pb2, entry_pb2, loop_pb2, proposal_pb2, run_pb2, usage_pb2
 
 from turnwright_client import RunView
 from turnwright_core.chat.deltas import (
@@ -58,7 +58,7 @@ class Executor:
 
     def event(self, **what) -> Event:
         self.seq += 1
-        return Event(cursor=task_pb2.EventCursor(epoch="e", seq=self.seq), **what)
+        return Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=self.seq), **what)
 
     def snapshot(self, part_entries: int) -> list[Event]:
         ordered = sorted(self.entries.values(), key=lambda entry: entry.position)
@@ -68,7 +68,7 @@ class Executor:
             add_partial(parts, self.turn, self.partial)
         parts[-1].last = True
         parts[-1].proposals.extend(self.proposals.values())
-        cursor = task_pb2.EventCursor(epoch="e", seq=self.seq)
+        cursor = cursor_pb2.EventCursor(epoch="e", seq=self.seq)
         return [Event(cursor=cursor, snapshot=part) for part in parts]
 
 
@@ -116,7 +116,7 @@ def step(  # noqa: C901 - one case for each kind of event
             executor.partial = None
             yield executor.event(stream_cancelled=event_pb2.StreamCancelled(turn=executor.turn))
         case 9:
-            yield Event(cursor=task_pb2.EventCursor(epoch="e", seq=executor.seq), heartbeat=event_pb2.Heartbeat())
+            yield Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=executor.seq), heartbeat=event_pb2.Heartbeat())
         case _:
             yield executor.event(run_progress=event_pb2.RunProgress(detail="x"))
 
@@ -140,7 +140,7 @@ def test_folding_a_prefix_equals_a_snapshot_taken_there(before, after, part_entr
 
     assert latecomer == follower
     assert follower.timeline() == sorted(executor.entries.values(), key=lambda entry: entry.position)
-    assert latecomer.cursor == task_pb2.EventCursor(epoch="e", seq=executor.seq)
+    assert latecomer.cursor == cursor_pb2.EventCursor(epoch="e", seq=executor.seq)
 
 
 @given(cuts=st.lists(st.integers(0, 20), max_size=6))

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 
 import pytest
-from turnwright.executor.v1 import event_pb2, executor_service_pb2, task_pb2
+from turnwright.executor.v1 import event_pb2, executor_service_pb2
+from turnwright.types.v1 import cursor_pb2
 
 from turnwright_client.watch import WatchPolicy, watch_events
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -16,15 +17,15 @@ QUICK = WatchPolicy(retries_max=2, backoff_s=0.001, backoff_s_max=0.002, silence
 
 
 def state(seq: int) -> Event:
-    return Event(cursor=task_pb2.EventCursor(epoch="e", seq=seq), run_state=event_pb2.RunState())
+    return Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=seq), run_state=event_pb2.RunState())
 
 
-def at(seq: int) -> task_pb2.EventCursor:
-    return task_pb2.EventCursor(epoch="e", seq=seq)
+def at(seq: int) -> cursor_pb2.EventCursor:
+    return cursor_pb2.EventCursor(epoch="e", seq=seq)
 
 
 def part(seq: int, *, last: bool) -> Event:
-    return Event(cursor=task_pb2.EventCursor(epoch="e", seq=seq), snapshot=event_pb2.Snapshot(last=last))
+    return Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=seq), snapshot=event_pb2.Snapshot(last=last))
 
 
 class Connections:
@@ -66,7 +67,7 @@ LOST = fault(Reason.SERVICE_UNAVAILABLE, "the connection dropped")
 async def test_a_dropped_connection_is_resumed_after_the_last_event() -> None:
     server = Connections([state(4), state(5), LOST], [state(6)])
 
-    assert await seen(server, after=task_pb2.EventCursor(epoch="e", seq=3), limit=3) == [4, 5, 6]
+    assert await seen(server, after=cursor_pb2.EventCursor(epoch="e", seq=3), limit=3) == [4, 5, 6]
     assert server.asked == [3, 5]
 
 
@@ -88,7 +89,7 @@ async def test_half_a_snapshot_is_no_place_to_resume_from() -> None:
 
 @pytest.mark.asyncio
 async def test_a_heartbeat_between_parts_of_a_snapshot_moves_nothing() -> None:
-    heartbeat = Event(cursor=task_pb2.EventCursor(epoch="e", seq=9), heartbeat=event_pb2.Heartbeat())
+    heartbeat = Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=9), heartbeat=event_pb2.Heartbeat())
     server = Connections([part(9, last=False), heartbeat, LOST], [part(9, last=True)])
 
     await seen(server, limit=3)
@@ -135,7 +136,7 @@ async def test_silence_without_heartbeats_counts_as_a_lost_connection() -> None:
 async def test_a_foreign_cursor_leads_to_a_snapshot() -> None:
     server = Connections([fault(Reason.CURSOR_FOREIGN, "another store")], [part(1, last=True)])
 
-    assert await seen(server, after=task_pb2.EventCursor(epoch="old", seq=8), limit=1) == [1]
+    assert await seen(server, after=cursor_pb2.EventCursor(epoch="old", seq=8), limit=1) == [1]
     assert server.asked == [8, None]
 
 

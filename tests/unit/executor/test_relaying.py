@@ -8,7 +8,7 @@ import contextlib
 import pytest
 from turnwright.executor.v1.event_pb2 import Heartbeat, Notice, Snapshot
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.executor.v1.task_pb2 import EventCursor
+from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from turnwright.executor.v1.event_pb2 import Notice
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.executor.v1.task_pb2 import EventCursor
+from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_executor.watching.tail import Tail, TailBounds

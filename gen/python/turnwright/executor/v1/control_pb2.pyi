@@ -7,8 +7,8 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
+from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
@@ -315,7 +315,7 @@ class InjectMessageResponse(_message.Message):
         """The run as it is now; its status does not change, usually 102."""
 
     @_builtins.property
-    def cursor(self) -> _task_pb2.EventCursor:
+    def cursor(self) -> _cursor_pb2.EventCursor:
         """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
         more has happened: WatchRun then begins with a snapshot.
         """
@@ -325,7 +325,7 @@ class InjectMessageResponse(_message.Message):
         *,
         run: _run_pb2.Run | None = ...,
         path: _builtins.str = ...,
-        cursor: _task_pb2.EventCursor | None = ...,
+        cursor: _cursor_pb2.EventCursor | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -11,7 +11,7 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.executor.v1 import event_pb2 as _event_pb2
 from turnwright.executor.v1 import session_event_pb2 as _session_event_pb2
-from turnwright.executor.v1 import task_pb2 as _task_pb2
+from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
@@ -148,7 +148,7 @@ class WatchRunRequest(_message.Message):
     plans: Global___PlanEvents.ValueType
     """The form in which plans are sent. Default: none."""
     @_builtins.property
-    def after(self) -> _task_pb2.EventCursor:
+    def after(self) -> _cursor_pb2.EventCursor:
         """Send only events after this cursor, if they are still retained; else, or if it is absent, a snapshot comes first."""
 
     def __init__(
@@ -156,7 +156,7 @@ class WatchRunRequest(_message.Message):
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        after: _task_pb2.EventCursor | None = ...,
+        after: _cursor_pb2.EventCursor | None = ...,
         batched: _builtins.bool = ...,
         plans: Global___PlanEvents.ValueType = ...,
     ) -> None: ...
@@ -209,7 +209,7 @@ class WatchRunResponse(_message.Message):
     LEGACY_PLAN_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def cursor(self) -> _task_pb2.EventCursor:
+    def cursor(self) -> _cursor_pb2.EventCursor:
         """Position of this event."""
 
     @_builtins.property
@@ -341,7 +341,7 @@ class WatchRunResponse(_message.Message):
     def __init__(
         self,
         *,
-        cursor: _task_pb2.EventCursor | None = ...,
+        cursor: _cursor_pb2.EventCursor | None = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
         snapshot: _event_pb2.Snapshot | None = ...,
         turn_started: _event_pb2.TurnStarted | None = ...,

@@ -23,12 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
-from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
+from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import proposal_pb2 as turnwright_dot_types_dot_v1_dot_proposal__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%turnwright/executor/v1/proposal.proto\x12\x16turnwright.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!turnwright/executor/v1/task.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\"\x8c\x01\n\tInboxItem\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x08proposal\x18\x03 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x30\n\x0cpropose_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"d\n\x0b\x44\x65\x63idedItem\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"[\n\x14ListProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"b\n\x15ListProposalsResponse\x12\x30\n\x05items\x18\x01 \x03(\x0b\x32!.turnwright.executor.v1.InboxItem\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"@\n\x12GetProposalRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"|\n\x13GetProposalResponse\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x34\n\x08\x63ontents\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\"(\n\x15WatchProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\xc3\x01\n\x16WatchProposalsResponse\x12\x32\n\x07pending\x18\x01 \x03(\x0b\x32!.turnwright.executor.v1.InboxItem\x12\x34\n\x07\x64\x65\x63ided\x18\x02 \x03(\x0b\x32#.turnwright.executor.v1.DecidedItem\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12-\n\tsend_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc0\x01\n\x0eResolveRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x30\n\x06\x61\x63\x63\x65pt\x18\x04 \x01(\x0b\x32\x1e.turnwright.executor.v1.AcceptH\x00\x12\x30\n\x06reject\x18\x05 \x01(\x0b\x32\x1e.turnwright.executor.v1.RejectH\x00\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\n\n\x08\x64\x65\x63ision\"t\n\x06\x41\x63\x63\x65pt\x12\x34\n\x08\x63ontents\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_runs\x18\x03 \x01(\x08\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\"\x19\n\x06Reject\x12\x0f\n\x07\x63omment\x18\x01 \x01(\t\"m\n\x0fResolveResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x33\n\x06\x63ursor\x18\x02 \x01(\x0b\x32#.turnwright.executor.v1.EventCursorB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%turnwright/executor/v1/proposal.proto\x12\x16turnwright.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\"\x8c\x01\n\tInboxItem\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x08proposal\x18\x03 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x30\n\x0cpropose_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"d\n\x0b\x44\x65\x63idedItem\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x03 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"[\n\x14ListProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"b\n\x15ListProposalsResponse\x12\x30\n\x05items\x18\x01 \x03(\x0b\x32!.turnwright.executor.v1.InboxItem\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"@\n\x12GetProposalRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\"|\n\x13GetProposalResponse\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12\x34\n\x08\x63ontents\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\"(\n\x15WatchProposalsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\xc3\x01\n\x16WatchProposalsResponse\x12\x32\n\x07pending\x18\x01 \x03(\x0b\x32!.turnwright.executor.v1.InboxItem\x12\x34\n\x07\x64\x65\x63ided\x18\x02 \x03(\x0b\x32#.turnwright.executor.v1.DecidedItem\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12-\n\tsend_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc0\x01\n\x0eResolveRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x30\n\x06\x61\x63\x63\x65pt\x18\x04 \x01(\x0b\x32\x1e.turnwright.executor.v1.AcceptH\x00\x12\x30\n\x06reject\x18\x05 \x01(\x0b\x32\x1e.turnwright.executor.v1.RejectH\x00\x12\x12\n\nrequest_id\x18\x06 \x01(\tB\n\n\x08\x64\x65\x63ision\"t\n\x06\x41\x63\x63\x65pt\x12\x34\n\x08\x63ontents\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.EditedContent\x12\x0e\n\x06\x61nswer\x18\x02 \x01(\t\x12\x13\n\x0b\x63lient_runs\x18\x03 \x01(\x08\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\"\x19\n\x06Reject\x12\x0f\n\x07\x63omment\x18\x01 \x01(\t\"j\n\x0fResolveResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x30\n\x06\x63ursor\x18\x02 \x01(\x0b\x32 .turnwright.types.v1.EventCursorB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,28 +36,28 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.prop
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_INBOXITEM']._serialized_start=201
-  _globals['_INBOXITEM']._serialized_end=341
-  _globals['_DECIDEDITEM']._serialized_start=343
-  _globals['_DECIDEDITEM']._serialized_end=443
-  _globals['_LISTPROPOSALSREQUEST']._serialized_start=445
-  _globals['_LISTPROPOSALSREQUEST']._serialized_end=536
-  _globals['_LISTPROPOSALSRESPONSE']._serialized_start=538
-  _globals['_LISTPROPOSALSRESPONSE']._serialized_end=636
-  _globals['_GETPROPOSALREQUEST']._serialized_start=638
-  _globals['_GETPROPOSALREQUEST']._serialized_end=702
-  _globals['_GETPROPOSALRESPONSE']._serialized_start=704
-  _globals['_GETPROPOSALRESPONSE']._serialized_end=828
-  _globals['_WATCHPROPOSALSREQUEST']._serialized_start=830
-  _globals['_WATCHPROPOSALSREQUEST']._serialized_end=870
-  _globals['_WATCHPROPOSALSRESPONSE']._serialized_start=873
-  _globals['_WATCHPROPOSALSRESPONSE']._serialized_end=1068
-  _globals['_RESOLVEREQUEST']._serialized_start=1071
-  _globals['_RESOLVEREQUEST']._serialized_end=1263
-  _globals['_ACCEPT']._serialized_start=1265
-  _globals['_ACCEPT']._serialized_end=1381
-  _globals['_REJECT']._serialized_start=1383
-  _globals['_REJECT']._serialized_end=1408
-  _globals['_RESOLVERESPONSE']._serialized_start=1410
-  _globals['_RESOLVERESPONSE']._serialized_end=1519
+  _globals['_INBOXITEM']._serialized_start=200
+  _globals['_INBOXITEM']._serialized_end=340
+  _globals['_DECIDEDITEM']._serialized_start=342
+  _globals['_DECIDEDITEM']._serialized_end=442
+  _globals['_LISTPROPOSALSREQUEST']._serialized_start=444
+  _globals['_LISTPROPOSALSREQUEST']._serialized_end=535
+  _globals['_LISTPROPOSALSRESPONSE']._serialized_start=537
+  _globals['_LISTPROPOSALSRESPONSE']._serialized_end=635
+  _globals['_GETPROPOSALREQUEST']._serialized_start=637
+  _globals['_GETPROPOSALREQUEST']._serialized_end=701
+  _globals['_GETPROPOSALRESPONSE']._serialized_start=703
+  _globals['_GETPROPOSALRESPONSE']._serialized_end=827
+  _globals['_WATCHPROPOSALSREQUEST']._serialized_start=829
+  _globals['_WATCHPROPOSALSREQUEST']._serialized_end=869
+  _globals['_WATCHPROPOSALSRESPONSE']._serialized_start=872
+  _globals['_WATCHPROPOSALSRESPONSE']._serialized_end=1067
+  _globals['_RESOLVEREQUEST']._serialized_start=1070
+  _globals['_RESOLVEREQUEST']._serialized_end=1262
+  _globals['_ACCEPT']._serialized_start=1264
+  _globals['_ACCEPT']._serialized_end=1380
+  _globals['_REJECT']._serialized_start=1382
+  _globals['_REJECT']._serialized_end=1407
+  _globals['_RESOLVERESPONSE']._serialized_start=1409
+  _globals['_RESOLVERESPONSE']._serialized_end=1515
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from turnwright.executor.v1 import task_pb2 as _task_pb2
+from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 import builtins as _builtins
@@ -348,7 +348,7 @@ class Accept(_message.Message):
     """Answer to a proposed question, at most 65536 bytes. Required for questions, refused for anything else."""
     client_runs: _builtins.bool
     """True: the caller runs the proposed command itself. Its channels are opened for the caller, who appends to them and
-    ends them (AppendStream, CompleteStream, AbortStream) while the loop goes on. Only for commands.
+    ends them (AppendStream, EndStream) while the loop goes on. Only for commands.
     """
     comment: _builtins.str
     """Comment for the model, which it reads with the result, for instance why only parts of a change were accepted. At most
@@ -414,7 +414,7 @@ class ResolveResponse(_message.Message):
         """The run as it is now: its status is 202 until its owner has picked up the decision, then 102."""
 
     @_builtins.property
-    def cursor(self) -> _task_pb2.EventCursor:
+    def cursor(self) -> _cursor_pb2.EventCursor:
         """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
         more has happened: WatchRun then begins with a snapshot.
         """
@@ -423,7 +423,7 @@ class ResolveResponse(_message.Message):
         self,
         *,
         run: _run_pb2.Run | None = ...,
-        cursor: _task_pb2.EventCursor | None = ...,
+        cursor: _cursor_pb2.EventCursor | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -22,13 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
+from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import session_command_pb2 as turnwright_dot_types_dot_v1_dot_session__command__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/session.proto\x12\x16turnwright.executor.v1\x1a!turnwright/executor/v1/task.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a)turnwright/types/v1/session_command.proto\"~\n\x14SubmitCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x34\n\x07\x63ommand\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SessionCommand\"\x8d\x02\n\x15SubmitCommandResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12%\n\x03run\x18\x02 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12,\n\x04loop\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12\x33\n\x06\x63ursor\x18\x04 \x01(\x0b\x32#.turnwright.executor.v1.EventCursor\x12\x0e\n\x06queued\x18\x05 \x01(\x08\x12\x32\n\x07rewound\x18\x06 \x01(\x0b\x32\x1c.turnwright.types.v1.RewoundH\x01\x88\x01\x01\x42\x07\n\x05_loopB\n\n\x08_rewound\"3\n\x13ListCommandsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"L\n\x14ListCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\"j\n\x14\x43\x61ncelCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x05 \x01(\t\">\n\x15\x43\x61ncelCommandResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.RunB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/session.proto\x12\x16turnwright.executor.v1\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a)turnwright/types/v1/session_command.proto\"~\n\x14SubmitCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x34\n\x07\x63ommand\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SessionCommand\"\x8a\x02\n\x15SubmitCommandResponse\x12\x11\n\tduplicate\x18\x01 \x01(\x08\x12%\n\x03run\x18\x02 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12,\n\x04loop\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.LoopH\x00\x88\x01\x01\x12\x30\n\x06\x63ursor\x18\x04 \x01(\x0b\x32 .turnwright.types.v1.EventCursor\x12\x0e\n\x06queued\x18\x05 \x01(\x08\x12\x32\n\x07rewound\x18\x06 \x01(\x0b\x32\x1c.turnwright.types.v1.RewoundH\x01\x88\x01\x01\x42\x07\n\x05_loopB\n\n\x08_rewound\"3\n\x13ListCommandsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"L\n\x14ListCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\"j\n\x14\x43\x61ncelCommandRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x0c\n\x04loop\x18\x04 \x01(\r\x12\x12\n\nrequest_id\x18\x05 \x01(\t\">\n\x15\x43\x61ncelCommandResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.RunB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,16 +36,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.sess
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_SUBMITCOMMANDREQUEST']._serialized_start=205
-  _globals['_SUBMITCOMMANDREQUEST']._serialized_end=331
-  _globals['_SUBMITCOMMANDRESPONSE']._serialized_start=334
-  _globals['_SUBMITCOMMANDRESPONSE']._serialized_end=603
-  _globals['_LISTCOMMANDSREQUEST']._serialized_start=605
-  _globals['_LISTCOMMANDSREQUEST']._serialized_end=656
-  _globals['_LISTCOMMANDSRESPONSE']._serialized_start=658
-  _globals['_LISTCOMMANDSRESPONSE']._serialized_end=734
-  _globals['_CANCELCOMMANDREQUEST']._serialized_start=736
-  _globals['_CANCELCOMMANDREQUEST']._serialized_end=842
-  _globals['_CANCELCOMMANDRESPONSE']._serialized_start=844
-  _globals['_CANCELCOMMANDRESPONSE']._serialized_end=906
+  _globals['_SUBMITCOMMANDREQUEST']._serialized_start=204
+  _globals['_SUBMITCOMMANDREQUEST']._serialized_end=330
+  _globals['_SUBMITCOMMANDRESPONSE']._serialized_start=333
+  _globals['_SUBMITCOMMANDRESPONSE']._serialized_end=599
+  _globals['_LISTCOMMANDSREQUEST']._serialized_start=601
+  _globals['_LISTCOMMANDSREQUEST']._serialized_end=652
+  _globals['_LISTCOMMANDSRESPONSE']._serialized_start=654
+  _globals['_LISTCOMMANDSRESPONSE']._serialized_end=730
+  _globals['_CANCELCOMMANDREQUEST']._serialized_start=732
+  _globals['_CANCELCOMMANDREQUEST']._serialized_end=838
+  _globals['_CANCELCOMMANDRESPONSE']._serialized_start=840
+  _globals['_CANCELCOMMANDRESPONSE']._serialized_end=902
 # @@protoc_insertion_point(module_scope)

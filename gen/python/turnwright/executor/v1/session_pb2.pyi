@@ -7,7 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from turnwright.executor.v1 import task_pb2 as _task_pb2
+from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import session_command_pb2 as _session_command_pb2
@@ -87,7 +87,7 @@ class SubmitCommandResponse(_message.Message):
         """The loop that the command has added to the queue. Absent: none."""
 
     @_builtins.property
-    def cursor(self) -> _task_pb2.EventCursor:
+    def cursor(self) -> _cursor_pb2.EventCursor:
         """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
         more has happened: WatchRun then begins with a snapshot.
         """
@@ -102,7 +102,7 @@ class SubmitCommandResponse(_message.Message):
         duplicate: _builtins.bool = ...,
         run: _run_pb2.Run | None = ...,
         loop: _loop_pb2.Loop | None = ...,
-        cursor: _task_pb2.EventCursor | None = ...,
+        cursor: _cursor_pb2.EventCursor | None = ...,
         queued: _builtins.bool = ...,
         rewound: _session_command_pb2.Rewound | None = ...,
     ) -> None: ...

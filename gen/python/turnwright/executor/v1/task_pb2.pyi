@@ -5,6 +5,7 @@ isort:skip_file
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
@@ -119,7 +120,7 @@ class QueuedTask(_message.Message):
         """The loop."""
 
     @_builtins.property
-    def cursor(self) -> Global___EventCursor:
+    def cursor(self) -> _cursor_pb2.EventCursor:
         """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
         more has happened: WatchRun then begins with a snapshot.
         """
@@ -129,7 +130,7 @@ class QueuedTask(_message.Message):
         *,
         run: _run_pb2.Run | None = ...,
         loop: _loop_pb2.Loop | None = ...,
-        cursor: Global___EventCursor | None = ...,
+        cursor: _cursor_pb2.EventCursor | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "loop", b"loop", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -138,32 +139,6 @@ class QueuedTask(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueuedTask: _TypeAlias = QueuedTask  # noqa: Y015
-
-@_typing.final
-class EventCursor(_message.Message):
-    """A position in a run's events."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EPOCH_FIELD_NUMBER: _builtins.int
-    SEQ_FIELD_NUMBER: _builtins.int
-    epoch: _builtins.str
-    """Identity of one owner's numbering of events; a new owner starts another one."""
-    seq: _builtins.int
-    """Number of the last event that was received."""
-    def __init__(
-        self,
-        *,
-        epoch: _builtins.str = ...,
-        seq: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "seq", b"seq"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EventCursor: _TypeAlias = EventCursor  # noqa: Y015
 
 @_typing.final
 class StartRunRequest(_message.Message):
@@ -364,7 +339,7 @@ class AbortResponse(_message.Message):
         """The run as it is now."""
 
     @_builtins.property
-    def cursor(self) -> Global___EventCursor:
+    def cursor(self) -> _cursor_pb2.EventCursor:
         """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
         more has happened: WatchRun then begins with a snapshot.
         """
@@ -373,7 +348,7 @@ class AbortResponse(_message.Message):
         self,
         *,
         run: _run_pb2.Run | None = ...,
-        cursor: Global___EventCursor | None = ...,
+        cursor: _cursor_pb2.EventCursor | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

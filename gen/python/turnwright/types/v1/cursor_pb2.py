@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/cursor.proto\x12\x13turnwright.types.v1\"f\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x14\n\x0crun_revision\x18\x02 \x01(\x03\x12\x18\n\x10project_revision\x18\x03 \x01(\x03\x12\x17\n\x0fglobal_revision\x18\x04 \x01(\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/cursor.proto\x12\x13turnwright.types.v1\"f\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x14\n\x0crun_revision\x18\x02 \x01(\x03\x12\x18\n\x10project_revision\x18\x03 \x01(\x03\x12\x17\n\x0fglobal_revision\x18\x04 \x01(\x03\")\n\x0b\x45ventCursor\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,4 +34,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_CURSOR']._serialized_start=57
   _globals['_CURSOR']._serialized_end=159
+  _globals['_EVENTCURSOR']._serialized_start=161
+  _globals['_EVENTCURSOR']._serialized_end=202
 # @@protoc_insertion_point(module_scope)

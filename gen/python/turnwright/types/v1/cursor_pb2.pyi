@@ -53,3 +53,29 @@ class Cursor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Cursor: _TypeAlias = Cursor  # noqa: Y015
+
+@_typing.final
+class EventCursor(_message.Message):
+    """A position in a run's events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.str
+    """Identity of one owner's numbering of events; a new owner starts another one."""
+    seq: _builtins.int
+    """Number of the last event that was received."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.str = ...,
+        seq: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "seq", b"seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventCursor: _TypeAlias = EventCursor  # noqa: Y015

@@ -6,7 +6,7 @@ import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { RunSettingsPatch } from "../../types/v1/settings_pb.js";
-import type { EventCursor } from "./task_pb.js";
+import type { EventCursor } from "../../types/v1/cursor_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { Model } from "../../types/v1/model_pb.js";
 import type { FileConstraint } from "../../store/v1/registry_pb.js";
@@ -326,7 +326,7 @@ export declare type InjectMessageResponse = Message<"turnwright.executor.v1.Inje
    * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
    * more has happened: WatchRun then begins with a snapshot.
    *
-   * @generated from field: turnwright.executor.v1.EventCursor cursor = 3;
+   * @generated from field: turnwright.types.v1.EventCursor cursor = 3;
    */
   cursor?: EventCursor | undefined;
 };

@@ -6,11 +6,12 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { Message } from "@bufbuild/protobuf";
 import type { Assembly } from "../../types/v1/settings_pb.js";
 import type { Project } from "../../types/v1/project_pb.js";
-import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema, EventCursor, StartRunRequestSchema, StartRunResponseSchema } from "./task_pb.js";
+import type { EventCursor } from "../../types/v1/cursor_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListMessagesRequestSchema, ListMessagesResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
+import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema, StartRunRequestSchema, StartRunResponseSchema } from "./task_pb.js";
 import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
@@ -122,7 +123,7 @@ export declare type WatchRunRequest = Message<"turnwright.executor.v1.WatchRunRe
   /**
    * Send only events after this cursor, if they are still retained; else, or if it is absent, a snapshot comes first.
    *
-   * @generated from field: optional turnwright.executor.v1.EventCursor after = 3;
+   * @generated from field: optional turnwright.types.v1.EventCursor after = 3;
    */
   after?: EventCursor | undefined;
 
@@ -156,7 +157,7 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
   /**
    * Position of this event.
    *
-   * @generated from field: turnwright.executor.v1.EventCursor cursor = 1;
+   * @generated from field: turnwright.types.v1.EventCursor cursor = 1;
    */
   cursor?: EventCursor | undefined;
 

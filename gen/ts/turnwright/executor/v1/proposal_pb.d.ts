@@ -7,7 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { EditedContent, Proposal, ProposalDecision } from "../../types/v1/proposal_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Run } from "../../types/v1/run_pb.js";
-import type { EventCursor } from "./task_pb.js";
+import type { EventCursor } from "../../types/v1/cursor_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/proposal.proto.
@@ -372,7 +372,7 @@ export declare type Accept = Message<"turnwright.executor.v1.Accept"> & {
 
   /**
    * True: the caller runs the proposed command itself. Its channels are opened for the caller, who appends to them and
-   * ends them (AppendStream, CompleteStream, AbortStream) while the loop goes on. Only for commands.
+   * ends them (AppendStream, EndStream) while the loop goes on. Only for commands.
    *
    * @generated from field: bool client_runs = 3;
    */
@@ -431,7 +431,7 @@ export declare type ResolveResponse = Message<"turnwright.executor.v1.ResolveRes
    * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
    * more has happened: WatchRun then begins with a snapshot.
    *
-   * @generated from field: turnwright.executor.v1.EventCursor cursor = 2;
+   * @generated from field: turnwright.types.v1.EventCursor cursor = 2;
    */
   cursor?: EventCursor | undefined;
 };

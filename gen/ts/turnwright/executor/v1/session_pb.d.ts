@@ -7,7 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { QueuedCommand, Rewound, SessionCommand } from "../../types/v1/session_command_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
-import type { EventCursor } from "./task_pb.js";
+import type { EventCursor } from "../../types/v1/cursor_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/session.proto.
@@ -89,7 +89,7 @@ export declare type SubmitCommandResponse = Message<"turnwright.executor.v1.Subm
    * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
    * more has happened: WatchRun then begins with a snapshot.
    *
-   * @generated from field: turnwright.executor.v1.EventCursor cursor = 4;
+   * @generated from field: turnwright.types.v1.EventCursor cursor = 4;
    */
   cursor?: EventCursor | undefined;
 

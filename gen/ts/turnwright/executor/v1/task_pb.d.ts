@@ -7,6 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { LoopSettings, RunSettings } from "../../types/v1/settings_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
+import type { EventCursor } from "../../types/v1/cursor_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/task.proto.
@@ -127,7 +128,7 @@ export declare type QueuedTask = Message<"turnwright.executor.v1.QueuedTask"> & 
    * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
    * more has happened: WatchRun then begins with a snapshot.
    *
-   * @generated from field: turnwright.executor.v1.EventCursor cursor = 3;
+   * @generated from field: turnwright.types.v1.EventCursor cursor = 3;
    */
   cursor?: EventCursor | undefined;
 };
@@ -137,33 +138,6 @@ export declare type QueuedTask = Message<"turnwright.executor.v1.QueuedTask"> & 
  * Use `create(QueuedTaskSchema)` to create a new message.
  */
 export declare const QueuedTaskSchema: GenMessage<QueuedTask>;
-
-/**
- * A position in a run's events.
- *
- * @generated from message turnwright.executor.v1.EventCursor
- */
-export declare type EventCursor = Message<"turnwright.executor.v1.EventCursor"> & {
-  /**
-   * Identity of one owner's numbering of events; a new owner starts another one.
-   *
-   * @generated from field: string epoch = 1;
-   */
-  epoch: string;
-
-  /**
-   * Number of the last event that was received.
-   *
-   * @generated from field: uint64 seq = 2;
-   */
-  seq: bigint;
-};
-
-/**
- * Describes the message turnwright.executor.v1.EventCursor.
- * Use `create(EventCursorSchema)` to create a new message.
- */
-export declare const EventCursorSchema: GenMessage<EventCursor>;
 
 /**
  * Creates a run.
@@ -357,7 +331,7 @@ export declare type AbortResponse = Message<"turnwright.executor.v1.AbortRespons
    * Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
    * more has happened: WatchRun then begins with a snapshot.
    *
-   * @generated from field: turnwright.executor.v1.EventCursor cursor = 2;
+   * @generated from field: turnwright.types.v1.EventCursor cursor = 2;
    */
   cursor?: EventCursor | undefined;
 };

@@ -53,3 +53,30 @@ export declare type Cursor = Message<"turnwright.types.v1.Cursor"> & {
  */
 export declare const CursorSchema: GenMessage<Cursor>;
 
+/**
+ * A position in a run's events.
+ *
+ * @generated from message turnwright.types.v1.EventCursor
+ */
+export declare type EventCursor = Message<"turnwright.types.v1.EventCursor"> & {
+  /**
+   * Identity of one owner's numbering of events; a new owner starts another one.
+   *
+   * @generated from field: string epoch = 1;
+   */
+  epoch: string;
+
+  /**
+   * Number of the last event that was received.
+   *
+   * @generated from field: uint64 seq = 2;
+   */
+  seq: bigint;
+};
+
+/**
+ * Describes the message turnwright.types.v1.EventCursor.
+ * Use `create(EventCursorSchema)` to create a new message.
+ */
+export declare const EventCursorSchema: GenMessage<EventCursor>;
+

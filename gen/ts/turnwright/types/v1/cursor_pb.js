@@ -8,7 +8,7 @@ import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file turnwright/types/v1/cursor.proto.
  */
 export const file_turnwright_types_v1_cursor = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL2N1cnNvci5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJmCgZDdXJzb3ISEwoLaW5jYXJuYXRpb24YASABKAkSFAoMcnVuX3JldmlzaW9uGAIgASgDEhgKEHByb2plY3RfcmV2aXNpb24YAyABKAMSFwoPZ2xvYmFsX3JldmlzaW9uGAQgASgDQqQBChdjb20udHVybndyaWdodC50eXBlcy52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90eXBlcy92MTt0eXBlc3YxqgITVHVybndyaWdodC5UeXBlcy5WMcoCE1R1cm53cmlnaHRcVHlwZXNcVjHqAhVUdXJud3JpZ2h0OjpUeXBlczo6VjFiBnByb3RvMw");
+  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL2N1cnNvci5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJmCgZDdXJzb3ISEwoLaW5jYXJuYXRpb24YASABKAkSFAoMcnVuX3JldmlzaW9uGAIgASgDEhgKEHByb2plY3RfcmV2aXNpb24YAyABKAMSFwoPZ2xvYmFsX3JldmlzaW9uGAQgASgDIikKC0V2ZW50Q3Vyc29yEg0KBWVwb2NoGAEgASgJEgsKA3NlcRgCIAEoBEKkAQoXY29tLnR1cm53cmlnaHQudHlwZXMudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdHlwZXMvdjE7dHlwZXN2MaoCE1R1cm53cmlnaHQuVHlwZXMuVjHKAhNUdXJud3JpZ2h0XFR5cGVzXFYx6gIVVHVybndyaWdodDo6VHlwZXM6OlYxYgZwcm90bzM");
 
 /**
  * Describes the message turnwright.types.v1.Cursor.
@@ -16,4 +16,11 @@ export const file_turnwright_types_v1_cursor = /*@__PURE__*/
  */
 export const CursorSchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_cursor, 0);
+
+/**
+ * Describes the message turnwright.types.v1.EventCursor.
+ * Use `create(EventCursorSchema)` to create a new message.
+ */
+export const EventCursorSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_cursor, 1);
 
