@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
-from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, proposal_pb2, query_pb2
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.kit.peer import Peer
@@ -36,5 +36,11 @@ class ReadingServicer(
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._ledger, self._find_project = ledger, find_project
         self._read_run, self._read_messages, self._status = read_run, read_messages, status
+        self._shown = _all
         if explain:
             self._explain = explain
+
+
+async def _all(items: Iterable[proposal_pb2.InboxItem]) -> list[proposal_pb2.InboxItem]:
+    """Who reads a stack of their own may see all of it."""
+    return list(items)

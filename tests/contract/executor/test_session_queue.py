@@ -182,7 +182,8 @@ async def test_a_draft_is_kept_and_never_sent_to_the_model(own_database, tmp_pat
     async with SseServer(replies=["One it is.", "Two it is."]) as vendor:
         monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
         monkeypatch.setenv("OPENAI_BASE_URL", vendor.url)
-        async with running(tmp_path) as services:
+        # The release of a lease may be lost with the store that is restarted: then it ends by itself.
+        async with running(tmp_path, lease_s=3.0) as services:
             settings = settings_pb2.LoopSettings(model="m", mode=settings_pb2.MODE_ACT, assembly=assembly)
             await say(services, "One.", settings)
             await services.client.submit(services.project, "r", set_draft=pb.SetDraft(text="Not yet."))
