@@ -17,9 +17,10 @@ PROTOS := $(sort $(shell find protos -name '*.proto'))
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
 
-# What a person runs: some minutes, and nothing needed beside Python. See tests/quick.py.
+# What a person runs: some minutes, and nothing needed beside Python. See tests/quick.py. The longest files first, so that no worker is
+# left with one at the end.
 test: $(VENV)/.installed-dev
-	@$(TESTS) --quick tests/architecture tests/unit tests/contract tests/e2e
+	@$(TESTS) --quick tests/e2e tests/contract tests/unit tests/architecture
 
 # Everything but the marked ones that have a verb of their own.
 test-all: $(VENV)/.installed-dev
