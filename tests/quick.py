@@ -19,8 +19,8 @@ QUICK = {"architecture", "unit"}
 KILLS = "crash"
 SLOW = pytest.StashKey[int]()
 EXAMPLES = 25
-CASES = 24
-SERVED_CASES = 6
+CASES = 12
+SERVED_CASES = 4
 """Cases of one table whose tests have services to talk to."""
 
 

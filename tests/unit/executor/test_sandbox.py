@@ -19,6 +19,7 @@ import pytest
 
 from needs import needs
 from services import running
+from surroundings import CACHES
 from turnwright_core.kit.settings import SettingsError
 from turnwright_executor.edge.readable import git_paths_outside
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
@@ -161,8 +162,10 @@ async def test_a_command_reads_nothing_of_what_the_host_keeps_to_itself(place, r
     _, out, _ = await run(
         place, f"{listed} /var/lib/postgresql /var/backups /boot; cat /etc/shadow", read_only=read_only
     )
-    # The project, the place of the home, and the programs of an environment that stands in one of these folders.
-    stands = (place, Path.home(), sys.prefix, sys.base_prefix)
+    # The project, the place of the home, and the programs of an environment or of build tools, where they stand in one of
+    # these folders.
+    tools = [os.environ[name] for name in CACHES if name in os.environ]
+    stands = (place, Path.home(), sys.prefix, sys.base_prefix, *tools)
     open_ = {part for path in stands for part in Path(path).parts[2:3]}
     assert {line for line in out.splitlines() if line and not line.endswith(":")} <= open_
 
