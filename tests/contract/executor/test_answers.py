@@ -87,10 +87,11 @@ async def test_work_that_ends_otherwise_needs_no_answer(services):
         '{"pattern": "("}',
         '{"$ref": "#/a"}',
         '{"$ref": "#"}',
+        '{"anyOf": [{"$ref": "#"}]}',
         '{"default": NaN}',
         " " * 65537,
     ],
-    ids=["no JSON", "a list", "no type", "no list", "no pattern", "no part", "no end", "no number", "too long"],
+    ids=["no JSON", "a list", "no type", "no list", "no pattern", "no part", "no end", "no end of alternatives", "no number", "too long"],
 )
 async def test_a_schema_that_is_none_is_refused_before_any_work(services, schema):
     with pytest.raises(TurnwrightError) as refused:
@@ -104,9 +105,8 @@ async def test_a_schema_that_is_none_is_refused_before_any_work(services, schema
     [
         ({"properties": {"a": {"pattern": "^(a|aa)+$"}}}, {"a": "a" * 60 + "b"}, "took too long"),
         ({"properties": {"a": {"multipleOf": 0.3}}}, {"a": float("inf")}, "must be JSON"),
-        ({"anyOf": [{"$ref": "#"}]}, {"a": 1}, "too deeply"),
     ],
-    ids=["a slow pattern", "no number", "a reference to itself"],
+    ids=["a slow pattern", "no number"],
 )
 async def test_a_hostile_schema_ends_in_words(services, schema, answer, words):
     services.script(done(json.dumps(answer)), done(json.dumps(answer)))
