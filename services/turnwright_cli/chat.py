@@ -209,7 +209,7 @@ class _Chat:
             run = self._state.its_run()
             answer = await self._client.submit(self._state.project, run, regenerate=session_command_pb2.Regenerate())
             self._say("The message is sent again. Files stay as they are; /undo takes their changes back.", "yellow")
-            queued = QueuedLoop(self._state.project, run, answer.loop.sequence, answer.cursor, answer.run)
+            queued = QueuedLoop(self._state.project, run, answer.loop.sequence, answer.event_cursor, answer.run)
             await self._follow(LoopToFollow(queued), stop)
         await self._state.refresh(self._client)
 

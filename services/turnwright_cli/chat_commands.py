@@ -210,7 +210,7 @@ class ChatCommands:
         message = user_message(text, settings=settings, priority=True)
         answer = await self._client.submit(project, run, user_message=message)
         if answer.HasField("loop"):
-            return QueuedLoop(project, run, answer.loop.sequence, answer.cursor, answer.run)
+            return QueuedLoop(project, run, answer.loop.sequence, answer.event_cursor, answer.run)
         self._say(f"The model reads it in its next turn: {safe_line(text, PREVIEW_CHARS)}", "dim")
         return None
 

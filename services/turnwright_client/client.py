@@ -12,6 +12,7 @@ from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
+from turnwright.sessions.v1 import session_service_pb2_grpc
 from turnwright.streams.v1 import stream_service_pb2_grpc
 from turnwright.types.v1 import (
     cursor_pb2,
@@ -89,6 +90,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
             peer.channel
         )
+        self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
         self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from turnwright.executor.v1 import executor_service_pb2_grpc, session_pb2
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
+from turnwright.sessions.v1 import session_service_pb2 as pb
+from turnwright.sessions.v1 import session_service_pb2_grpc
 from turnwright.types.v1 import message_pb2, run_pb2, schedule_pb2, session_command_pb2, settings_pb2
 
 from turnwright_core.kit.peer import Peer
@@ -32,33 +33,33 @@ class CommandKinds(TypedDict, total=False):
 
 
 class SessionCalls:
-    """Base of the client: rpcs of session.proto. Every method raises TurnwrightError."""
+    """Base of the client: rpcs of sessions and of their schedules. Every method raises TurnwrightError."""
 
     _peer: Peer
-    _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _sessions: session_service_pb2_grpc.SessionServiceAsyncStub
     _schedules: schedule_service_pb2_grpc.ScheduleServiceAsyncStub
 
     async def submit(
         self, project: str, run: str, command_id: str = "", **kind: Unpack[CommandKinds]
-    ) -> session_pb2.SubmitCommandResponse:
+    ) -> pb.SubmitCommandResponse:
         """Give a run a command, such as `abort=AbortSession()`. Without an id one is generated for this call."""
         command = session_command_pb2.SessionCommand(**kind)
-        request = session_pb2.SubmitCommandRequest(project=project, run=run, command_id=command_id, command=command)
-        return await self._peer.call(self._stub.SubmitCommand, request)
+        request = pb.SubmitCommandRequest(project=project, run=run, command_id=command_id, command=command)
+        return await self._peer.call(self._sessions.SubmitCommand, request)
 
     async def list_commands(self, project: str, run: str) -> list[session_command_pb2.QueuedCommand]:
         """What waits in the queue of a run, the next one first."""
-        request = session_pb2.ListCommandsRequest(project=project, run=run)
-        return list((await self._peer.call(self._stub.ListCommands, request)).commands)
+        request = pb.ListCommandsRequest(project=project, run=run)
+        return list((await self._peer.call(self._sessions.ListCommands, request)).commands)
 
     async def cancel_command(
         self, project: str, run: str, command_id: str = "", *, loop: int = 0, request_id: str = ""
     ) -> run_pb2.Run:
         """Take a command or a task out of the queue, by its id or by its loop."""
-        request = session_pb2.CancelCommandRequest(
+        request = pb.CancelCommandRequest(
             project=project, run=run, command_id=command_id, loop=loop, request_id=request_id
         )
-        return (await self._peer.call(self._stub.CancelCommand, request)).run
+        return (await self._peer.call(self._sessions.CancelCommand, request)).run
 
     async def set_schedule(
         self,

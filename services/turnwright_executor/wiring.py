@@ -57,6 +57,7 @@ from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.project_gate import ProjectGate
+from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
@@ -195,6 +196,7 @@ class _Wired:
         limit, opened = settings.tool_calls_max, settings.opened_tools
         tools = {**services.tools, Undo.name: services.tools.get(Undo.name) or Undo()}
         self._calls = ToolCalls(ledger, tools, tool_host, self._hooks, self._hubs, limit, self._owner, opened)
+        check_vendor = Vendors(self._provider).check
         self._servicer = ExecutorServicer(
             store,
             ledger,
@@ -214,7 +216,7 @@ class _Wired:
             explained.explain,
             explained.preview,
             status.read,
-            Vendors(self._provider).check,
+            check_vendor,
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
             heartbeat_s=settings.event_heartbeat_s,
             opens_models=settings.client_models,
@@ -223,7 +225,8 @@ class _Wired:
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
         router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
-        self._around = router.around()
+        commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
+        self._around = {**router.around(), **commands.around()}
 
     async def _admits(self, method: str, request: Any) -> None:
         await self._gate.check(method, request)

@@ -73,8 +73,14 @@ async def test_a_rewind_beside_a_fork(bench):  # noqa: F811
         restore = pb.RestoreFromTrajectory(turn=1)
         steps = {
             "fork": ("ForkRun", {"new_run": f"f{number}"}),
-            "rewind": ("SubmitCommand", {"command": pb.SessionCommand(truncate_messages=truncate)}),
-            "restore": ("SubmitCommand", {"command": pb.SessionCommand(restore_from_trajectory=restore)}),
+            "rewind": (
+                "SubmitCommand",
+                {"command_id": f"t{number}", "command": pb.SessionCommand(truncate_messages=truncate)},
+            ),
+            "restore": (
+                "SubmitCommand",
+                {"command_id": f"r{number}", "command": pb.SessionCommand(restore_from_trajectory=restore)},
+            ),
         }
         for name, (method, fields) in steps.items():
             begin = time.perf_counter()

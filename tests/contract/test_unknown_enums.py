@@ -20,6 +20,7 @@ from turnwright_core.errors import InvalidError, Reason
 from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.server import RunningServer
 from turnwright_core.kit.service import Service
+from turnwright_executor.rpc.mounting import MOUNTED
 
 UNKNOWN = 77
 SERVICES = [
@@ -28,7 +29,7 @@ SERVICES = [
         assembler_service_pb2, executor_service_pb2, provider_service_pb2, settings_service_pb2, store_service_pb2
     )
     for service in file.DESCRIPTOR.services_by_name.values()
-]  # fmt: skip
+] + list(MOUNTED)  # fmt: skip
 RPCS = {f"/{service.full_name}/{rpc.name}": rpc for service in SERVICES for rpc in service.methods}
 
 

@@ -45,7 +45,7 @@ async def chat(client: Client, project: str, run: str) -> int:
         sent = await insisted(
             lambda said=said, message=message: client.submit(project, run, said, user_message=message)
         )
-        async with asyncio.timeout(120), contextlib.aclosing(client.watch(project, run, sent.cursor)) as events:
+        async with asyncio.timeout(120), contextlib.aclosing(client.watch(project, run, sent.event_cursor)) as events:
             async for event in events:
                 if event.HasField("runtime_updated") and event.runtime_updated.state == SessionState.COMPLETED:
                     answered += 1

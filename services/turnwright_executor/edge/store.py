@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
+from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
     queue_pb2,
     read_pb2,
     registry_pb2,
-    session_pb2,
     stream_pb2,
     write_pb2,
 )
@@ -65,6 +65,7 @@ class StoreLedger(StorePlans):
         Other clients of the store share `schemes`, the cache of registered schemes.
         """
         super().__init__(peer, schemes or KnownSchemes())
+        self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
 
     def reached_at(self, own_address: str) -> None:
@@ -265,8 +266,8 @@ class StoreLedger(StorePlans):
         return run_from_pb(answer.run)
 
     async def list_commands(self, address: RunAddress) -> list[QueuedCommand]:
-        request = session_pb2.ListCommandsRequest(project=address.project, run=address.run)
-        return list(map(queued_command_from_pb, (await self._call(self.stub.ListCommands, request)).commands))
+        request = session_service_pb2.ListCommandsRequest(project=address.project, run=address.run)
+        return list(map(queued_command_from_pb, (await self._call(self._sessions.ListCommands, request)).commands))
 
     async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
         request = read_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)

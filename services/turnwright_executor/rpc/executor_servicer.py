@@ -16,8 +16,9 @@ from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
 from turnwright_executor.rpc.proposal_reads_servicer import Shown
+from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
-from turnwright_executor.rpc.session_servicer import ExecutorSessionRpcs
+from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
@@ -26,7 +27,8 @@ from turnwright_executor.watching.plan_cache import PlanCache
 
 
 class ExecutorServicer(
-    ExecutorSessionRpcs,
+    TaskRpcs,
+    ExecutorProposalRpcs,
     WatchRpcs,
     ExecutorControlRpcs,
     ExecutorPlanRpcs,

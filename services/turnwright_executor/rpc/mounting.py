@@ -13,6 +13,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from turnwright.schedules.v1 import schedule_service_pb2
+from turnwright.sessions.v1 import session_service_pb2
 from turnwright.streams.v1 import stream_service_pb2
 
 from turnwright_core.kit.auth import current_caller
@@ -20,6 +21,7 @@ from turnwright_core.kit.peer import Around, Peer, rpc_of
 
 MOUNTED: Final = (
     schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
+    session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
     stream_service_pb2.DESCRIPTOR.services_by_name["StreamService"],
 )
 """The services of the store that the executor serves."""

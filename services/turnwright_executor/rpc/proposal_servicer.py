@@ -22,6 +22,7 @@ from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, FileEffect, QuestionEffect
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.forwarding import copy_fields
 from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs, items_of
 from turnwright_executor.rpc.watches import OpenWatches
@@ -41,18 +42,13 @@ class ExecutorProposalRpcs(ProposalReadRpcs):
         """Decide on a proposal, so that its loop continues."""
         decision = _decision(request)
         address = RunAddress(request.project, request.run)
-        if request.HasField("accept") and (effect := await self._waiting_effect(address, request.path)):
+        if request.HasField("accept") and (effect := await waiting_effect(self._ledger, address, request.path)):
             check_acceptance(effect, request.accept)
         async with self._hubs.hold(address) as hub:
             before = hub.before_call()
             answer = await self.store.call(self.rows.ResolveProposal, decision, caller=current_caller())
         self._scheduler.kick(address)
         return proposal_pb2.ResolveResponse(run=answer.run, cursor=before.cursor(answer.cursor))
-
-    async def _waiting_effect(self, address: RunAddress, path: str) -> Effect | None:
-        """The effect to be accepted; None if the store will refuse the decision, with the reason."""
-        found = await self._ledger.get_entries(address, [path])
-        return effect_in(found[0].record) if found and found[0].state is State.PROPOSED else None
 
     async def WatchProposals(
         self, request: proposal_pb2.WatchProposalsRequest, context: Any
@@ -105,6 +101,12 @@ def _decision(request: proposal_pb2.ResolveRequest) -> queue_pb2.ResolveProposal
             return copy_fields(request, queue_pb2.ResolveProposalRequest, decision=rejected, comment=reject.comment)
         case _:
             raise invalid("decision", "Set `accept` or `reject`.")
+
+
+async def waiting_effect(ledger: Ledger, address: RunAddress, path: str) -> Effect | None:
+    """The effect to be accepted; None if the store will refuse the decision, with the reason."""
+    found = await ledger.get_entries(address, [path])
+    return effect_in(found[0].record) if found and found[0].state is State.PROPOSED else None
 
 
 def _contents(accept: proposal_pb2.Accept) -> dict[str, str]:

@@ -11,9 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_store.app.maintenance import Chore
-from turnwright_store.domain.checks import check_words
 from turnwright_store.domain.locks import ANSWERS_LOCK
 from turnwright_store.ports import Database, Durability, Transaction
 from turnwright_store.sql import idempotency as rows
@@ -45,7 +43,6 @@ def run_once(
     `answer` makes an empty response; `starts` returns the run whose work the request started, from its response.
     Raises REQUEST_ID_REUSED.
     """
-    check_words("request_id", key.request_id, NAME_CHARS_MAX)
     digest = hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()
     stored = rows.find(tx.connection, key)
     if stored is None:

@@ -17,17 +17,20 @@ from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright.schedules.v1 import schedule_service_pb2
+from turnwright.sessions.v1 import session_service_pb2
 from turnwright.store.v1 import store_service_pb2
 from turnwright.streams.v1 import stream_service_pb2
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, Tier
 from turnwright_core.kit.auth import Caller, check_deployment, current_caller
+from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.watches import Watch, Watches
+from turnwright_store.domain.checks import check_words
 from turnwright_store.domain.locks import project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
@@ -47,7 +50,7 @@ Fields = dict[str, Any]
 
 _METHODS: Final = {
     method.name: method
-    for file in (store_service_pb2, schedule_service_pb2, stream_service_pb2)
+    for file in (store_service_pb2, schedule_service_pb2, session_service_pb2, stream_service_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
@@ -119,7 +122,7 @@ class Calls:
         inline: bool = False,
         caller: Caller | None = None,
     ) -> R:
-        """Run a mutation, idempotent by its request id.
+        """Run a mutation, idempotent by its request id; that of a command is its own.
 
         `locks` are those of the work; the request is locked too. `starts` returns the run whose work the request
         started: the answer is kept at least until that work has ended. `caller` is whom the work is done for, if that
@@ -129,9 +132,11 @@ class Calls:
         method = answer.__name__.removesuffix("Response")
         check_min_tier(caller, min_tier, method)
         inline = inline and is_small(request)
-        if not getattr(request, "request_id", ""):
+        id_field = "request_id" if hasattr(request, "request_id") else "command_id"
+        if not (request_id := getattr(request, id_field, "")):
             return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
-        key = RequestKey(getattr(request, "project", ""), caller.principal, method, request.request_id)
+        check_words(id_field, request_id, NAME_CHARS_MAX)
+        key = RequestKey(getattr(request, "project", ""), caller.principal, method, request_id)
         asked = _without_owner_fields(request)
         return await self._database.write(
             lambda tx: run_once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),

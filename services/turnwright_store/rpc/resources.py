@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from turnwright.schedules.v1.schedule_service_pb2_grpc import add_ScheduleServiceServicer_to_server
+from turnwright.sessions.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from turnwright.streams.v1.stream_service_pb2_grpc import add_StreamServiceServicer_to_server
 
 from turnwright_core.kit.lazy_servicer import LazyServicer
@@ -18,6 +19,7 @@ from turnwright_store.rpc.calls import StoreBackend
 
 _ADDED: Final[dict[str, Callable[[Any, Any], None]]] = {
     "schedule": add_ScheduleServiceServicer_to_server,
+    "session": add_SessionServiceServicer_to_server,
     "stream": add_StreamServiceServicer_to_server,
 }
 """By resource, which names the module and the class of its servicer."""

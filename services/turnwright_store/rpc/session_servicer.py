@@ -1,13 +1,13 @@
-"""Commands of sessions."""
+"""Rpcs of SessionService."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from turnwright.store.v1 import session_pb2
-from turnwright.types.v1 import message_pb2
-from turnwright.types.v1 import session_command_pb2 as pb
+from turnwright.sessions.v1 import session_service_pb2 as pb
+from turnwright.sessions.v1 import session_service_pb2_grpc
+from turnwright.types.v1 import message_pb2, session_command_pb2
 
 from turnwright_core.chat.message import Part
 from turnwright_core.checks import invalid
@@ -44,23 +44,23 @@ def _part(part: message_pb2.Part) -> Part | None:
     return part_from_pb(part) if part.WhichOneof("part") else None
 
 
-def _user_message(command: pb.UserMessage) -> UserMessage:
+def _user_message(command: session_command_pb2.UserMessage) -> UserMessage:
     settings = wire.loop_settings_from_pb(command.settings) if command.HasField("settings") else None
     return UserMessage(tuple(map(_part, command.parts)), tuple(command.context_files), settings, command.priority)
 
 
 def _for_run(scope: int) -> bool:
-    if scope not in (pb.DECISION_SCOPE_UNSPECIFIED, pb.DECISION_SCOPE_ONCE, pb.DECISION_SCOPE_RUN):
+    if scope not in session_command_pb2.DecisionScope.values():
         raise invalid("scope", f"{scope} is not a scope that this version knows.")
-    return scope == pb.DECISION_SCOPE_RUN
+    return scope == session_command_pb2.DECISION_SCOPE_RUN
 
 
-def _approval(command: pb.ApproveTools) -> DecideTools:
+def _approval(command: session_command_pb2.ApproveTools) -> DecideTools:
     contents = tuple((one.path, one.content) for one in command.contents)
     return DecideTools(True, tuple(command.calls), command.answer, contents, _for_run(command.scope))
 
 
-def _retry(command: pb.RetryFromIndex) -> TruncateMessages:
+def _retry(command: session_command_pb2.RetryFromIndex) -> TruncateMessages:
     return TruncateMessages(command.from_index, command.expected_revision, _user_message(command.message))
 
 
@@ -85,7 +85,7 @@ _DECODERS: Final[Mapping[str, Callable[[Any], SessionCommand]]] = {
 }
 
 
-def command_of(message: pb.SessionCommand) -> SessionCommand:
+def command_of(message: session_command_pb2.SessionCommand) -> SessionCommand:
     """The command of a request. Raises INVALID_FIELD for one of no known kind."""
     kind = message.WhichOneof("kind")
     if kind is None:
@@ -93,10 +93,10 @@ def command_of(message: pb.SessionCommand) -> SessionCommand:
     return _DECODERS[kind](getattr(message, kind))
 
 
-def _locks(request: session_pb2.SubmitCommandRequest) -> set[str]:
+def _locks(request: pb.SubmitCommandRequest) -> set[str]:
     """A run that is made needs its alias, and keeps its family from being removed."""
     if request.command.HasField("branch_from_chat"):
-        source = session_pb2.SubmitCommandRequest(project=request.project, run=request.command.branch_from_chat.source)
+        source = pb.SubmitCommandRequest(project=request.project, run=request.command.branch_from_chat.source)
         return {*run_locks(source), *run_locks(request), *project_locks(request)}
     return run_locks(request) if request.run else project_locks(request)
 
@@ -106,13 +106,15 @@ def _starts(answer: Any) -> str:
     return answer.run.run if answer.HasField("loop") else ""
 
 
-class SessionRpcs(Calls):
-    """Rpcs of session.proto."""
+class SessionServicer(Calls, session_service_pb2_grpc.SessionServiceServicer):
+    """Serves turnwright.sessions.v1.SessionService."""
 
     @mutation(locks=_locks, starts=_starts, inline=True)
-    def SubmitCommand(self, request: session_pb2.SubmitCommandRequest, tx: Transaction, caller: Caller) -> Fields:
+    def SubmitCommand(self, request: pb.SubmitCommandRequest, tx: Transaction, caller: Caller) -> Fields:
+        if not request.command_id:
+            raise invalid("command_id", "command_id is required: choose a new one for each command.")
         command = command_of(request.command)
-        done = sessions.submit_command(tx, self._rules, caller, address_of(request), command, request.request_id)
+        done = sessions.submit_command(tx, self._rules, caller, address_of(request), command, request.command_id)
         return {
             "run": wire.run_to_pb(done.run),
             "loop": wire.loop_to_pb(done.loop) if done.loop else None,
@@ -123,21 +125,21 @@ class SessionRpcs(Calls):
         }
 
     @query
-    def ListCommands(self, request: session_pb2.ListCommandsRequest, connection: Connection) -> Fields:
+    def ListCommands(self, request: pb.ListCommandsRequest, connection: Connection) -> Fields:
         found = waiting_edits.list_commands(connection, address_of(request))
         return {"commands": map(queued_command_to_pb, found)}
 
     @mutation(locks=run_locks)
-    def CancelCommand(self, request: session_pb2.CancelCommandRequest, tx: Transaction, caller: Caller) -> Fields:
+    def CancelCommand(self, request: pb.CancelCommandRequest, tx: Transaction, caller: Caller) -> Fields:
         loop = request.loop
         if request.command_id:
             # A command that became a loop is known by the answer that it got.
             key = RequestKey(request.project, caller.principal, "SubmitCommand", request.command_id)
             stored = find_answer(tx.connection, key)
-            loop = session_pb2.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
+            loop = pb.SubmitCommandResponse.FromString(stored[1]).loop.sequence if stored else 0
         run = waiting_edits.cancel_command(tx, self._rules, caller, address_of(request), request.command_id, loop)
         return {"run": wire.run_to_pb(run)}
 
 
-def _rewound(done: RewindResult) -> pb.Rewound:
-    return pb.Rewound(entries_closed=done.closed, entries_opened=done.opened, files_kept=True)
+def _rewound(done: RewindResult) -> session_command_pb2.Rewound:
+    return session_command_pb2.Rewound(entries_closed=done.closed, entries_opened=done.opened, files_kept=True)

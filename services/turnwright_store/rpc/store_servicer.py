@@ -17,7 +17,6 @@ from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.resources import register_resources
 from turnwright_store.rpc.rules_servicer import RulesRpcs
-from turnwright_store.rpc.session_servicer import SessionRpcs
 
 
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
@@ -29,7 +28,6 @@ class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_c
     LeaseRpcs,
     PlanRpcs,
     ProposalRpcs,
-    SessionRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,
 ):

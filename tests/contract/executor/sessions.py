@@ -34,7 +34,7 @@ async def say(services, text: str, settings=None, *, until: str = "", run: str =
     """Send a message, or another command, and wait for what it comes to."""
     kind = kind or {"user_message": user_message(text, settings=settings)}
     answer = await services.client.submit(services.project, run, **kind)
-    await until_state(services, *((until,) if until else RESTING), cursor=answer.cursor, run=run)
+    await until_state(services, *((until,) if until else RESTING), cursor=answer.event_cursor, run=run)
     return answer
 
 

@@ -97,7 +97,7 @@ async def outcome(services, run: str, tool: str, rules: settings_pb2.ToolRules, 
     await services.client.start_run(services.project, run, wanted)
     loop = settings_pb2.LoopSettings(model="m", yolo=yolo, mode=mode)
     answer = await services.client.submit(services.project, run, user_message=user_message("Do it.", settings=loop))
-    came_to = await until_state(services, "paused", "idle", "completed", "error", cursor=answer.cursor, run=run)
+    came_to = await until_state(services, "paused", "idle", "completed", "error", cursor=answer.event_cursor, run=run)
     if came_to == "paused":
         return "ask"
     [record] = await records(services, run)

@@ -81,10 +81,10 @@ async def test_the_next_effect_of_a_running_loop_asks_once_the_grant_is_taken_aw
     else:
         await services.client.configure_run(*where, patch)
     (services.files / "go").touch()
-    await until_state(services, "paused", cursor=answer.cursor)
+    await until_state(services, "paused", cursor=answer.event_cursor)
     assert not ran(services)
     await services.client.resolve(*where, path, accept=True)
-    await until_state(services, "completed", cursor=answer.cursor)
+    await until_state(services, "completed", cursor=answer.event_cursor)
     assert ran(services)
 
 
@@ -94,9 +94,9 @@ async def test_a_grant_that_comes_in_the_middle_of_a_turn_holds_from_the_next_tu
     answer = await start(services, "a rule for sh", WAITS + reply.format("ran"), reply.format("more"), DONE)
     await services.client.configure_run(*where, ON)
     (services.files / "go").touch()
-    await until_state(services, "paused", cursor=answer.cursor)
+    await until_state(services, "paused", cursor=answer.event_cursor)
     await services.client.resolve(*where, "log://turn_1/set/ran.txt", accept=True)
-    await until_state(services, "completed", cursor=answer.cursor)
+    await until_state(services, "completed", cursor=answer.event_cursor)
     assert (services.files / "more.txt").exists()
 
 
@@ -109,7 +109,7 @@ async def test_a_later_turn_of_a_loop_asks_too_and_so_does_the_loop_behind_it(se
     await services.client.submit(services.project, "r", user_message=user_message("And then.", settings=waits))
     await services.client.configure_run(services.project, "r", OFF)
     (services.files / "go").touch()
-    await until_state(services, "paused", cursor=answer.cursor)
+    await until_state(services, "paused", cursor=answer.event_cursor)
     await services.client.resolve(services.project, "r", "log://turn_2/sh/echo_1_%3E%3E_ran.txt", accept=True)
     await services.client.wait_loop(services.project, "r", 1)
     await until_state(services, "paused")

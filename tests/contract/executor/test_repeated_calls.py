@@ -59,10 +59,10 @@ async def test_a_message_that_was_sent_already_can_be_followed(services) -> None
             services.project, "r", "sent before", user_message=user_message("Do it.", settings=ACT)
         )
 
-    assert await ended_after(services, (await send()).cursor) == 200
+    assert await ended_after(services, (await send()).event_cursor) == 200
     answer = await send()
     assert answer.duplicate
-    assert await ended_after(services, answer.cursor) == 200
+    assert await ended_after(services, answer.event_cursor) == 200
 
 
 async def test_an_abort_that_was_requested_already_can_be_followed(services) -> None:

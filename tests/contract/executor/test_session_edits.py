@@ -183,7 +183,7 @@ async def test_a_message_takes_the_place_of_another_one(services):
         from_index=place, expected_revision=await revision(services), message=user_message("Other.")
     )
     answer = await services.client.submit(services.project, "r", retry_from_index=command)
-    await until_state(services, "idle", cursor=answer.cursor)
+    await until_state(services, "idle", cursor=answer.event_cursor)
     assert await texts(services) == ["One.", FIRST, "Other.", "Third."]
 
 
@@ -192,7 +192,7 @@ async def test_the_latest_prompt_is_sent_again(services):
     await two_loops(services)
     answer = await services.client.submit(services.project, "r", regenerate=pb.Regenerate())
     assert answer.loop.prompt == "Two."
-    await until_state(services, "idle", cursor=answer.cursor)
+    await until_state(services, "idle", cursor=answer.event_cursor)
     assert await texts(services) == ["One.", FIRST, "Two.", "Third."]
 
 
@@ -207,7 +207,7 @@ async def test_an_edit_may_send_the_prompt_again(services, command, left):
     # RC03
     await two_loops(services)
     answer = await services.client.submit(services.project, "r", **command)
-    await until_state(services, "idle", cursor=answer.cursor)
+    await until_state(services, "idle", cursor=answer.event_cursor)
     assert await texts(services) == [*left, "Third."]
 
 

@@ -135,7 +135,7 @@ async def test_what_waits_is_done_once_the_work_before_it_has_ended(services):
     await reach(services, "paused", "r")
     await services.client.submit(services.project, "r", remove_message=pb.RemoveMessage(message_id="prompt://1"))
     answer = await services.client.submit(services.project, "r", abort=pb.AbortSession())
-    await until_state(services, "idle", cursor=answer.cursor)
+    await until_state(services, "idle", cursor=answer.event_cursor)
     paths = [message.path async for message in services.client.list_messages(services.project, "r")]
     assert "prompt://1" not in paths
     assert named((await services.client.get_run(services.project, "r")).run.state) == "idle"

@@ -50,7 +50,7 @@ async def test_an_id_is_accepted_once_and_a_refused_one_is_free(own_services):
     one = await own_services.client.submit(
         own_services.project, "r", "1", user_message=user_message("One.", settings=ACT)
     )
-    await until_state(own_services, "completed", cursor=one.cursor)
+    await until_state(own_services, "completed", cursor=one.event_cursor)
     await own_services.restart("executor")
     await own_services.restart("store")
     again = await own_services.client.submit(
@@ -168,7 +168,7 @@ async def test_calls_that_are_named_are_decided_and_others_wait(services):
     assert (await refused(services, approve_tools=pb.ApproveTools())).reason is Reason.INVALID_FIELD
     assert await state_of(services) == {"paused"}
     answer = await services.client.submit(services.project, "r", approve_tools=pb.ApproveTools(calls=[first]))
-    await until_state(services, "paused", cursor=answer.cursor)
+    await until_state(services, "paused", cursor=answer.event_cursor)
     [second] = (await services.client.get_run(services.project, "r")).proposals
     assert second != first
     rejected = pb.RejectTools(calls=[second], reason="Once is enough.")

@@ -77,7 +77,7 @@ async def test_an_abort_keeps_what_was_streamed_and_the_queue_whoever_takes_it(s
     slow.CopyFrom(user_message("One.", settings=ACT))
     slow.settings.model = "scripted/slow"
     answer = await services.client.submit(services.project, "r", user_message=slow)
-    async with contextlib.aclosing(services.client.watch(services.project, "r", answer.cursor)) as events:
+    async with contextlib.aclosing(services.client.watch(services.project, "r", answer.event_cursor)) as events:
         async for event in events:
             if event.HasField("stream_delta"):
                 break
@@ -100,10 +100,10 @@ async def test_a_run_is_never_idle_while_a_retry_waits(tmp_path, monkeypatch):
         settings.CopyFrom(user_message("One.", settings=ACT))
         settings.settings.model = "tiny"
         answer = await services.client.submit(services.project, "r", user_message=settings)
-        async with contextlib.aclosing(services.client.watch(services.project, "r", answer.cursor)) as events:
+        async with contextlib.aclosing(services.client.watch(services.project, "r", answer.event_cursor)) as events:
             async for event in events:
                 if event.run_progress.wait_s:
                     break
         assert await state_of(services) == {"generating"}
-        await until_state(services, "completed", cursor=answer.cursor)
+        await until_state(services, "completed", cursor=answer.event_cursor)
         assert told(services) == ["completed"]

@@ -30,7 +30,7 @@ async def test_a_message_opens_a_session_that_ends_completed_by_an_update(servic
     answer = await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ACT))
     assert named(answer.run.state) == "generating"
     assert answer.loop.sequence == 1
-    await until_state(services, "completed", cursor=answer.cursor)
+    await until_state(services, "completed", cursor=answer.event_cursor)
     assert told(services) == ["completed"]
     assert await state_of(services) == {"completed"}
 
@@ -52,7 +52,7 @@ async def test_the_end_of_a_loop_decides_what_a_session_is_then(services, replie
     if replies[0].startswith("==="):
         (services.root / "m.txt").unlink()
     answer = await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ACT))
-    await until_state(services, state, cursor=answer.cursor)
+    await until_state(services, state, cursor=answer.event_cursor)
     assert await state_of(services) == {state}
 
 
@@ -60,9 +60,9 @@ async def test_an_aborted_session_is_idle(services):
     # RS10
     services.script(f"{SET}{GO_ON}", DONE)
     answer = await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ASKING))
-    await until_state(services, "paused", cursor=answer.cursor)
+    await until_state(services, "paused", cursor=answer.event_cursor)
     stopped = await services.client.submit(services.project, "r", abort=AbortSession())
-    await until_state(services, "idle", cursor=stopped.cursor)
+    await until_state(services, "idle", cursor=stopped.event_cursor)
     assert await state_of(services) == {"idle"}
 
 
@@ -73,7 +73,7 @@ async def test_a_session_whose_context_does_not_fit_is_in_error(services):
     await services.client.start_run(services.project, "r", limits)
     message = user_message("word " * 20_000, settings=ACT)
     answer = await services.client.submit(services.project, "r", user_message=message)
-    await until_state(services, "error", cursor=answer.cursor)
+    await until_state(services, "error", cursor=answer.event_cursor)
     assert (await services.client.get_run(services.project, "r")).run.loop.status == 413
 
 
@@ -81,10 +81,10 @@ async def test_a_proposal_pauses_and_a_decision_goes_on(services):
     # RS04, RS06, RS09: nothing is told twice
     services.script(f"{SET}{GO_ON}", DONE)
     answer = await services.client.submit(services.project, "r", user_message=user_message("Do it.", settings=ASKING))
-    await until_state(services, "paused", cursor=answer.cursor)
+    await until_state(services, "paused", cursor=answer.event_cursor)
     assert await state_of(services) == {"paused"}
     decided = await services.client.submit(services.project, "r", approve_tools=approve(PROPOSAL))
-    await until_state(services, "completed", cursor=decided.cursor)
+    await until_state(services, "completed", cursor=decided.event_cursor)
     states = told(services)
     assert states[-1] == "completed"
     assert all(one != other for one, other in itertools.pairwise(states))

@@ -29,7 +29,7 @@ from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.peer import Peer, rpc_of
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.rpc.mounting import MOUNTED
 
@@ -39,6 +39,7 @@ services = SHARED_SERVICES
 DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
+METHODS = [method for service in (SERVICE, *MOUNTED) for method in service.methods]
 TIERS = (Tier.MODEL, Tier.CLIENT, Tier.PLUGIN, Tier.SYSTEM)
 
 COMMANDS = {
@@ -279,7 +280,7 @@ def request_for(method, **fields) -> Message:
     request = GetMessageClass(method.input_type)()
     texts = {
         "prompt": "Do it.", "run": "r", "path": "log://turn_1/set/a", "new_run": "n", "tool": "sh", "target": "t",
-        "message": "m", "channel": 1, "command_id": "c",
+        "message": "m", "channel": 1, "command_id": "c", "end": 1,
     }  # fmt: skip
     for name, value in {**texts, **fields}.items():
         field = method.input_type.fields_by_name.get(name)
@@ -295,10 +296,10 @@ def request_for(method, **fields) -> Message:
 async def called(services, method, tier: Tier, **fields) -> Reason | None:
     """Why a method refuses a request; what a stream says before that does not count."""
     async with calling(services, tier) as (peer, stub):
-        rpc, request = getattr(stub, method.name), request_for(method, **fields)
+        request = request_for(method, **fields)
         if not method.server_streaming:
-            return await reason_of(peer.call(rpc, request))
-        async with peer.stream(rpc, request, 5.0) as messages:
+            return await reason_of(peer.call(rpc_of(peer.channel, method), request))
+        async with peer.stream(getattr(stub, method.name), request, 5.0) as messages:
             while not (reason := await reason_of(anext(messages))):
                 pass
             return reason
@@ -308,7 +309,7 @@ PROJECTLESS = {"InitProject", "GetProject", "ListModels", "AddModel", "RemoveMod
 """Methods that are not about a project; the inbox is about all where none is named."""
 
 
-@pytest.mark.parametrize("method", list(SERVICE.methods), ids=[method.name for method in SERVICE.methods])
+@pytest.mark.parametrize("method", METHODS, ids=[method.name for method in METHODS])
 async def test_a_method_of_a_project_needs_the_project(services, method):
     """RU125: for a client and for a plugin (RU126); a model has none of these methods."""
     names = {field.name for field in method.input_type.fields}
@@ -324,7 +325,7 @@ async def test_the_catalogue_is_what_the_executor_answers(services):
     """RU225: no method is missing, and none is told that is not there."""
     found = await services.client.discover()
     assert [method.name for method in found.methods] == [
-        f"{service.full_name}/{method.name}" for service in (SERVICE, *MOUNTED) for method in service.methods
+        f"{method.containing_service.full_name}/{method.name}" for method in METHODS
     ]
     async with grpc.aio.insecure_channel(services.addresses["executor"]) as channel:
         for method in found.methods:
@@ -362,4 +363,4 @@ async def test_a_ping_is_answered_without_a_token(services):
 )  # fmt: skip
 async def test_every_method_has_its_rpc(method, rpc):
     """RU225: the surface as a table."""
-    assert rpc in {one.name for service in (SERVICE, *MOUNTED) for one in service.methods}, method
+    assert rpc in {one.name for one in METHODS}, method

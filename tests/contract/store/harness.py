@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
+from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
     change_pb2,
     control_pb2,
@@ -17,7 +18,6 @@ from turnwright.store.v1 import (
     queue_pb2,
     read_pb2,
     registry_pb2,
-    session_pb2,
     store_service_pb2_grpc,
     stream_pb2,
     write_pb2,
@@ -37,7 +37,7 @@ SECRET = "s3cret"
 MESSAGES = (
     registry_pb2,
     schedule_service_pb2,
-    session_pb2,
+    session_service_pb2,
     queue_pb2,
     lease_pb2,
     ledger_pb2,
@@ -82,6 +82,7 @@ class Client:
         self._stubs = (
             self.stub,
             schedule_service_pb2_grpc.ScheduleServiceStub(channel),
+            session_service_pb2_grpc.SessionServiceStub(channel),
             stream_service_pb2_grpc.StreamServiceStub(channel),
         )
 

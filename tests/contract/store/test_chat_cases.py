@@ -61,7 +61,7 @@ class Chat:
         """Submit a command of the cases."""
         command = pb.SessionCommand(**our_command(request))
         return await self._client.call(
-            "SubmitCommand", **self.where, command=command, request_id=self._id(request["client_request_id"])
+            "SubmitCommand", **self.where, command=command, command_id=self._id(request["client_request_id"])
         )
 
     def _id(self, command_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from itertools import product
 
 import pytest
@@ -51,7 +52,9 @@ async def models(client) -> None:
 
 
 async def submit(run: Run, **kind):
-    return await run.client.call("SubmitCommand", **run.address, command=pb.SessionCommand(**kind))
+    return await run.client.call(
+        "SubmitCommand", **run.address, command_id=uuid.uuid4().hex, command=pb.SessionCommand(**kind)
+    )
 
 
 def said(text: str, **settings) -> pb.UserMessage:
@@ -80,9 +83,9 @@ async def fork(run: Run, alias: str, turn: int = 0) -> Run:
 
 
 async def branch(run: Run, alias: str, up_to: str = "") -> Run:
-    command = pb.SessionCommand(branch_from_chat=pb.BranchFromChat(source=run.alias, up_to_message_id=up_to))
-    await run.client.call("SubmitCommand", project=run.project, run=alias, command=command)
-    return Run(run.client, run.project, alias)
+    branched = Run(run.client, run.project, alias)
+    await submit(branched, branch_from_chat=pb.BranchFromChat(source=run.alias, up_to_message_id=up_to))
+    return branched
 
 
 async def scheduled(run: Run):

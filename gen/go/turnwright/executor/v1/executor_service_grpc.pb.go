@@ -25,9 +25,6 @@ const (
 	ExecutorService_Ask_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Ask"
 	ExecutorService_Act_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Act"
 	ExecutorService_WatchRun_FullMethodName            = "/turnwright.executor.v1.ExecutorService/WatchRun"
-	ExecutorService_SubmitCommand_FullMethodName       = "/turnwright.executor.v1.ExecutorService/SubmitCommand"
-	ExecutorService_ListCommands_FullMethodName        = "/turnwright.executor.v1.ExecutorService/ListCommands"
-	ExecutorService_CancelCommand_FullMethodName       = "/turnwright.executor.v1.ExecutorService/CancelCommand"
 	ExecutorService_Resolve_FullMethodName             = "/turnwright.executor.v1.ExecutorService/Resolve"
 	ExecutorService_ListProposals_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListProposals"
 	ExecutorService_GetProposal_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetProposal"
@@ -82,13 +79,6 @@ type ExecutorServiceClient interface {
 	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
 	// RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunClient, error)
-	// Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
-	// this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
-	SubmitCommand(ctx context.Context, in *SubmitCommandRequest, opts ...grpc.CallOption) (*SubmitCommandResponse, error)
-	// Lists the commands and tasks that wait in the queue of a run.
-	ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error)
-	// Takes a command or a task out of the queue of a run.
-	CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error)
 	// Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
 	// FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
 	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error)
@@ -246,33 +236,6 @@ func (x *executorServiceWatchRunClient) Recv() (*WatchRunResponse, error) {
 		return nil, err
 	}
 	return m, nil
-}
-
-func (c *executorServiceClient) SubmitCommand(ctx context.Context, in *SubmitCommandRequest, opts ...grpc.CallOption) (*SubmitCommandResponse, error) {
-	out := new(SubmitCommandResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_SubmitCommand_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error) {
-	out := new(ListCommandsResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListCommands_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error) {
-	out := new(CancelCommandResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_CancelCommand_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *executorServiceClient) Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error) {
@@ -660,13 +623,6 @@ type ExecutorServiceServer interface {
 	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
 	// RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(*WatchRunRequest, ExecutorService_WatchRunServer) error
-	// Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
-	// this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
-	SubmitCommand(context.Context, *SubmitCommandRequest) (*SubmitCommandResponse, error)
-	// Lists the commands and tasks that wait in the queue of a run.
-	ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error)
-	// Takes a command or a task out of the queue of a run.
-	CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error)
 	// Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
 	// FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
 	Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error)
@@ -763,15 +719,6 @@ func (UnimplementedExecutorServiceServer) Act(context.Context, *ActRequest) (*Ac
 }
 func (UnimplementedExecutorServiceServer) WatchRun(*WatchRunRequest, ExecutorService_WatchRunServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchRun not implemented")
-}
-func (UnimplementedExecutorServiceServer) SubmitCommand(context.Context, *SubmitCommandRequest) (*SubmitCommandResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SubmitCommand not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListCommands not implemented")
-}
-func (UnimplementedExecutorServiceServer) CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method CancelCommand not implemented")
 }
 func (UnimplementedExecutorServiceServer) Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Resolve not implemented")
@@ -994,60 +941,6 @@ type executorServiceWatchRunServer struct {
 
 func (x *executorServiceWatchRunServer) Send(m *WatchRunResponse) error {
 	return x.ServerStream.SendMsg(m)
-}
-
-func _ExecutorService_SubmitCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SubmitCommandRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).SubmitCommand(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_SubmitCommand_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).SubmitCommand(ctx, req.(*SubmitCommandRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ListCommands_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListCommandsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListCommands(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListCommands_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListCommands(ctx, req.(*ListCommandsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_CancelCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CancelCommandRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).CancelCommand(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_CancelCommand_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).CancelCommand(ctx, req.(*CancelCommandRequest))
-	}
-	return interceptor(ctx, in, info, handler)
 }
 
 func _ExecutorService_Resolve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -1679,18 +1572,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Act",
 			Handler:    _ExecutorService_Act_Handler,
-		},
-		{
-			MethodName: "SubmitCommand",
-			Handler:    _ExecutorService_SubmitCommand_Handler,
-		},
-		{
-			MethodName: "ListCommands",
-			Handler:    _ExecutorService_ListCommands_Handler,
-		},
-		{
-			MethodName: "CancelCommand",
-			Handler:    _ExecutorService_CancelCommand_Handler,
 		},
 		{
 			MethodName: "Resolve",

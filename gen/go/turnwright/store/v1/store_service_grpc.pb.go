@@ -39,9 +39,6 @@ const (
 	StoreService_GetRun_FullMethodName                = "/turnwright.store.v1.StoreService/GetRun"
 	StoreService_ListRuns_FullMethodName              = "/turnwright.store.v1.StoreService/ListRuns"
 	StoreService_EnqueueLoop_FullMethodName           = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_SubmitCommand_FullMethodName         = "/turnwright.store.v1.StoreService/SubmitCommand"
-	StoreService_ListCommands_FullMethodName          = "/turnwright.store.v1.StoreService/ListCommands"
-	StoreService_CancelCommand_FullMethodName         = "/turnwright.store.v1.StoreService/CancelCommand"
 	StoreService_ListLoops_FullMethodName             = "/turnwright.store.v1.StoreService/ListLoops"
 	StoreService_ListTurns_FullMethodName             = "/turnwright.store.v1.StoreService/ListTurns"
 	StoreService_RequestAbort_FullMethodName          = "/turnwright.store.v1.StoreService/RequestAbort"
@@ -121,13 +118,6 @@ type StoreServiceClient interface {
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error)
-	// Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
-	// COMMAND_GATED, if the state of the run does not allow it.
-	SubmitCommand(ctx context.Context, in *SubmitCommandRequest, opts ...grpc.CallOption) (*SubmitCommandResponse, error)
-	// Lists the commands and loops that wait in the queue of a run.
-	ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error)
-	// Takes a command or a loop out of the queue of a run.
-	CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error)
 	// Lists loops of a run, latest first.
 	ListLoops(ctx context.Context, in *ListLoopsRequest, opts ...grpc.CallOption) (*ListLoopsResponse, error)
 	// Lists turns of a run, latest first.
@@ -378,33 +368,6 @@ func (c *storeServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, 
 func (c *storeServiceClient) EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error) {
 	out := new(EnqueueLoopResponse)
 	err := c.cc.Invoke(ctx, StoreService_EnqueueLoop_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) SubmitCommand(ctx context.Context, in *SubmitCommandRequest, opts ...grpc.CallOption) (*SubmitCommandResponse, error) {
-	out := new(SubmitCommandResponse)
-	err := c.cc.Invoke(ctx, StoreService_SubmitCommand_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListCommands(ctx context.Context, in *ListCommandsRequest, opts ...grpc.CallOption) (*ListCommandsResponse, error) {
-	out := new(ListCommandsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListCommands_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) CancelCommand(ctx context.Context, in *CancelCommandRequest, opts ...grpc.CallOption) (*CancelCommandResponse, error) {
-	out := new(CancelCommandResponse)
-	err := c.cc.Invoke(ctx, StoreService_CancelCommand_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -874,13 +837,6 @@ type StoreServiceServer interface {
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error)
-	// Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
-	// COMMAND_GATED, if the state of the run does not allow it.
-	SubmitCommand(context.Context, *SubmitCommandRequest) (*SubmitCommandResponse, error)
-	// Lists the commands and loops that wait in the queue of a run.
-	ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error)
-	// Takes a command or a loop out of the queue of a run.
-	CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error)
 	// Lists loops of a run, latest first.
 	ListLoops(context.Context, *ListLoopsRequest) (*ListLoopsResponse, error)
 	// Lists turns of a run, latest first.
@@ -1013,15 +969,6 @@ func (UnimplementedStoreServiceServer) ListRuns(context.Context, *ListRunsReques
 }
 func (UnimplementedStoreServiceServer) EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EnqueueLoop not implemented")
-}
-func (UnimplementedStoreServiceServer) SubmitCommand(context.Context, *SubmitCommandRequest) (*SubmitCommandResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SubmitCommand not implemented")
-}
-func (UnimplementedStoreServiceServer) ListCommands(context.Context, *ListCommandsRequest) (*ListCommandsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListCommands not implemented")
-}
-func (UnimplementedStoreServiceServer) CancelCommand(context.Context, *CancelCommandRequest) (*CancelCommandResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method CancelCommand not implemented")
 }
 func (UnimplementedStoreServiceServer) ListLoops(context.Context, *ListLoopsRequest) (*ListLoopsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListLoops not implemented")
@@ -1485,60 +1432,6 @@ func _StoreService_EnqueueLoop_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).EnqueueLoop(ctx, req.(*EnqueueLoopRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_SubmitCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SubmitCommandRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).SubmitCommand(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_SubmitCommand_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).SubmitCommand(ctx, req.(*SubmitCommandRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListCommands_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListCommandsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListCommands(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListCommands_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListCommands(ctx, req.(*ListCommandsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_CancelCommand_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CancelCommandRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).CancelCommand(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_CancelCommand_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).CancelCommand(ctx, req.(*CancelCommandRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -2205,18 +2098,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EnqueueLoop",
 			Handler:    _StoreService_EnqueueLoop_Handler,
-		},
-		{
-			MethodName: "SubmitCommand",
-			Handler:    _StoreService_SubmitCommand_Handler,
-		},
-		{
-			MethodName: "ListCommands",
-			Handler:    _StoreService_ListCommands_Handler,
-		},
-		{
-			MethodName: "CancelCommand",
-			Handler:    _StoreService_CancelCommand_Handler,
 		},
 		{
 			MethodName: "ListLoops",

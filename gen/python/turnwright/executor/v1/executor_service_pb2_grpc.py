@@ -9,7 +9,6 @@ from turnwright.executor.v1 import explain_pb2 as turnwright_dot_executor_dot_v1
 from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_dot_plan__pb2
 from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
-from turnwright.executor.v1 import session_pb2 as turnwright_dot_executor_dot_v1_dot_session__pb2
 from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
 from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
 
@@ -78,21 +77,6 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/WatchRun',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.FromString,
-                _registered_method=True)
-        self.SubmitCommand = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/SubmitCommand',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
-                _registered_method=True)
-        self.ListCommands = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListCommands',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
-                _registered_method=True)
-        self.CancelCommand = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/CancelCommand',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
                 _registered_method=True)
         self.Resolve = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Resolve',
@@ -311,28 +295,6 @@ class ExecutorServiceServicer(object):
         end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
         the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
         RUN_NOT_FOUND: it was removed or renamed.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SubmitCommand(self, request, context):
-        """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
-        this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListCommands(self, request, context):
-        """Lists the commands and tasks that wait in the queue of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CancelCommand(self, request, context):
-        """Takes a command or a task out of the queue of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -607,21 +569,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.WatchRun,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.SerializeToString,
-            ),
-            'SubmitCommand': grpc.unary_unary_rpc_method_handler(
-                    servicer.SubmitCommand,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.SerializeToString,
-            ),
-            'ListCommands': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListCommands,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsResponse.SerializeToString,
-            ),
-            'CancelCommand': grpc.unary_unary_rpc_method_handler(
-                    servicer.CancelCommand,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.SerializeToString,
             ),
             'Resolve': grpc.unary_unary_rpc_method_handler(
                     servicer.Resolve,
@@ -958,87 +905,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/WatchRun',
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SubmitCommand(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/SubmitCommand',
-            turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListCommands(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListCommands',
-            turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CancelCommand(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/CancelCommand',
-            turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
             options,
             channel_credentials,
             insecure,

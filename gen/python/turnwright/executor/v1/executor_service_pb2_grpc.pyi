@@ -11,7 +11,6 @@ from turnwright.executor.v1 import explain_pb2 as _explain_pb2
 from turnwright.executor.v1 import plan_pb2 as _plan_pb2
 from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
-from turnwright.executor.v1 import session_pb2 as _session_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.executor.v1 import watch_pb2 as _watch_pb2
 import abc as _abc_1
@@ -64,14 +63,6 @@ class ExecutorServiceStub:
     the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
     RUN_NOT_FOUND: it was removed or renamed.
     """
-    SubmitCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]
-    """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
-    this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
-    """
-    ListCommands: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]
-    """Lists the commands and tasks that wait in the queue of a run."""
-    CancelCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]
-    """Takes a command or a task out of the queue of a run."""
     Resolve: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -177,14 +168,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
     RUN_NOT_FOUND: it was removed or renamed.
     """
-    SubmitCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]  # type: ignore[assignment]
-    """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
-    this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
-    """
-    ListCommands: _aio.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]  # type: ignore[assignment]
-    """Lists the commands and tasks that wait in the queue of a run."""
-    CancelCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]  # type: ignore[assignment]
-    """Takes a command or a task out of the queue of a run."""
     Resolve: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]  # type: ignore[assignment]
     """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
     FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
@@ -323,32 +306,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
         RUN_NOT_FOUND: it was removed or renamed.
         """
-
-    @_abc_1.abstractmethod
-    def SubmitCommand(
-        self,
-        request: _session_pb2.SubmitCommandRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_session_pb2.SubmitCommandResponse, _abc.Awaitable[_session_pb2.SubmitCommandResponse]]:
-        """Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
-        this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
-        """
-
-    @_abc_1.abstractmethod
-    def ListCommands(
-        self,
-        request: _session_pb2.ListCommandsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_session_pb2.ListCommandsResponse, _abc.Awaitable[_session_pb2.ListCommandsResponse]]:
-        """Lists the commands and tasks that wait in the queue of a run."""
-
-    @_abc_1.abstractmethod
-    def CancelCommand(
-        self,
-        request: _session_pb2.CancelCommandRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_session_pb2.CancelCommandResponse, _abc.Awaitable[_session_pb2.CancelCommandResponse]]:
-        """Takes a command or a task out of the queue of a run."""
 
     @_abc_1.abstractmethod
     def Resolve(

@@ -12,7 +12,6 @@ from turnwright.store.v1 import proposal_pb2 as turnwright_dot_store_dot_v1_dot_
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
-from turnwright.store.v1 import session_pb2 as turnwright_dot_store_dot_v1_dot_session__pb2
 from turnwright.store.v1 import stream_pb2 as turnwright_dot_store_dot_v1_dot_stream__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
@@ -146,21 +145,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/EnqueueLoop',
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
-                _registered_method=True)
-        self.SubmitCommand = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/SubmitCommand',
-                request_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
-                _registered_method=True)
-        self.ListCommands = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListCommands',
-                request_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
-                _registered_method=True)
-        self.CancelCommand = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/CancelCommand',
-                request_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
                 _registered_method=True)
         self.ListLoops = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ListLoops',
@@ -462,28 +446,6 @@ class StoreServiceServicer(object):
 
     def EnqueueLoop(self, request, context):
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SubmitCommand(self, request, context):
-        """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
-        COMMAND_GATED, if the state of the run does not allow it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListCommands(self, request, context):
-        """Lists the commands and loops that wait in the queue of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CancelCommand(self, request, context):
-        """Takes a command or a loop out of the queue of a run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -812,21 +774,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.EnqueueLoop,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.SerializeToString,
-            ),
-            'SubmitCommand': grpc.unary_unary_rpc_method_handler(
-                    servicer.SubmitCommand,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandResponse.SerializeToString,
-            ),
-            'ListCommands': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListCommands,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsResponse.SerializeToString,
-            ),
-            'CancelCommand': grpc.unary_unary_rpc_method_handler(
-                    servicer.CancelCommand,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.SerializeToString,
             ),
             'ListLoops': grpc.unary_unary_rpc_method_handler(
                     servicer.ListLoops,
@@ -1527,87 +1474,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/EnqueueLoop',
             turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SubmitCommand(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/SubmitCommand',
-            turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_session__pb2.SubmitCommandResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListCommands(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListCommands',
-            turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_session__pb2.ListCommandsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CancelCommand(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/CancelCommand',
-            turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_session__pb2.CancelCommandResponse.FromString,
             options,
             channel_credentials,
             insecure,

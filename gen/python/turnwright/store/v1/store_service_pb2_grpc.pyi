@@ -14,7 +14,6 @@ from turnwright.store.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
-from turnwright.store.v1 import session_pb2 as _session_pb2
 from turnwright.store.v1 import stream_pb2 as _stream_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -90,14 +89,6 @@ class StoreServiceStub:
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    SubmitCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]
-    """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
-    COMMAND_GATED, if the state of the run does not allow it.
-    """
-    ListCommands: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]
-    """Lists the commands and loops that wait in the queue of a run."""
-    CancelCommand: _grpc.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]
-    """Takes a command or a loop out of the queue of a run."""
     ListLoops: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]
     """Lists loops of a run, latest first."""
     ListTurns: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]
@@ -221,14 +212,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    SubmitCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.SubmitCommandRequest, _session_pb2.SubmitCommandResponse]  # type: ignore[assignment]
-    """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
-    COMMAND_GATED, if the state of the run does not allow it.
-    """
-    ListCommands: _aio.UnaryUnaryMultiCallable[_session_pb2.ListCommandsRequest, _session_pb2.ListCommandsResponse]  # type: ignore[assignment]
-    """Lists the commands and loops that wait in the queue of a run."""
-    CancelCommand: _aio.UnaryUnaryMultiCallable[_session_pb2.CancelCommandRequest, _session_pb2.CancelCommandResponse]  # type: ignore[assignment]
-    """Takes a command or a loop out of the queue of a run."""
     ListLoops: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]  # type: ignore[assignment]
     """Lists loops of a run, latest first."""
     ListTurns: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]  # type: ignore[assignment]
@@ -469,32 +452,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.EnqueueLoopResponse, _abc.Awaitable[_queue_pb2.EnqueueLoopResponse]]:
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-
-    @_abc_1.abstractmethod
-    def SubmitCommand(
-        self,
-        request: _session_pb2.SubmitCommandRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_session_pb2.SubmitCommandResponse, _abc.Awaitable[_session_pb2.SubmitCommandResponse]]:
-        """Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
-        COMMAND_GATED, if the state of the run does not allow it.
-        """
-
-    @_abc_1.abstractmethod
-    def ListCommands(
-        self,
-        request: _session_pb2.ListCommandsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_session_pb2.ListCommandsResponse, _abc.Awaitable[_session_pb2.ListCommandsResponse]]:
-        """Lists the commands and loops that wait in the queue of a run."""
-
-    @_abc_1.abstractmethod
-    def CancelCommand(
-        self,
-        request: _session_pb2.CancelCommandRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_session_pb2.CancelCommandResponse, _abc.Awaitable[_session_pb2.CancelCommandResponse]]:
-        """Takes a command or a loop out of the queue of a run."""
 
     @_abc_1.abstractmethod
     def ListLoops(

@@ -12,7 +12,6 @@ import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemov
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListMessagesRequestSchema, ListMessagesResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema, StartRunRequestSchema, StartRunResponseSchema } from "./task_pb.js";
-import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
@@ -550,37 +549,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchRunRequestSchema;
     output: typeof WatchRunResponseSchema;
-  },
-  /**
-   * Gives a run a command of a chat: a message, a decision, an edit, ... FAILED_PRECONDITION, reason COMMAND_GATED: not in
-   * this state of the run. RESOURCE_EXHAUSTED, reason QUEUE_FULL: 100 commands wait; aborts and decisions never wait.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.SubmitCommand
-   */
-  submitCommand: {
-    methodKind: "unary";
-    input: typeof SubmitCommandRequestSchema;
-    output: typeof SubmitCommandResponseSchema;
-  },
-  /**
-   * Lists the commands and tasks that wait in the queue of a run.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListCommands
-   */
-  listCommands: {
-    methodKind: "unary";
-    input: typeof ListCommandsRequestSchema;
-    output: typeof ListCommandsResponseSchema;
-  },
-  /**
-   * Takes a command or a task out of the queue of a run.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.CancelCommand
-   */
-  cancelCommand: {
-    methodKind: "unary";
-    input: typeof CancelCommandRequestSchema;
-    output: typeof CancelCommandResponseSchema;
   },
   /**
    * Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets

@@ -6,7 +6,6 @@ import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { CreateRunRequestSchema, CreateRunResponseSchema, DeleteModelRequestSchema, DeleteModelResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, GetRunRequestSchema, GetRunResponseSchema, InitProjectRequestSchema, InitProjectResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListProjectsRequestSchema, ListProjectsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema, ListSchemesRequestSchema, ListSchemesResponseSchema, PutModelsRequestSchema, PutModelsResponseSchema, PutSchemeRequestSchema, PutSchemeResponseSchema, RemoveFileConstraintsRequestSchema, RemoveFileConstraintsResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./registry_pb.js";
 import type { ConfigureRunRequestSchema, ConfigureRunResponseSchema, GetSpendRequestSchema, GetSpendResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, ListLoopsRequestSchema, ListLoopsResponseSchema, RequestAbortRequestSchema, RequestAbortResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
-import type { CancelCommandRequestSchema, CancelCommandResponseSchema, ListCommandsRequestSchema, ListCommandsResponseSchema, SubmitCommandRequestSchema, SubmitCommandResponseSchema } from "./session_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, ListTurnsRequestSchema, ListTurnsResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
 import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
@@ -229,37 +228,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof EnqueueLoopRequestSchema;
     output: typeof EnqueueLoopResponseSchema;
-  },
-  /**
-   * Carries out a command of a session, or queues it, in one transaction. Fails with FAILED_PRECONDITION, reason
-   * COMMAND_GATED, if the state of the run does not allow it.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.SubmitCommand
-   */
-  submitCommand: {
-    methodKind: "unary";
-    input: typeof SubmitCommandRequestSchema;
-    output: typeof SubmitCommandResponseSchema;
-  },
-  /**
-   * Lists the commands and loops that wait in the queue of a run.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListCommands
-   */
-  listCommands: {
-    methodKind: "unary";
-    input: typeof ListCommandsRequestSchema;
-    output: typeof ListCommandsResponseSchema;
-  },
-  /**
-   * Takes a command or a loop out of the queue of a run.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.CancelCommand
-   */
-  cancelCommand: {
-    methodKind: "unary";
-    input: typeof CancelCommandRequestSchema;
-    output: typeof CancelCommandResponseSchema;
   },
   /**
    * Lists loops of a run, latest first.

@@ -24,21 +24,23 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class SubmitCommandRequest(_message.Message):
-    """Carries out a command of a session, or queues it."""
+    """Gives a run a command. A user message creates its run if there is none."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run. Empty, for a user message: a new run with a generated alias."""
-    request_id: _builtins.str
-    """Idempotency key of the command: repeating it returns the first answer, with `duplicate`. At most 128 characters;
-    empty: none.
+    command_id: _builtins.str
+    """Id of the command, chosen by the caller; 1 to 128 characters. All commands of a caller in a project share one space of
+    ids. A command whose id was accepted before does nothing, whatever happened since, and gets the first answer with
+    `duplicate`; the id of a refused command can be used again. Fails with ALREADY_EXISTS, reason REQUEST_ID_REUSED, if
+    the id belongs to another command. Ids are kept for 7 days.
     """
     @_builtins.property
     def command(self) -> _session_command_pb2.SessionCommand:
@@ -49,12 +51,12 @@ class SubmitCommandRequest(_message.Message):
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
+        command_id: _builtins.str = ...,
         command: _session_command_pb2.SessionCommand | None = ...,
-        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "command_id", b"command_id", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -62,7 +64,7 @@ Global___SubmitCommandRequest: _TypeAlias = SubmitCommandRequest  # noqa: Y015
 
 @_typing.final
 class SubmitCommandResponse(_message.Message):
-    """The command is durable."""
+    """The command is durable: carried out, or in the queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -73,15 +75,16 @@ class SubmitCommandResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     QUEUED_FIELD_NUMBER: _builtins.int
     REWOUND_FIELD_NUMBER: _builtins.int
+    EVENT_CURSOR_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
-    """True if this call created the run."""
+    """True if the command has created the run."""
     duplicate: _builtins.bool
-    """True if a command with this `request_id` was submitted before: this is the answer that it got then."""
+    """True if a command with this id was accepted before: this is the answer that it got then."""
     queued: _builtins.bool
-    """True if the command waits in the queue."""
+    """True if the command waits in the queue: see ListCommands."""
     @_builtins.property
     def run(self) -> _run_pb2.Run:
-        """The run as it is now."""
+        """The run after the command, with its settings and `state`."""
 
     @_builtins.property
     def loop(self) -> _loop_pb2.Loop:
@@ -89,11 +92,18 @@ class SubmitCommandResponse(_message.Message):
 
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
-        """The run's cursor before this call."""
+        """The run's cursor before the command."""
 
     @_builtins.property
     def rewound(self) -> _session_command_pb2.Rewound:
         """What the command has removed. Absent: it is no edit of messages, or it waits."""
+
+    @_builtins.property
+    def event_cursor(self) -> _cursor_pb2.EventCursor:
+        """Where the events of the run stood before the command: pass it to WatchRun to see everything that the command caused.
+        Only executors have events and fill it. Empty in the answer to a repeated call after which more has happened: WatchRun
+        then begins with a snapshot.
+        """
 
     def __init__(
         self,
@@ -105,10 +115,11 @@ class SubmitCommandResponse(_message.Message):
         cursor: _cursor_pb2.Cursor | None = ...,
         queued: _builtins.bool = ...,
         rewound: _session_command_pb2.Rewound | None = ...,
+        event_cursor: _cursor_pb2.EventCursor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_rewound", b"_rewound", "cursor", b"cursor", "loop", b"loop", "rewound", b"rewound", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_rewound", b"_rewound", "cursor", b"cursor", "event_cursor", b"event_cursor", "loop", b"loop", "rewound", b"rewound", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_rewound", b"_rewound", "created", b"created", "cursor", b"cursor", "duplicate", b"duplicate", "loop", b"loop", "queued", b"queued", "rewound", b"rewound", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop", b"_loop", "_rewound", b"_rewound", "created", b"created", "cursor", b"cursor", "duplicate", b"duplicate", "event_cursor", b"event_cursor", "loop", b"loop", "queued", b"queued", "rewound", b"rewound", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
