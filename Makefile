@@ -12,7 +12,7 @@ RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test test-all check lint types imports collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -28,7 +28,7 @@ test-all: $(VENV)/.installed-dev
 
 # At once what reads sources and what downloads; then what writes gen/, and what reads that.
 check:
-	@$(MAKE) --no-print-directory --jobs 3 lint types imports collect protos breaking deploy generators
+	@$(MAKE) --no-print-directory --jobs 3 lint types imports ceilings collect protos breaking deploy generators
 	@$(MAKE) --no-print-directory gen-check stubs
 
 install: $(VENV)/.installed
@@ -42,6 +42,10 @@ types: $(VENV)/.installed-dev
 
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
+
+# Lines and lines of code of each package, which must not pass its ceiling in tests/ceilings.toml.
+ceilings: $(VENV)/.installed-dev
+	$(BIN)/python tests/ceilings.py
 
 # Also those that `make test` leaves out. What it compiles, the workers of `make test-all` load.
 collect: $(VENV)/.installed-dev

@@ -91,7 +91,18 @@ async def test_work_that_ends_otherwise_needs_no_answer(services):
         '{"default": NaN}',
         " " * 65537,
     ],
-    ids=["no JSON", "a list", "no type", "no list", "no pattern", "no part", "no end", "no end of alternatives", "no number", "too long"],
+    ids=[
+        "no JSON",
+        "a list",
+        "no type",
+        "no list",
+        "no pattern",
+        "no part",
+        "no end",
+        "no end of alternatives",
+        "no number",
+        "too long",
+    ],
 )
 async def test_a_schema_that_is_none_is_refused_before_any_work(services, schema):
     with pytest.raises(TurnwrightError) as refused:
