@@ -14,6 +14,7 @@ from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2_grpc
 from turnwright.streams.v1 import stream_service_pb2_grpc
+from turnwright.turns.v1 import turn_service_pb2_grpc
 from turnwright.types.v1 import (
     cursor_pb2,
     entry_pb2,
@@ -92,6 +93,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         )
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
+        self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
         self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
 
     @classmethod

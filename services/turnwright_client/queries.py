@@ -1,22 +1,34 @@
-"""The calls of a client that only read: projects, runs, their messages, entries and packets, models, the status."""
+"""The calls of a client that only read: projects; runs, turns, messages, entries and packets; models, the status."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
-from turnwright.types.v1 import entry_pb2, explanation_pb2, loop_pb2, model_pb2, project_pb2, run_message_pb2, run_pb2
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
+from turnwright.types.v1 import (
+    entry_pb2,
+    explanation_pb2,
+    loop_pb2,
+    model_pb2,
+    project_pb2,
+    run_message_pb2,
+    run_pb2,
+    turn_pb2,
+)
 
 from turnwright_core.errors import MissingError, Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.wire.packets import PacketParts
 
 
 class QueryCalls:
-    """Rpcs of query.proto and explain.proto. Each raises TurnwrightError."""
+    """Rpcs of query.proto, explain.proto and TurnService. Each raises TurnwrightError."""
 
     _peer: Peer
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _turns: turn_service_pb2_grpc.TurnServiceAsyncStub
 
     async def find_project(self, root: str) -> project_pb2.Project | None:
         """The project of a directory on the executor's host; None if it is not registered. Nothing is written."""
@@ -50,10 +62,30 @@ class QueryCalls:
 
     async def list_messages(self, project: str, run: str) -> AsyncIterator[run_message_pb2.RunMessage]:
         """Every message of the run, in their order."""
-        request = query_pb2.ListMessagesRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._stub.ListMessages, request):
+        request = turn_service_pb2.ListMessagesRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._turns.ListMessages, request):
             for message in page.messages:
                 yield message
+
+    async def list_turns(self, project: str, run: str, numbers: Sequence[int] = ()) -> AsyncIterator[turn_pb2.Turn]:
+        """The turns of the run, latest first; or those with these numbers, inherited ones too, earliest first."""
+        request = turn_service_pb2.ListTurnsRequest(project=project, run=run, page_size=PAGE_SIZE_MAX, numbers=numbers)
+        async for page in self._peer.pages(self._turns.ListTurns, request):
+            for turn in page.turns:
+                yield turn
+
+    async def read_packet(self, project: str, run: str, turn: int = 0) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """What the model was sent in a turn: roles, each with its text in pieces. Turn 0: the latest that has a packet.
+
+        `turnwright_core.packet_digest` of it is the `packet_digest` of the turn. Raises TURN_NOT_FOUND.
+        """
+        request, packet = turn_service_pb2.ReadPacketRequest(project=project, run=run, turn=turn), PacketParts()
+        async with self._peer.stream(self._turns.ReadPacket, request, self._peer.timeout_s) as parts:
+            async for part in parts:
+                packet.add(part)
+        if not packet.is_whole:
+            raise self._peer.cut_short("its last part")
+        return packet.messages()
 
     async def explain_packet(
         self, project: str, run: str, turn: int = 0, pieces_max: int | None = None

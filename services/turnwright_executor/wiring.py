@@ -42,7 +42,6 @@ from turnwright_executor.edge.projects import Projects
 from turnwright_executor.edge.provider import ProviderModels
 from turnwright_executor.edge.relaying import Relays
 from turnwright_executor.edge.routing import Router
-from turnwright_executor.edge.run_messages import RunMessages
 from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
@@ -116,7 +115,7 @@ class _Wired:
 
     def _register(self, server: grpc.aio.Server) -> None:
         executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(self._servicer, server)
-        server.add_generic_rpc_handlers(mounts(self._store, self._around))
+        server.add_generic_rpc_handlers(mounts(self._store, self._around, self._watches))
 
     async def _check(self, name: str) -> None:
         """Raise unless this dependency is ready."""
@@ -212,7 +211,6 @@ class _Wired:
             projects.at,
             places.like_run,
             RunPayload(store, self._schemes).read,
-            RunMessages(store).read,
             explained.explain,
             explained.preview,
             status.read,

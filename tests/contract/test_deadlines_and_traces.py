@@ -67,7 +67,7 @@ async def test_the_callers_deadline_bounds_the_calls_behind_it_and_its_trace_goe
         seen.calls.clear()
         request = query_pb2.GetRunRequest(project=services.project, run="r", turns_max=1)
         await called(services, "GetRun", request)
-        behind = [call for call in seen.calls if call[0] == "StoreService" and call[3]]
+        behind = [call for call in seen.calls if call[0] in ("StoreService", "TurnService") and call[3]]
     assert {method for _, method, _, _ in behind} >= {"GetRun", "ListLoops", "ListTurns"}
     # Without a deadline of the caller they have `rpc_timeout_s`, which is 30; on its way a timeout is rounded up.
     assert all(0 < left_s < 25 for _, _, left_s, _ in behind)

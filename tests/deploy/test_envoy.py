@@ -92,6 +92,10 @@ def test_nothing_but_the_executors_rpcs_and_health_is_passed_on():
     assert not [path for path in passed for service in others if service.full_name in path]
 
 
+def test_what_is_passed_on_is_answered_in_json_too():
+    assert filter_of("grpc_json_transcoder")["services"] == [service.full_name for service in (SERVICE, *MOUNTED)]
+
+
 def filter_of(name: str) -> dict[str, Any]:
     (found,) = (one["typed_config"] for one in EDGE["http_filters"] if one["name"] == f"envoy.filters.http.{name}")
     return found

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_assembler.ports import PacketRead, PastMoment, ViewPart
@@ -28,6 +29,7 @@ class StoreReader:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+        self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
         self._schemes = BUILT_IN
 
     def read(self, project: str, run: str, after: Cursor | None, schemes: str) -> AsyncGenerator[ViewPart, None]:
@@ -45,10 +47,10 @@ class StoreReader:
     async def read_packet(
         self, project: str, run: str, turn: int = 0, wanted: Callable[[str], object] | None = None
     ) -> PacketRead | None:
-        request = read_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
+        request = turn_service_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
         packet = PacketParts()
         try:
-            async with self._peer.stream(self._stub.ReadPacket, request, READ_TIMEOUT_S) as parts:
+            async with self._peer.stream(self._turns.ReadPacket, request, READ_TIMEOUT_S) as parts:
                 async for part in parts:
                     if wanted and not packet.note and not wanted(part.note):
                         return None

@@ -124,21 +124,24 @@ class Peer:
         method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
         request: Request,
         timeout_s: float | None,
+        caller: Caller | None = None,
     ) -> aclosing[AsyncGenerator[Response]]:
         """A stream of answers, whose call ends with the block; without a deadline the caller limits the wait.
 
-        Iterating it raises TurnwrightError.
+        `caller`: make the call on behalf of this caller. Iterating it raises TurnwrightError.
         """
-        return aclosing(self._answers(method, request, timeout_s))
+        return aclosing(self._answers(method, request, timeout_s, caller))
 
     async def _answers(
         self,
         method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
         request: Request,
         timeout_s: float | None,
+        caller: Caller | None,
     ) -> AsyncGenerator[Response]:
         await wait_for_connection(self.channel)
-        call = method(request, timeout=timeout_s, metadata=self._metadata + current_scope().trace)
+        metadata = self._metadata if caller is None else self._in_name_of(caller)
+        call = method(request, timeout=timeout_s, metadata=metadata + current_scope().trace)
         try:
             async for answer in call:
                 yield answer
@@ -156,9 +159,9 @@ class Peer:
 
 
 def rpc_of(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
-    """What a stub has for a method with one answer."""
+    """What a stub has for a method."""
     request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    return channel.unary_unary(
+    return (channel.unary_stream if method.server_streaming else channel.unary_unary)(
         f"/{method.containing_service.full_name}/{method.name}",
         request_serializer=request.SerializeToString,
         response_deserializer=answer.FromString,

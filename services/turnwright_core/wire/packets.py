@@ -12,7 +12,7 @@ from turnwright.types.v1 import packet_pb2
 from turnwright_core.delta_encoding import Copied
 
 if TYPE_CHECKING:
-    from turnwright.store.v1 import read_pb2
+    from turnwright.turns.v1 import turn_service_pb2
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -49,7 +49,7 @@ class PacketParts:
         self.is_whole = False
         self._messages: dict[int, tuple[str, list[str], list[int]]] = {}
 
-    def add(self, part: read_pb2.ReadPacketResponse) -> None:
+    def add(self, part: turn_service_pb2.ReadPacketResponse) -> None:
         _, texts, piece_chars = self._messages.setdefault(part.index, (part.role, [], []))
         texts.append(part.text)
         piece_chars.extend(part.piece_chars)

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
-from turnwright.store.v1 import ledger_pb2, queue_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import explanation_pb2, settings_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
@@ -44,6 +45,7 @@ class RecordedPackets:
         self._ledger = ledger
         self._store = store
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._turn_rows = turn_service_pb2_grpc.TurnServiceStub(store.channel)
         self._assembler = assembler
         self._packets = assembler_service_pb2_grpc.AssemblerServiceStub(assembler.channel)
 
@@ -107,8 +109,8 @@ class RecordedPackets:
         return None
 
     async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:
-        request = ledger_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
-        return [turn_from_pb(turn) for turn in (await self._store.call(self._rows.ListTurns, request)).turns]
+        request = turn_service_pb2.ListTurnsRequest(project=address.project, run=address.run, numbers=numbers)
+        return [turn_from_pb(turn) for turn in (await self._store.call(self._turn_rows.ListTurns, request)).turns]
 
     async def _turn(self, address: RunAddress, number: int) -> Turn:
         found = await self._turns(address, [number]) if number else []
@@ -126,9 +128,9 @@ class RecordedPackets:
 
     async def _note(self, address: RunAddress, turn: int) -> PacketNote | None:
         """The note of a stored packet; None if there is none. The packet itself is not read to its end."""
-        request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
+        request = turn_service_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
         try:
-            async with self._store.stream(self._rows.ReadPacket, request, self._store.timeout_s) as parts:
+            async with self._store.stream(self._turn_rows.ReadPacket, request, self._store.timeout_s) as parts:
                 async for part in parts:
                     return packet_note(part.note)
         except TurnwrightError as error:
@@ -198,8 +200,8 @@ class PacketExplanations(RecordedPackets):
 
     async def _waiting_loop(self, address: RunAddress, run: Run) -> Loop:
         """The loop of a run that begins next; one without a prompt if none waits."""
-        request = queue_pb2.ListLoopsRequest(project=address.project, run=address.run, page_size=PAGE_SIZE_MAX)
-        answer = await self._store.call(self._rows.ListLoops, request)
+        request = turn_service_pb2.ListLoopsRequest(project=address.project, run=address.run, page_size=PAGE_SIZE_MAX)
+        answer = await self._store.call(self._turn_rows.ListLoops, request)
         waiting = [loop for loop in answer.loops if loop.status < COMPLETED]
         if waiting:
             return loop_from_pb(min(waiting, key=lambda loop: loop.sequence))

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct, json
 from msgspec.structs import astuple
-from turnwright.store.v1 import read_pb2
+from turnwright.turns.v1 import turn_service_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import Copied
@@ -78,7 +78,7 @@ def _note_of(packet: Packet) -> str:
     return json.encode(note).decode()
 
 
-async def packet_from_parts(parts: AsyncIterator[read_pb2.ReadPacketResponse]) -> Packet | None:
+async def packet_from_parts(parts: AsyncIterator[turn_service_pb2.ReadPacketResponse]) -> Packet | None:
     """The stored packet; None if its last parts are missing.
 
     Its effects were committed with it, so it has none.

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import (
     control_pb2,
-    ledger_pb2,
-    queue_pb2,
     read_pb2,
     registry_pb2,
     store_service_pb2_grpc,
 )
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2
 
 from turnwright_core.errors import Reason, fault
@@ -44,6 +43,7 @@ class RunPayload:
         self._store = store
         self._schemes = schemes
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._turns = turn_service_pb2_grpc.TurnServiceStub(store.channel)
 
     async def read(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
         """A run with its loops and turns, and its history if requested. Raises TurnwrightError."""
@@ -53,17 +53,14 @@ class RunPayload:
                 Reason.LIMIT_EXCEEDED, message, field="history_max", limit=PAGE_SIZE_MAX,
                 actual=request.history_max, unit="entries",
             )  # fmt: skip
-        key = {"project": request.project, "run": request.run}
+        key: dict[str, Any] = {"project": request.project, "run": request.run}
         call, rows = self._store.call, self._rows
         turns_page = max(request.turns_max, 1)
         run, loops, turns, spent = await asyncio.gather(
             call(rows.GetRun, registry_pb2.GetRunRequest(**key)),
-            call(rows.ListLoops, queue_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE)),
-            call(
-                rows.ListTurns,
-                ledger_pb2.ListTurnsRequest(project=request.project, run=request.run, page_size=turns_page),
-            ),
-            call(rows.GetSpend, control_pb2.GetSpendRequest(project=request.project, run=request.run)),
+            call(self._turns.ListLoops, turn_service_pb2.ListLoopsRequest(**key, page_size=LOOPS_PAGE)),
+            call(self._turns.ListTurns, turn_service_pb2.ListTurnsRequest(**key, page_size=turns_page)),
+            call(rows.GetSpend, control_pb2.GetSpendRequest(**key)),
         )
         answer = query_pb2.GetRunResponse(
             run=run.run, loops=_first(loops.loops), turns=_first(turns.turns[: request.turns_max]), spent=spent.run,

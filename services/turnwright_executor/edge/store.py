@@ -17,6 +17,7 @@ from turnwright.store.v1 import (
     stream_pb2,
     write_pb2,
 )
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 
 from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
 from turnwright_core.constraints import FileConstraint
@@ -66,6 +67,7 @@ class StoreLedger(StorePlans):
         """
         super().__init__(peer, schemes or KnownSchemes())
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
+        self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
 
     def reached_at(self, own_address: str) -> None:
@@ -166,9 +168,9 @@ class StoreLedger(StorePlans):
         await self._call(self.stub.ReleaseRun, request)
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
-        request = read_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
+        request = turn_service_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
         try:
-            async with self._peer.stream(self.stub.ReadPacket, request, self._peer.timeout_s) as parts:
+            async with self._peer.stream(self._turns.ReadPacket, request, self._peer.timeout_s) as parts:
                 packet = await packet_from_parts(parts)
         except TurnwrightError as error:
             if error.reason is Reason.TURN_NOT_FOUND:

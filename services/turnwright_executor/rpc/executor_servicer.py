@@ -54,7 +54,6 @@ class ExecutorServicer(
         find_project: FindProject,
         like_run: Callable[[str], str],
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
-        read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
         preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]],
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
@@ -78,7 +77,7 @@ class ExecutorServicer(
         self._locate, self._admits, self._unfit, self._find_project = locate, admits, unfit, find_project
         self._shown = shown
         self._like_run = like_run
-        self._read_run, self._read_messages, self._status = read_run, read_messages, status
+        self._read_run, self._status = read_run, status
         self._explain, self._preview = explain, preview
         self.check_vendor = check_vendor
         self._catalogue = catalogue

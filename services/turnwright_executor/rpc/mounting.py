@@ -6,7 +6,8 @@ Source: architecture 7, 10; docs/adr/0054.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
 import grpc
@@ -15,23 +16,31 @@ from google.protobuf.message_factory import GetMessageClass
 from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.sessions.v1 import session_service_pb2
 from turnwright.streams.v1 import stream_service_pb2
+from turnwright.turns.v1 import turn_service_pb2
 
 from turnwright_core.kit.auth import current_caller
 from turnwright_core.kit.peer import Around, Peer, rpc_of
+from turnwright_executor.rpc.watches import OpenWatches
 
 MOUNTED: Final = (
     schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
     session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
     stream_service_pb2.DESCRIPTOR.services_by_name["StreamService"],
+    turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"],
 )
 """The services of the store that the executor serves."""
 
 
-def mounts(store: Peer, around: Mapping[str, Around]) -> tuple[grpc.GenericRpcHandler, ...]:
-    """Handlers of all mounted services. `around`: what is added, by method."""
+def mounts(store: Peer, around: Mapping[str, Around], watches: OpenWatches) -> tuple[grpc.GenericRpcHandler, ...]:
+    """Handlers of all mounted services. `around`: what is added, by method; `watches`: where streams are kept."""
     handlers = []
     for service in MOUNTED:
-        rpcs = {method.name: _unary(method, store, around.get(method.name)) for method in service.methods}
+        rpcs = {
+            method.name: _stream(method, store, watches)
+            if method.server_streaming
+            else _unary(method, store, around.get(method.name))
+            for method in service.methods
+        }
         handlers.append(grpc.method_handlers_generic_handler(service.full_name, rpcs))
     return tuple(handlers)
 
@@ -42,9 +51,21 @@ def _unary(method: MethodDescriptor, store: Peer, around: Around | None) -> grpc
     async def forward(request: Any, _context: Any) -> Any:
         return await store.call(rpc, request, caller=current_caller())
 
+    return grpc.unary_unary_rpc_method_handler(around(method, forward) if around else forward, **_serializers(method))
+
+
+def _stream(method: MethodDescriptor, store: Peer, watches: OpenWatches) -> grpc.RpcMethodHandler[Any, Any]:
+    rpc = rpc_of(store.channel, method)
+
+    async def forward(request: Any, context: Any) -> AsyncIterator[Any]:
+        coming = store.stream(rpc, request, context.time_remaining(), current_caller())
+        async with coming as answers, aclosing(watches.follow(answers)) as following:
+            async for answer in following:
+                yield answer
+
+    return grpc.unary_stream_rpc_method_handler(forward, **_serializers(method))
+
+
+def _serializers(method: MethodDescriptor) -> dict[str, Any]:
     request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    return grpc.unary_unary_rpc_method_handler(
-        around(method, forward) if around else forward,
-        request_deserializer=request.FromString,
-        response_serializer=answer.SerializeToString,
-    )
+    return {"request_deserializer": request.FromString, "response_serializer": answer.SerializeToString}

@@ -27,7 +27,6 @@ class QueryRpcs(Forwarding):
     _admits: Admits
     _read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]]
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
-    _read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]]
 
     _explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]]
     _preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]]
@@ -46,11 +45,6 @@ class QueryRpcs(Forwarding):
 
     async def GetRun(self, request: query_pb2.GetRunRequest, context: Any) -> query_pb2.GetRunResponse:
         return await self._read_run(request)
-
-    async def ListMessages(
-        self, request: query_pb2.ListMessagesRequest, context: Any
-    ) -> query_pb2.ListMessagesResponse:
-        return await self._read_messages(request)
 
     async def ExplainPacket(
         self, request: explain_pb2.ExplainPacketRequest, context: Any

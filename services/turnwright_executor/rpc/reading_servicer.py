@@ -29,13 +29,12 @@ class ReadingServicer(
         ledger: Ledger,
         find_project: FindProject,
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
-        read_messages: Callable[[query_pb2.ListMessagesRequest], Awaitable[query_pb2.ListMessagesResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]] | None,
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
     ) -> None:
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._ledger, self._find_project = ledger, find_project
-        self._read_run, self._read_messages, self._status = read_run, read_messages, status
+        self._read_run, self._status = read_run, status
         self._shown = _all
         if explain:
             self._explain = explain

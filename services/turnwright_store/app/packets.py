@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright.turns.v1 import turn_service_pb2 as pb
 
 from turnwright_core.delta_encoding import decode
 from turnwright_core.errors import Reason, fault
@@ -186,18 +187,7 @@ def _texts(connection: Connection, run_id: int, address: RunRef, pieces: Sequenc
             raise run_not_found(address.project, address.run) from None
 
 
-class PacketPart(Struct, frozen=True):
-    """A part of a message's text; the first one has the note that was stored with the packet."""
-
-    index: int
-    role: str
-    text: str
-    note: str = ""
-    piece_chars: Sequence[int] = ()
-    """Lengths of the pieces of this part and those that follow it, up to the next part with some."""
-
-
-async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIterator[PacketPart]:
+async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIterator[pb.ReadPacketResponse]:
     """A packet, byte for byte, in parts of about 256 KiB; an empty message is one empty part.
 
     Raises RUN_NOT_FOUND, TURN_NOT_FOUND.
@@ -212,6 +202,7 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
         return found, rows.packet_note(connection, found.run_id, found.turn)
 
     found, note = await database.read(begin)
+    part: pb.ReadPacketResponse | None = None
     for index, (role, pieces) in enumerate(found.layout):
         done = 0
         while not done or done < len(pieces):
@@ -220,8 +211,13 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
             done += max(1, len(texts))
             piece_chars = [*map(len, texts)]
             for piece in split_text("".join(texts)):
-                yield PacketPart(index, role, piece, note, piece_chars)
+                if part:
+                    yield part
+                part = pb.ReadPacketResponse(index=index, role=role, text=piece, note=note, piece_chars=piece_chars)
                 note, piece_chars = "", []
+    if part:
+        part.last = True
+        yield part
 
 
 def _some_texts(connection: Connection, run_id: int, address: RunRef, pieces: Sequence[int]) -> list[str]:

@@ -20,6 +20,7 @@ from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.sessions.v1 import session_service_pb2
 from turnwright.store.v1 import store_service_pb2
 from turnwright.streams.v1 import stream_service_pb2
+from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, Tier
@@ -50,7 +51,7 @@ Fields = dict[str, Any]
 
 _METHODS: Final = {
     method.name: method
-    for file in (store_service_pb2, schedule_service_pb2, session_service_pb2, stream_service_pb2)
+    for file in (store_service_pb2, schedule_service_pb2, session_service_pb2, stream_service_pb2, turn_service_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }

@@ -1,12 +1,10 @@
-"""Rpcs that control runs: alias, settings, spending; fork and removal; packets; the runs of a project."""
+"""Rpcs that control runs: alias, settings, spending; fork and removal; the runs of a project."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
-from turnwright.store.v1 import control_pb2, read_pb2, registry_pb2
+from turnwright.store.v1 import control_pb2, registry_pb2
 from turnwright.types.v1 import run_pb2, settings_pb2
 
 from turnwright_core.entries import Tier
@@ -16,7 +14,7 @@ from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec, known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.times import time_to_pb
-from turnwright_store.app import control, forks, packets, retention
+from turnwright_store.app import control, forks, retention
 from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Connection, Transaction
@@ -32,7 +30,7 @@ _, patch_of = codec(
 
 
 class ControlRpcs(Calls):
-    """Rpcs of control.proto, forks, removals and packets."""
+    """Rpcs of control.proto, forks and removals."""
 
     @mutation(locks=alias_locks)
     def RenameRun(self, request: control_pb2.RenameRunRequest, tx: Transaction, _caller: Caller) -> Fields:
@@ -76,18 +74,3 @@ class ControlRpcs(Calls):
     def RemoveRun(self, request: registry_pb2.RemoveRunRequest, tx: Transaction, _caller: Caller) -> Fields:
         retention.remove_run(tx, address_of(request))
         return {}
-
-    async def ReadPacket(
-        self, request: read_pb2.ReadPacketRequest, _context: Any
-    ) -> AsyncIterator[read_pb2.ReadPacketResponse]:
-        address = address_of(request)
-        held: read_pb2.ReadPacketResponse | None = None
-        async for part in packets.read_packet(self._database, address, request.turn):
-            if held:
-                yield held
-            held = read_pb2.ReadPacketResponse(
-                index=part.index, role=part.role, text=part.text, note=part.note, piece_chars=part.piece_chars
-            )
-        if held:
-            held.last = True
-            yield held

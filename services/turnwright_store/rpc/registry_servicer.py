@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnwright.store.v1 import ledger_pb2, queue_pb2, registry_pb2
+from turnwright.store.v1 import registry_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
@@ -24,7 +24,7 @@ def _registry_locks(_request: Any) -> set[str]:
 
 
 class RegistryRpcs(Calls):
-    """Rpcs of registry.proto, and the lists of ledger.proto."""
+    """Rpcs of registry.proto."""
 
     @mutation(locks=_registry_locks, deployment=True)
     def InitProject(self, request: registry_pb2.InitProjectRequest, tx: Transaction, _caller: Caller) -> Fields:
@@ -77,16 +77,3 @@ class RegistryRpcs(Calls):
     def ListRuns(self, request: registry_pb2.ListRunsRequest, connection: Connection) -> Fields:
         found, token = app.list_runs(connection, request.project, request.page_size, request.page_token)
         return {"runs": map(wire.run_to_pb, found), "next_page_token": token}
-
-    @query
-    def ListLoops(self, request: queue_pb2.ListLoopsRequest, connection: Connection) -> Fields:
-        found, token = app.list_loops(connection, request.project, request.run, request.page_size, request.page_token)
-        return {"loops": map(wire.loop_to_pb, found), "next_page_token": token}
-
-    @query
-    def ListTurns(self, request: ledger_pb2.ListTurnsRequest, connection: Connection) -> Fields:
-        if request.numbers:
-            named = app.turns_by_number(connection, request.project, request.run, request.numbers)
-            return {"turns": map(wire.turn_to_pb, named)}
-        found, token = app.list_turns(connection, request.project, request.run, request.page_size, request.page_token)
-        return {"turns": map(wire.turn_to_pb, found), "next_page_token": token}

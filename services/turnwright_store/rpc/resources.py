@@ -13,6 +13,7 @@ from typing import Any, Final
 from turnwright.schedules.v1.schedule_service_pb2_grpc import add_ScheduleServiceServicer_to_server
 from turnwright.sessions.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from turnwright.streams.v1.stream_service_pb2_grpc import add_StreamServiceServicer_to_server
+from turnwright.turns.v1.turn_service_pb2_grpc import add_TurnServiceServicer_to_server
 
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_store.rpc.calls import StoreBackend
@@ -21,6 +22,7 @@ _ADDED: Final[dict[str, Callable[[Any, Any], None]]] = {
     "schedule": add_ScheduleServiceServicer_to_server,
     "session": add_SessionServiceServicer_to_server,
     "stream": add_StreamServiceServicer_to_server,
+    "turn": add_TurnServiceServicer_to_server,
 }
 """By resource, which names the module and the class of its servicer."""
 

@@ -3,6 +3,7 @@
 import pytest
 import pytest_asyncio
 from turnwright.store.v1 import ledger_pb2, read_pb2, store_service_pb2_grpc
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.kit.peer import Peer
@@ -24,7 +25,7 @@ CALLS = {
 }
 
 
-class CutShort(store_service_pb2_grpc.StoreServiceServicer):
+class CutShort(store_service_pb2_grpc.StoreServiceServicer, turn_service_pb2_grpc.TurnServiceServicer):
     """Answers with the first parts, as many as a test says."""
 
     parts = 0
@@ -35,7 +36,7 @@ class CutShort(store_service_pb2_grpc.StoreServiceServicer):
 
     async def ReadPacket(self, request, context):
         for _ in range(self.parts):
-            yield read_pb2.ReadPacketResponse(role="user", text="Do")
+            yield turn_service_pb2.ReadPacketResponse(role="user", text="Do")
 
     async def ReadView(self, request, context):
         for _ in range(self.parts):
@@ -48,6 +49,7 @@ async def store(tmp_path):
 
     def register(server) -> None:
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
+        turn_service_pb2_grpc.add_TurnServiceServicer_to_server(store, server)
 
     server = RunningServer(
         Service("store", "turnwright.store.v1.StoreService", register), f"unix:{tmp_path}/s.sock", SECRET, 0.1

@@ -10,14 +10,19 @@ from itertools import accumulate, pairwise
 
 import pytest
 from turnwright.executor.v1 import event_pb2
-from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from sse_server import SseServer, chat
+from turnwright_client.client import Client
+from turnwright_core.entries import Tier
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
+from turnwright_core.kit.auth import derive_token
 from turnwright_core.kit.peer import Peer
+from turnwright_core.packet_digest import packet_digest
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES
@@ -365,11 +370,10 @@ async def test_what_the_model_was_sent_is_kept_byte_for_byte(services) -> None:
     services.script(f"{NOTE}{GO_ON}", f"<think>é</think>{GO_ON}", DONE)
     await services.until(await services.act())
     turns = (await services.client.get_run(services.project, "r", turns_max=3)).turns
-    peer = Peer("store", services.addresses["store"], SECRET, 5.0)
-    store = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+    peer = services.client._peer
     for turn in turns:
-        read = read_pb2.ReadPacketRequest(project=services.project, run="r", turn=turn.number)
-        async with peer.stream(store.ReadPacket, read, 5.0) as answer:
+        read = turn_service_pb2.ReadPacketRequest(project=services.project, run="r", turn=turn.number)
+        async with peer.stream(services.client._turns.ReadPacket, read, 5.0) as answer:
             parts = [part async for part in answer]
         packet = hashlib.sha256()
         for index, role in enumerate(("system", "user")):
@@ -380,5 +384,25 @@ async def test_what_the_model_was_sent_is_kept_byte_for_byte(services) -> None:
             digest = hashlib.sha256(b"".join(hashlib.sha256(piece.encode()).digest() for piece in pieces))
             packet.update(f"{role} {digest.hexdigest()}\n".encode())
         assert packet.hexdigest() == turn.result.packet_digest
-    await peer.close()
     assert len(turns) == 3
+
+
+async def test_a_client_draws_a_timeline_of_turns_and_reads_what_the_model_was_sent(services) -> None:
+    # RU197: a token of a client is shown no more by it than by the entries of the packet
+    services.script(f"{NOTE}{GO_ON}", DONE)
+    await services.until(await services.act())
+    async with Client.connect(services.client.address, derive_token(SECRET, Tier.CLIENT, "ann")) as client:
+        turns = [turn async for turn in client.list_turns(services.project, "r")]
+        assert turns == list((await client.get_run(services.project, "r", turns_max=3)).turns)
+        assert [turn.number async for turn in client.list_turns(services.project, "r", [1, 2])] == [1, 2]
+        for turn in turns:
+            packet = await client.read_packet(services.project, "r", turn.number)
+            assert packet_digest(packet) == turn.result.packet_digest
+            for role, pieces in packet:
+                assert (
+                    "".join(pieces) == (await client.get_entry(services.project, "r", f"{role}://{turn.number}")).body
+                )
+        assert await client.read_packet(services.project, "r") == await client.read_packet(services.project, "r", 2)
+        with pytest.raises(MissingError) as missing:
+            await client.read_packet(services.project, "r", 9)
+        assert missing.value.reason is Reason.TURN_NOT_FOUND

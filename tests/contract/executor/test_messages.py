@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from turnwright.executor.v1 import query_pb2
+from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import plan_pb2, run_message_pb2, settings_pb2, turn_pb2
 from turnwright.types.v1.message_pb2 import ROLE_ASSISTANT, ROLE_EVENT, ROLE_PLAN, ROLE_TOOL, ROLE_USER
 
@@ -143,9 +143,9 @@ async def test_pages_say_the_same_as_one_and_bring_the_turns_of_their_messages(s
     services.script(*[f"<think>{number}</think>" for number in range(3)], DONE)
     await act(services)
     whole = await messages(services)
-    request = query_pb2.ListMessagesRequest(project=services.project, run="r", page_size=2)
+    request = turn_service_pb2.ListMessagesRequest(project=services.project, run="r", page_size=2)
     paged, pages = [], 0
-    async for page in services.client._peer.pages(services.client._stub.ListMessages, request):
+    async for page in services.client._peer.pages(services.client._turns.ListMessages, request):
         paged += page.messages
         pages += 1
         assert {turn.number for turn in page.turns} == {one.turn for one in page.messages if one.turn}
@@ -162,7 +162,7 @@ async def test_a_fork_has_the_messages_it_began_with_and_what_they_were_made_wit
     await services.client.configure_run(services.project, "f", settings_pb2.RunSettingsPatch(temperature=1.5))
     await services.until(await services.act("And now?", run="f"))
     answer = await services.client._peer.call(
-        services.client._stub.ListMessages, query_pb2.ListMessagesRequest(project=services.project, run="f")
+        services.client._turns.ListMessages, turn_service_pb2.ListMessagesRequest(project=services.project, run="f")
     )
     assert [text(one) for one in answer.messages if one.kind == run_message_pb2.MESSAGE_KIND_PROMPT] == [
         "Do it.", "And now?",
@@ -183,8 +183,8 @@ async def test_a_page_ends_where_its_messages_become_longer_than_their_entries(s
     made = [call("set", {"path": f"known://{number}", "body": "b"}) for number in range(6)]
     services.script(*["=== thinking ===\n" + "x" * 450_000 + f"\n{one}" for one in made], DONE)
     await act(services)
-    request = query_pb2.ListMessagesRequest(project=services.project, run="r")
-    pages = [page async for page in services.client._peer.pages(services.client._stub.ListMessages, request)]
+    request = turn_service_pb2.ListMessagesRequest(project=services.project, run="r")
+    pages = [page async for page in services.client._peer.pages(services.client._turns.ListMessages, request)]
     found = [one for page in pages for one in page.messages]
     assert len(pages) > 1
     assert len({one.path for one in found}) == len(found)

@@ -249,10 +249,8 @@ async def test_an_edited_prompt_is_sent_as_it_was_edited(services, edit, form, w
     body = (await services.entry(f"prompt://{loop.first_turn}")).body
     assert (loop.prompt, body) == (after, after + appended)
     assert loop.settings.HasField("response_format") == (form is not None)
-    async with calling(services, Tier.SYSTEM, "store") as (peer, store):
-        wanted = read_pb2.ReadPacketRequest(project=services.project, run="r", turn=loop.first_turn)
-        async with peer.stream(store.ReadPacket, wanted, 30.0) as parts:
-            sent = "".join([part.text async for part in parts])
+    packet = await services.client.read_packet(services.project, "r", loop.first_turn)
+    sent = "".join(text for _, pieces in packet for text in pieces)
     assert (after in sent, sent.count("is JSON and nothing else")) == (True, int(form is not None))
 
 

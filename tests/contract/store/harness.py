@@ -23,6 +23,7 @@ from turnwright.store.v1 import (
     write_pb2,
 )
 from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
@@ -48,6 +49,7 @@ MESSAGES = (
     control_pb2,
     stream_pb2,
     stream_service_pb2,
+    turn_service_pb2,
 )
 
 
@@ -84,16 +86,19 @@ class Client:
             schedule_service_pb2_grpc.ScheduleServiceStub(channel),
             session_service_pb2_grpc.SessionServiceStub(channel),
             stream_service_pb2_grpc.StreamServiceStub(channel),
+            turn_service_pb2_grpc.TurnServiceStub(channel),
         )
 
     async def call(self, rpc: str, **fields: Any) -> Any:
-        method = next(getattr(stub, rpc) for stub in self._stubs if hasattr(stub, rpc))
-        return await self.peer.call(method, request_of(rpc, fields))
+        return await self.peer.call(self._method(rpc), request_of(rpc, fields))
 
     async def stream(self, rpc: str, **fields: Any) -> AsyncGenerator[Any, None]:
-        async with self.peer.stream(getattr(self.stub, rpc), request_of(rpc, fields), None) as messages:
+        async with self.peer.stream(self._method(rpc), request_of(rpc, fields), None) as messages:
             async for message in messages:
                 yield message
+
+    def _method(self, rpc: str) -> Any:
+        return next(getattr(stub, rpc) for stub in self._stubs if hasattr(stub, rpc))
 
     async def close(self) -> None:
         await self.peer.close()

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from turnwright.store.v1 import registry_pb2, store_service_pb2
+from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
 
 from contract.store.harness import PROPOSED, Run, new_project, new_run, remove, request_of, set_, working_run
@@ -13,8 +14,8 @@ from turnwright_core.errors import InvalidError, Reason
 
 COUNT = 9
 PAGE = 2
-SERVICE = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"]
-PAGED = {rpc.name for rpc in SERVICE.methods if "page_token" in rpc.input_type.fields_by_name}
+SERVICES = [one for file in (store_service_pb2, turn_service_pb2) for one in file.DESCRIPTOR.services_by_name.values()]
+PAGED = {rpc.name for one in SERVICES for rpc in one.methods if "page_token" in rpc.input_type.fields_by_name}
 
 
 class Rows:
@@ -160,6 +161,28 @@ class Turns(OfARun):
         return str(row.number)
 
 
+class Messages(OfARun):
+    field, removes = "messages", True
+
+    async def begin(self):
+        await super().begin()
+        await self.run.begin()
+
+    async def add(self):
+        path = f"log://turn_1/error/{self._name()}"
+        await self.change(path)
+        return path
+
+    async def change(self, name):
+        await self.run.write(set_(name, f"x{next(self.numbers)}", '{"tool":"error"}', turn=1))
+
+    async def remove(self, name):
+        await self.run.write(remove(name))
+
+    def key(self, row):
+        return row.path
+
+
 class Proposals(OfARun):
     field, removes = "proposals", True
 
@@ -247,7 +270,7 @@ class Plans(OfARun):
 
 LISTS = {
     "ListProjects": [Projects], "ListModels": [Models], "ListFileConstraints": [Constraints], "ListRuns": [Runs],
-    "ListLoops": [Loops], "ListTurns": [Turns], "ListProposals": [Proposals], "ListPlans": [Plans],
+    "ListLoops": [Loops], "ListTurns": [Turns], "ListMessages": [Messages], "ListProposals": [Proposals], "ListPlans": [Plans],
     "ListEntries": [Entries, EntriesByPosition], "ListEntryHistory": [History],
 }  # fmt: skip
 CASES = [(rpc, kind) for rpc, kinds in LISTS.items() for kind in kinds]

@@ -1113,7 +1113,7 @@ var file_turnwright_executor_v1_executor_service_proto_rawDesc = []byte{
 	0x43, 0x49, 0x46, 0x49, 0x45, 0x44, 0x10, 0x00, 0x12, 0x16, 0x0a, 0x12, 0x50, 0x4c, 0x41, 0x4e,
 	0x5f, 0x45, 0x56, 0x45, 0x4e, 0x54, 0x53, 0x5f, 0x4c, 0x45, 0x47, 0x41, 0x43, 0x59, 0x10, 0x01,
 	0x12, 0x1a, 0x0a, 0x16, 0x50, 0x4c, 0x41, 0x4e, 0x5f, 0x45, 0x56, 0x45, 0x4e, 0x54, 0x53, 0x5f,
-	0x4f, 0x50, 0x45, 0x52, 0x41, 0x54, 0x49, 0x4f, 0x4e, 0x53, 0x10, 0x02, 0x32, 0xb8, 0x1f, 0x0a,
+	0x4f, 0x50, 0x45, 0x52, 0x41, 0x54, 0x49, 0x4f, 0x4e, 0x53, 0x10, 0x02, 0x32, 0xc8, 0x1e, 0x0a,
 	0x0f, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x53, 0x65, 0x72, 0x76, 0x69, 0x63, 0x65,
 	0x12, 0x6b, 0x0a, 0x0b, 0x49, 0x6e, 0x69, 0x74, 0x50, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12,
 	0x2a, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65,
@@ -1251,13 +1251,6 @@ var file_turnwright_executor_v1_executor_service_proto_rawDesc = []byte{
 	0x6e, 0x74, 0x72, 0x69, 0x65, 0x73, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x2b, 0x2e,
 	0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65, 0x63, 0x75,
 	0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x4c, 0x69, 0x73, 0x74, 0x45, 0x6e, 0x74, 0x72, 0x69,
-	0x65, 0x73, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x12,
-	0x6e, 0x0a, 0x0c, 0x4c, 0x69, 0x73, 0x74, 0x4d, 0x65, 0x73, 0x73, 0x61, 0x67, 0x65, 0x73, 0x12,
-	0x2b, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65,
-	0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x4c, 0x69, 0x73, 0x74, 0x4d, 0x65, 0x73,
-	0x73, 0x61, 0x67, 0x65, 0x73, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x2c, 0x2e, 0x74,
-	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74,
-	0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x4c, 0x69, 0x73, 0x74, 0x4d, 0x65, 0x73, 0x73, 0x61, 0x67,
 	0x65, 0x73, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x12,
 	0x71, 0x0a, 0x0d, 0x45, 0x78, 0x70, 0x6c, 0x61, 0x69, 0x6e, 0x50, 0x61, 0x63, 0x6b, 0x65, 0x74,
 	0x12, 0x2c, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78,
@@ -1454,60 +1447,58 @@ var file_turnwright_executor_v1_executor_service_proto_goTypes = []interface{}{
 	(*WatchRunsRequest)(nil),            // 56: turnwright.executor.v1.WatchRunsRequest
 	(*NotifyRequest)(nil),               // 57: turnwright.executor.v1.NotifyRequest
 	(*ListEntriesRequest)(nil),          // 58: turnwright.executor.v1.ListEntriesRequest
-	(*ListMessagesRequest)(nil),         // 59: turnwright.executor.v1.ListMessagesRequest
-	(*ExplainPacketRequest)(nil),        // 60: turnwright.executor.v1.ExplainPacketRequest
-	(*PreviewPacketRequest)(nil),        // 61: turnwright.executor.v1.PreviewPacketRequest
-	(*GetEntryRequest)(nil),             // 62: turnwright.executor.v1.GetEntryRequest
-	(*SetPlanRequest)(nil),              // 63: turnwright.executor.v1.SetPlanRequest
-	(*UpdatePlanRequest)(nil),           // 64: turnwright.executor.v1.UpdatePlanRequest
-	(*RemovePlanRequest)(nil),           // 65: turnwright.executor.v1.RemovePlanRequest
-	(*GetPlanRequest)(nil),              // 66: turnwright.executor.v1.GetPlanRequest
-	(*ListPlansRequest)(nil),            // 67: turnwright.executor.v1.ListPlansRequest
-	(*WatchPlansRequest)(nil),           // 68: turnwright.executor.v1.WatchPlansRequest
-	(*ListModelsRequest)(nil),           // 69: turnwright.executor.v1.ListModelsRequest
-	(*AddModelRequest)(nil),             // 70: turnwright.executor.v1.AddModelRequest
-	(*RemoveModelRequest)(nil),          // 71: turnwright.executor.v1.RemoveModelRequest
-	(*SetFileConstraintsRequest)(nil),   // 72: turnwright.executor.v1.SetFileConstraintsRequest
-	(*ListFileConstraintsRequest)(nil),  // 73: turnwright.executor.v1.ListFileConstraintsRequest
-	(*DiscoverRequest)(nil),             // 74: turnwright.executor.v1.DiscoverRequest
-	(*GetStatusRequest)(nil),            // 75: turnwright.executor.v1.GetStatusRequest
-	(*GetProjectResponse)(nil),          // 76: turnwright.executor.v1.GetProjectResponse
-	(*StartRunResponse)(nil),            // 77: turnwright.executor.v1.StartRunResponse
-	(*AskResponse)(nil),                 // 78: turnwright.executor.v1.AskResponse
-	(*ActResponse)(nil),                 // 79: turnwright.executor.v1.ActResponse
-	(*ResolveResponse)(nil),             // 80: turnwright.executor.v1.ResolveResponse
-	(*ListProposalsResponse)(nil),       // 81: turnwright.executor.v1.ListProposalsResponse
-	(*GetProposalResponse)(nil),         // 82: turnwright.executor.v1.GetProposalResponse
-	(*WatchProposalsResponse)(nil),      // 83: turnwright.executor.v1.WatchProposalsResponse
-	(*AbortResponse)(nil),               // 84: turnwright.executor.v1.AbortResponse
-	(*ForkRunResponse)(nil),             // 85: turnwright.executor.v1.ForkRunResponse
-	(*RenameRunResponse)(nil),           // 86: turnwright.executor.v1.RenameRunResponse
-	(*ConfigureRunResponse)(nil),        // 87: turnwright.executor.v1.ConfigureRunResponse
-	(*RemoveRunResponse)(nil),           // 88: turnwright.executor.v1.RemoveRunResponse
-	(*InjectMessageResponse)(nil),       // 89: turnwright.executor.v1.InjectMessageResponse
-	(*CallToolResponse)(nil),            // 90: turnwright.executor.v1.CallToolResponse
-	(*GetRunResponse)(nil),              // 91: turnwright.executor.v1.GetRunResponse
-	(*ListRunsResponse)(nil),            // 92: turnwright.executor.v1.ListRunsResponse
-	(*WatchRunsResponse)(nil),           // 93: turnwright.executor.v1.WatchRunsResponse
-	(*NotifyResponse)(nil),              // 94: turnwright.executor.v1.NotifyResponse
-	(*ListEntriesResponse)(nil),         // 95: turnwright.executor.v1.ListEntriesResponse
-	(*ListMessagesResponse)(nil),        // 96: turnwright.executor.v1.ListMessagesResponse
-	(*ExplainPacketResponse)(nil),       // 97: turnwright.executor.v1.ExplainPacketResponse
-	(*PreviewPacketResponse)(nil),       // 98: turnwright.executor.v1.PreviewPacketResponse
-	(*GetEntryResponse)(nil),            // 99: turnwright.executor.v1.GetEntryResponse
-	(*SetPlanResponse)(nil),             // 100: turnwright.executor.v1.SetPlanResponse
-	(*UpdatePlanResponse)(nil),          // 101: turnwright.executor.v1.UpdatePlanResponse
-	(*RemovePlanResponse)(nil),          // 102: turnwright.executor.v1.RemovePlanResponse
-	(*GetPlanResponse)(nil),             // 103: turnwright.executor.v1.GetPlanResponse
-	(*ListPlansResponse)(nil),           // 104: turnwright.executor.v1.ListPlansResponse
-	(*WatchPlansResponse)(nil),          // 105: turnwright.executor.v1.WatchPlansResponse
-	(*ListModelsResponse)(nil),          // 106: turnwright.executor.v1.ListModelsResponse
-	(*AddModelResponse)(nil),            // 107: turnwright.executor.v1.AddModelResponse
-	(*RemoveModelResponse)(nil),         // 108: turnwright.executor.v1.RemoveModelResponse
-	(*SetFileConstraintsResponse)(nil),  // 109: turnwright.executor.v1.SetFileConstraintsResponse
-	(*ListFileConstraintsResponse)(nil), // 110: turnwright.executor.v1.ListFileConstraintsResponse
-	(*DiscoverResponse)(nil),            // 111: turnwright.executor.v1.DiscoverResponse
-	(*GetStatusResponse)(nil),           // 112: turnwright.executor.v1.GetStatusResponse
+	(*ExplainPacketRequest)(nil),        // 59: turnwright.executor.v1.ExplainPacketRequest
+	(*PreviewPacketRequest)(nil),        // 60: turnwright.executor.v1.PreviewPacketRequest
+	(*GetEntryRequest)(nil),             // 61: turnwright.executor.v1.GetEntryRequest
+	(*SetPlanRequest)(nil),              // 62: turnwright.executor.v1.SetPlanRequest
+	(*UpdatePlanRequest)(nil),           // 63: turnwright.executor.v1.UpdatePlanRequest
+	(*RemovePlanRequest)(nil),           // 64: turnwright.executor.v1.RemovePlanRequest
+	(*GetPlanRequest)(nil),              // 65: turnwright.executor.v1.GetPlanRequest
+	(*ListPlansRequest)(nil),            // 66: turnwright.executor.v1.ListPlansRequest
+	(*WatchPlansRequest)(nil),           // 67: turnwright.executor.v1.WatchPlansRequest
+	(*ListModelsRequest)(nil),           // 68: turnwright.executor.v1.ListModelsRequest
+	(*AddModelRequest)(nil),             // 69: turnwright.executor.v1.AddModelRequest
+	(*RemoveModelRequest)(nil),          // 70: turnwright.executor.v1.RemoveModelRequest
+	(*SetFileConstraintsRequest)(nil),   // 71: turnwright.executor.v1.SetFileConstraintsRequest
+	(*ListFileConstraintsRequest)(nil),  // 72: turnwright.executor.v1.ListFileConstraintsRequest
+	(*DiscoverRequest)(nil),             // 73: turnwright.executor.v1.DiscoverRequest
+	(*GetStatusRequest)(nil),            // 74: turnwright.executor.v1.GetStatusRequest
+	(*GetProjectResponse)(nil),          // 75: turnwright.executor.v1.GetProjectResponse
+	(*StartRunResponse)(nil),            // 76: turnwright.executor.v1.StartRunResponse
+	(*AskResponse)(nil),                 // 77: turnwright.executor.v1.AskResponse
+	(*ActResponse)(nil),                 // 78: turnwright.executor.v1.ActResponse
+	(*ResolveResponse)(nil),             // 79: turnwright.executor.v1.ResolveResponse
+	(*ListProposalsResponse)(nil),       // 80: turnwright.executor.v1.ListProposalsResponse
+	(*GetProposalResponse)(nil),         // 81: turnwright.executor.v1.GetProposalResponse
+	(*WatchProposalsResponse)(nil),      // 82: turnwright.executor.v1.WatchProposalsResponse
+	(*AbortResponse)(nil),               // 83: turnwright.executor.v1.AbortResponse
+	(*ForkRunResponse)(nil),             // 84: turnwright.executor.v1.ForkRunResponse
+	(*RenameRunResponse)(nil),           // 85: turnwright.executor.v1.RenameRunResponse
+	(*ConfigureRunResponse)(nil),        // 86: turnwright.executor.v1.ConfigureRunResponse
+	(*RemoveRunResponse)(nil),           // 87: turnwright.executor.v1.RemoveRunResponse
+	(*InjectMessageResponse)(nil),       // 88: turnwright.executor.v1.InjectMessageResponse
+	(*CallToolResponse)(nil),            // 89: turnwright.executor.v1.CallToolResponse
+	(*GetRunResponse)(nil),              // 90: turnwright.executor.v1.GetRunResponse
+	(*ListRunsResponse)(nil),            // 91: turnwright.executor.v1.ListRunsResponse
+	(*WatchRunsResponse)(nil),           // 92: turnwright.executor.v1.WatchRunsResponse
+	(*NotifyResponse)(nil),              // 93: turnwright.executor.v1.NotifyResponse
+	(*ListEntriesResponse)(nil),         // 94: turnwright.executor.v1.ListEntriesResponse
+	(*ExplainPacketResponse)(nil),       // 95: turnwright.executor.v1.ExplainPacketResponse
+	(*PreviewPacketResponse)(nil),       // 96: turnwright.executor.v1.PreviewPacketResponse
+	(*GetEntryResponse)(nil),            // 97: turnwright.executor.v1.GetEntryResponse
+	(*SetPlanResponse)(nil),             // 98: turnwright.executor.v1.SetPlanResponse
+	(*UpdatePlanResponse)(nil),          // 99: turnwright.executor.v1.UpdatePlanResponse
+	(*RemovePlanResponse)(nil),          // 100: turnwright.executor.v1.RemovePlanResponse
+	(*GetPlanResponse)(nil),             // 101: turnwright.executor.v1.GetPlanResponse
+	(*ListPlansResponse)(nil),           // 102: turnwright.executor.v1.ListPlansResponse
+	(*WatchPlansResponse)(nil),          // 103: turnwright.executor.v1.WatchPlansResponse
+	(*ListModelsResponse)(nil),          // 104: turnwright.executor.v1.ListModelsResponse
+	(*AddModelResponse)(nil),            // 105: turnwright.executor.v1.AddModelResponse
+	(*RemoveModelResponse)(nil),         // 106: turnwright.executor.v1.RemoveModelResponse
+	(*SetFileConstraintsResponse)(nil),  // 107: turnwright.executor.v1.SetFileConstraintsResponse
+	(*ListFileConstraintsResponse)(nil), // 108: turnwright.executor.v1.ListFileConstraintsResponse
+	(*DiscoverResponse)(nil),            // 109: turnwright.executor.v1.DiscoverResponse
+	(*GetStatusResponse)(nil),           // 110: turnwright.executor.v1.GetStatusResponse
 }
 var file_turnwright_executor_v1_executor_service_proto_depIdxs = []int32{
 	6,   // 0: turnwright.executor.v1.InitProjectRequest.assembly:type_name -> turnwright.types.v1.Assembly
@@ -1569,64 +1560,62 @@ var file_turnwright_executor_v1_executor_service_proto_depIdxs = []int32{
 	56,  // 56: turnwright.executor.v1.ExecutorService.WatchRuns:input_type -> turnwright.executor.v1.WatchRunsRequest
 	57,  // 57: turnwright.executor.v1.ExecutorService.Notify:input_type -> turnwright.executor.v1.NotifyRequest
 	58,  // 58: turnwright.executor.v1.ExecutorService.ListEntries:input_type -> turnwright.executor.v1.ListEntriesRequest
-	59,  // 59: turnwright.executor.v1.ExecutorService.ListMessages:input_type -> turnwright.executor.v1.ListMessagesRequest
-	60,  // 60: turnwright.executor.v1.ExecutorService.ExplainPacket:input_type -> turnwright.executor.v1.ExplainPacketRequest
-	61,  // 61: turnwright.executor.v1.ExecutorService.PreviewPacket:input_type -> turnwright.executor.v1.PreviewPacketRequest
-	62,  // 62: turnwright.executor.v1.ExecutorService.GetEntry:input_type -> turnwright.executor.v1.GetEntryRequest
-	63,  // 63: turnwright.executor.v1.ExecutorService.SetPlan:input_type -> turnwright.executor.v1.SetPlanRequest
-	64,  // 64: turnwright.executor.v1.ExecutorService.UpdatePlan:input_type -> turnwright.executor.v1.UpdatePlanRequest
-	65,  // 65: turnwright.executor.v1.ExecutorService.RemovePlan:input_type -> turnwright.executor.v1.RemovePlanRequest
-	66,  // 66: turnwright.executor.v1.ExecutorService.GetPlan:input_type -> turnwright.executor.v1.GetPlanRequest
-	67,  // 67: turnwright.executor.v1.ExecutorService.ListPlans:input_type -> turnwright.executor.v1.ListPlansRequest
-	68,  // 68: turnwright.executor.v1.ExecutorService.WatchPlans:input_type -> turnwright.executor.v1.WatchPlansRequest
-	69,  // 69: turnwright.executor.v1.ExecutorService.ListModels:input_type -> turnwright.executor.v1.ListModelsRequest
-	70,  // 70: turnwright.executor.v1.ExecutorService.AddModel:input_type -> turnwright.executor.v1.AddModelRequest
-	71,  // 71: turnwright.executor.v1.ExecutorService.RemoveModel:input_type -> turnwright.executor.v1.RemoveModelRequest
-	72,  // 72: turnwright.executor.v1.ExecutorService.SetFileConstraints:input_type -> turnwright.executor.v1.SetFileConstraintsRequest
-	73,  // 73: turnwright.executor.v1.ExecutorService.ListFileConstraints:input_type -> turnwright.executor.v1.ListFileConstraintsRequest
-	74,  // 74: turnwright.executor.v1.ExecutorService.Discover:input_type -> turnwright.executor.v1.DiscoverRequest
-	75,  // 75: turnwright.executor.v1.ExecutorService.GetStatus:input_type -> turnwright.executor.v1.GetStatusRequest
-	2,   // 76: turnwright.executor.v1.ExecutorService.InitProject:output_type -> turnwright.executor.v1.InitProjectResponse
-	76,  // 77: turnwright.executor.v1.ExecutorService.GetProject:output_type -> turnwright.executor.v1.GetProjectResponse
-	77,  // 78: turnwright.executor.v1.ExecutorService.StartRun:output_type -> turnwright.executor.v1.StartRunResponse
-	78,  // 79: turnwright.executor.v1.ExecutorService.Ask:output_type -> turnwright.executor.v1.AskResponse
-	79,  // 80: turnwright.executor.v1.ExecutorService.Act:output_type -> turnwright.executor.v1.ActResponse
-	4,   // 81: turnwright.executor.v1.ExecutorService.WatchRun:output_type -> turnwright.executor.v1.WatchRunResponse
-	80,  // 82: turnwright.executor.v1.ExecutorService.Resolve:output_type -> turnwright.executor.v1.ResolveResponse
-	81,  // 83: turnwright.executor.v1.ExecutorService.ListProposals:output_type -> turnwright.executor.v1.ListProposalsResponse
-	82,  // 84: turnwright.executor.v1.ExecutorService.GetProposal:output_type -> turnwright.executor.v1.GetProposalResponse
-	83,  // 85: turnwright.executor.v1.ExecutorService.WatchProposals:output_type -> turnwright.executor.v1.WatchProposalsResponse
-	84,  // 86: turnwright.executor.v1.ExecutorService.Abort:output_type -> turnwright.executor.v1.AbortResponse
-	85,  // 87: turnwright.executor.v1.ExecutorService.ForkRun:output_type -> turnwright.executor.v1.ForkRunResponse
-	86,  // 88: turnwright.executor.v1.ExecutorService.RenameRun:output_type -> turnwright.executor.v1.RenameRunResponse
-	87,  // 89: turnwright.executor.v1.ExecutorService.ConfigureRun:output_type -> turnwright.executor.v1.ConfigureRunResponse
-	88,  // 90: turnwright.executor.v1.ExecutorService.RemoveRun:output_type -> turnwright.executor.v1.RemoveRunResponse
-	89,  // 91: turnwright.executor.v1.ExecutorService.InjectMessage:output_type -> turnwright.executor.v1.InjectMessageResponse
-	90,  // 92: turnwright.executor.v1.ExecutorService.CallTool:output_type -> turnwright.executor.v1.CallToolResponse
-	91,  // 93: turnwright.executor.v1.ExecutorService.GetRun:output_type -> turnwright.executor.v1.GetRunResponse
-	92,  // 94: turnwright.executor.v1.ExecutorService.ListRuns:output_type -> turnwright.executor.v1.ListRunsResponse
-	93,  // 95: turnwright.executor.v1.ExecutorService.WatchRuns:output_type -> turnwright.executor.v1.WatchRunsResponse
-	94,  // 96: turnwright.executor.v1.ExecutorService.Notify:output_type -> turnwright.executor.v1.NotifyResponse
-	95,  // 97: turnwright.executor.v1.ExecutorService.ListEntries:output_type -> turnwright.executor.v1.ListEntriesResponse
-	96,  // 98: turnwright.executor.v1.ExecutorService.ListMessages:output_type -> turnwright.executor.v1.ListMessagesResponse
-	97,  // 99: turnwright.executor.v1.ExecutorService.ExplainPacket:output_type -> turnwright.executor.v1.ExplainPacketResponse
-	98,  // 100: turnwright.executor.v1.ExecutorService.PreviewPacket:output_type -> turnwright.executor.v1.PreviewPacketResponse
-	99,  // 101: turnwright.executor.v1.ExecutorService.GetEntry:output_type -> turnwright.executor.v1.GetEntryResponse
-	100, // 102: turnwright.executor.v1.ExecutorService.SetPlan:output_type -> turnwright.executor.v1.SetPlanResponse
-	101, // 103: turnwright.executor.v1.ExecutorService.UpdatePlan:output_type -> turnwright.executor.v1.UpdatePlanResponse
-	102, // 104: turnwright.executor.v1.ExecutorService.RemovePlan:output_type -> turnwright.executor.v1.RemovePlanResponse
-	103, // 105: turnwright.executor.v1.ExecutorService.GetPlan:output_type -> turnwright.executor.v1.GetPlanResponse
-	104, // 106: turnwright.executor.v1.ExecutorService.ListPlans:output_type -> turnwright.executor.v1.ListPlansResponse
-	105, // 107: turnwright.executor.v1.ExecutorService.WatchPlans:output_type -> turnwright.executor.v1.WatchPlansResponse
-	106, // 108: turnwright.executor.v1.ExecutorService.ListModels:output_type -> turnwright.executor.v1.ListModelsResponse
-	107, // 109: turnwright.executor.v1.ExecutorService.AddModel:output_type -> turnwright.executor.v1.AddModelResponse
-	108, // 110: turnwright.executor.v1.ExecutorService.RemoveModel:output_type -> turnwright.executor.v1.RemoveModelResponse
-	109, // 111: turnwright.executor.v1.ExecutorService.SetFileConstraints:output_type -> turnwright.executor.v1.SetFileConstraintsResponse
-	110, // 112: turnwright.executor.v1.ExecutorService.ListFileConstraints:output_type -> turnwright.executor.v1.ListFileConstraintsResponse
-	111, // 113: turnwright.executor.v1.ExecutorService.Discover:output_type -> turnwright.executor.v1.DiscoverResponse
-	112, // 114: turnwright.executor.v1.ExecutorService.GetStatus:output_type -> turnwright.executor.v1.GetStatusResponse
-	76,  // [76:115] is the sub-list for method output_type
-	37,  // [37:76] is the sub-list for method input_type
+	59,  // 59: turnwright.executor.v1.ExecutorService.ExplainPacket:input_type -> turnwright.executor.v1.ExplainPacketRequest
+	60,  // 60: turnwright.executor.v1.ExecutorService.PreviewPacket:input_type -> turnwright.executor.v1.PreviewPacketRequest
+	61,  // 61: turnwright.executor.v1.ExecutorService.GetEntry:input_type -> turnwright.executor.v1.GetEntryRequest
+	62,  // 62: turnwright.executor.v1.ExecutorService.SetPlan:input_type -> turnwright.executor.v1.SetPlanRequest
+	63,  // 63: turnwright.executor.v1.ExecutorService.UpdatePlan:input_type -> turnwright.executor.v1.UpdatePlanRequest
+	64,  // 64: turnwright.executor.v1.ExecutorService.RemovePlan:input_type -> turnwright.executor.v1.RemovePlanRequest
+	65,  // 65: turnwright.executor.v1.ExecutorService.GetPlan:input_type -> turnwright.executor.v1.GetPlanRequest
+	66,  // 66: turnwright.executor.v1.ExecutorService.ListPlans:input_type -> turnwright.executor.v1.ListPlansRequest
+	67,  // 67: turnwright.executor.v1.ExecutorService.WatchPlans:input_type -> turnwright.executor.v1.WatchPlansRequest
+	68,  // 68: turnwright.executor.v1.ExecutorService.ListModels:input_type -> turnwright.executor.v1.ListModelsRequest
+	69,  // 69: turnwright.executor.v1.ExecutorService.AddModel:input_type -> turnwright.executor.v1.AddModelRequest
+	70,  // 70: turnwright.executor.v1.ExecutorService.RemoveModel:input_type -> turnwright.executor.v1.RemoveModelRequest
+	71,  // 71: turnwright.executor.v1.ExecutorService.SetFileConstraints:input_type -> turnwright.executor.v1.SetFileConstraintsRequest
+	72,  // 72: turnwright.executor.v1.ExecutorService.ListFileConstraints:input_type -> turnwright.executor.v1.ListFileConstraintsRequest
+	73,  // 73: turnwright.executor.v1.ExecutorService.Discover:input_type -> turnwright.executor.v1.DiscoverRequest
+	74,  // 74: turnwright.executor.v1.ExecutorService.GetStatus:input_type -> turnwright.executor.v1.GetStatusRequest
+	2,   // 75: turnwright.executor.v1.ExecutorService.InitProject:output_type -> turnwright.executor.v1.InitProjectResponse
+	75,  // 76: turnwright.executor.v1.ExecutorService.GetProject:output_type -> turnwright.executor.v1.GetProjectResponse
+	76,  // 77: turnwright.executor.v1.ExecutorService.StartRun:output_type -> turnwright.executor.v1.StartRunResponse
+	77,  // 78: turnwright.executor.v1.ExecutorService.Ask:output_type -> turnwright.executor.v1.AskResponse
+	78,  // 79: turnwright.executor.v1.ExecutorService.Act:output_type -> turnwright.executor.v1.ActResponse
+	4,   // 80: turnwright.executor.v1.ExecutorService.WatchRun:output_type -> turnwright.executor.v1.WatchRunResponse
+	79,  // 81: turnwright.executor.v1.ExecutorService.Resolve:output_type -> turnwright.executor.v1.ResolveResponse
+	80,  // 82: turnwright.executor.v1.ExecutorService.ListProposals:output_type -> turnwright.executor.v1.ListProposalsResponse
+	81,  // 83: turnwright.executor.v1.ExecutorService.GetProposal:output_type -> turnwright.executor.v1.GetProposalResponse
+	82,  // 84: turnwright.executor.v1.ExecutorService.WatchProposals:output_type -> turnwright.executor.v1.WatchProposalsResponse
+	83,  // 85: turnwright.executor.v1.ExecutorService.Abort:output_type -> turnwright.executor.v1.AbortResponse
+	84,  // 86: turnwright.executor.v1.ExecutorService.ForkRun:output_type -> turnwright.executor.v1.ForkRunResponse
+	85,  // 87: turnwright.executor.v1.ExecutorService.RenameRun:output_type -> turnwright.executor.v1.RenameRunResponse
+	86,  // 88: turnwright.executor.v1.ExecutorService.ConfigureRun:output_type -> turnwright.executor.v1.ConfigureRunResponse
+	87,  // 89: turnwright.executor.v1.ExecutorService.RemoveRun:output_type -> turnwright.executor.v1.RemoveRunResponse
+	88,  // 90: turnwright.executor.v1.ExecutorService.InjectMessage:output_type -> turnwright.executor.v1.InjectMessageResponse
+	89,  // 91: turnwright.executor.v1.ExecutorService.CallTool:output_type -> turnwright.executor.v1.CallToolResponse
+	90,  // 92: turnwright.executor.v1.ExecutorService.GetRun:output_type -> turnwright.executor.v1.GetRunResponse
+	91,  // 93: turnwright.executor.v1.ExecutorService.ListRuns:output_type -> turnwright.executor.v1.ListRunsResponse
+	92,  // 94: turnwright.executor.v1.ExecutorService.WatchRuns:output_type -> turnwright.executor.v1.WatchRunsResponse
+	93,  // 95: turnwright.executor.v1.ExecutorService.Notify:output_type -> turnwright.executor.v1.NotifyResponse
+	94,  // 96: turnwright.executor.v1.ExecutorService.ListEntries:output_type -> turnwright.executor.v1.ListEntriesResponse
+	95,  // 97: turnwright.executor.v1.ExecutorService.ExplainPacket:output_type -> turnwright.executor.v1.ExplainPacketResponse
+	96,  // 98: turnwright.executor.v1.ExecutorService.PreviewPacket:output_type -> turnwright.executor.v1.PreviewPacketResponse
+	97,  // 99: turnwright.executor.v1.ExecutorService.GetEntry:output_type -> turnwright.executor.v1.GetEntryResponse
+	98,  // 100: turnwright.executor.v1.ExecutorService.SetPlan:output_type -> turnwright.executor.v1.SetPlanResponse
+	99,  // 101: turnwright.executor.v1.ExecutorService.UpdatePlan:output_type -> turnwright.executor.v1.UpdatePlanResponse
+	100, // 102: turnwright.executor.v1.ExecutorService.RemovePlan:output_type -> turnwright.executor.v1.RemovePlanResponse
+	101, // 103: turnwright.executor.v1.ExecutorService.GetPlan:output_type -> turnwright.executor.v1.GetPlanResponse
+	102, // 104: turnwright.executor.v1.ExecutorService.ListPlans:output_type -> turnwright.executor.v1.ListPlansResponse
+	103, // 105: turnwright.executor.v1.ExecutorService.WatchPlans:output_type -> turnwright.executor.v1.WatchPlansResponse
+	104, // 106: turnwright.executor.v1.ExecutorService.ListModels:output_type -> turnwright.executor.v1.ListModelsResponse
+	105, // 107: turnwright.executor.v1.ExecutorService.AddModel:output_type -> turnwright.executor.v1.AddModelResponse
+	106, // 108: turnwright.executor.v1.ExecutorService.RemoveModel:output_type -> turnwright.executor.v1.RemoveModelResponse
+	107, // 109: turnwright.executor.v1.ExecutorService.SetFileConstraints:output_type -> turnwright.executor.v1.SetFileConstraintsResponse
+	108, // 110: turnwright.executor.v1.ExecutorService.ListFileConstraints:output_type -> turnwright.executor.v1.ListFileConstraintsResponse
+	109, // 111: turnwright.executor.v1.ExecutorService.Discover:output_type -> turnwright.executor.v1.DiscoverResponse
+	110, // 112: turnwright.executor.v1.ExecutorService.GetStatus:output_type -> turnwright.executor.v1.GetStatusResponse
+	75,  // [75:113] is the sub-list for method output_type
+	37,  // [37:75] is the sub-list for method input_type
 	37,  // [37:37] is the sub-list for extension type_name
 	37,  // [37:37] is the sub-list for extension extendee
 	0,   // [0:37] is the sub-list for field type_name

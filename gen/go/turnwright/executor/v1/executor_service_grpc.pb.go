@@ -41,7 +41,6 @@ const (
 	ExecutorService_WatchRuns_FullMethodName           = "/turnwright.executor.v1.ExecutorService/WatchRuns"
 	ExecutorService_Notify_FullMethodName              = "/turnwright.executor.v1.ExecutorService/Notify"
 	ExecutorService_ListEntries_FullMethodName         = "/turnwright.executor.v1.ExecutorService/ListEntries"
-	ExecutorService_ListMessages_FullMethodName        = "/turnwright.executor.v1.ExecutorService/ListMessages"
 	ExecutorService_ExplainPacket_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
 	ExecutorService_PreviewPacket_FullMethodName       = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
 	ExecutorService_GetEntry_FullMethodName            = "/turnwright.executor.v1.ExecutorService/GetEntry"
@@ -115,8 +114,6 @@ type ExecutorServiceClient interface {
 	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
 	// Lists entries of a run by pattern.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
-	// Lists the messages of a run: its entries as a conversation.
-	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
 	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
 	// it leaves the prefix of the turn before.
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
@@ -428,15 +425,6 @@ func (c *executorServiceClient) ListEntries(ctx context.Context, in *ListEntries
 	return out, nil
 }
 
-func (c *executorServiceClient) ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error) {
-	out := new(ListMessagesResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListMessages_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *executorServiceClient) ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error) {
 	out := new(ExplainPacketResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_ExplainPacket_FullMethodName, in, out, opts...)
@@ -659,8 +647,6 @@ type ExecutorServiceServer interface {
 	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
 	// Lists entries of a run by pattern.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
-	// Lists the messages of a run: its entries as a conversation.
-	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
 	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
 	// it leaves the prefix of the turn before.
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
@@ -767,9 +753,6 @@ func (UnimplementedExecutorServiceServer) Notify(context.Context, *NotifyRequest
 }
 func (UnimplementedExecutorServiceServer) ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListEntries not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListMessages not implemented")
 }
 func (UnimplementedExecutorServiceServer) ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ExplainPacket not implemented")
@@ -1237,24 +1220,6 @@ func _ExecutorService_ListEntries_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutorService_ListMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListMessagesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListMessages(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListMessages_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListMessages(ctx, req.(*ListMessagesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_ExplainPacket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainPacketRequest)
 	if err := dec(in); err != nil {
@@ -1628,10 +1593,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListEntries",
 			Handler:    _ExecutorService_ListEntries_Handler,
-		},
-		{
-			MethodName: "ListMessages",
-			Handler:    _ExecutorService_ListMessages_Handler,
 		},
 		{
 			MethodName: "ExplainPacket",

@@ -39,8 +39,6 @@ const (
 	StoreService_GetRun_FullMethodName                = "/turnwright.store.v1.StoreService/GetRun"
 	StoreService_ListRuns_FullMethodName              = "/turnwright.store.v1.StoreService/ListRuns"
 	StoreService_EnqueueLoop_FullMethodName           = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_ListLoops_FullMethodName             = "/turnwright.store.v1.StoreService/ListLoops"
-	StoreService_ListTurns_FullMethodName             = "/turnwright.store.v1.StoreService/ListTurns"
 	StoreService_RequestAbort_FullMethodName          = "/turnwright.store.v1.StoreService/RequestAbort"
 	StoreService_ResolveProposal_FullMethodName       = "/turnwright.store.v1.StoreService/ResolveProposal"
 	StoreService_ListProposals_FullMethodName         = "/turnwright.store.v1.StoreService/ListProposals"
@@ -60,7 +58,6 @@ const (
 	StoreService_GetEntries_FullMethodName            = "/turnwright.store.v1.StoreService/GetEntries"
 	StoreService_ListEntries_FullMethodName           = "/turnwright.store.v1.StoreService/ListEntries"
 	StoreService_ListEntryHistory_FullMethodName      = "/turnwright.store.v1.StoreService/ListEntryHistory"
-	StoreService_ReadPacket_FullMethodName            = "/turnwright.store.v1.StoreService/ReadPacket"
 	StoreService_SearchEntries_FullMethodName         = "/turnwright.store.v1.StoreService/SearchEntries"
 	StoreService_ReadBody_FullMethodName              = "/turnwright.store.v1.StoreService/ReadBody"
 	StoreService_SetPlan_FullMethodName               = "/turnwright.store.v1.StoreService/SetPlan"
@@ -118,10 +115,6 @@ type StoreServiceClient interface {
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error)
-	// Lists loops of a run, latest first.
-	ListLoops(ctx context.Context, in *ListLoopsRequest, opts ...grpc.CallOption) (*ListLoopsResponse, error)
-	// Lists turns of a run, latest first.
-	ListTurns(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error)
 	// Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
 	RequestAbort(ctx context.Context, in *RequestAbortRequest, opts ...grpc.CallOption) (*RequestAbortResponse, error)
 	// Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
@@ -164,8 +157,6 @@ type StoreServiceClient interface {
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
 	// Lists the states that one entry has had in a run, latest first.
 	ListEntryHistory(ctx context.Context, in *ListEntryHistoryRequest, opts ...grpc.CallOption) (*ListEntryHistoryResponse, error)
-	// Reads the packet of a turn exactly as the model was sent it.
-	ReadPacket(ctx context.Context, in *ReadPacketRequest, opts ...grpc.CallOption) (StoreService_ReadPacketClient, error)
 	// Full-text search in a project's shared entries.
 	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
 	// Reads a part of an entry's body.
@@ -368,24 +359,6 @@ func (c *storeServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, 
 func (c *storeServiceClient) EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error) {
 	out := new(EnqueueLoopResponse)
 	err := c.cc.Invoke(ctx, StoreService_EnqueueLoop_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListLoops(ctx context.Context, in *ListLoopsRequest, opts ...grpc.CallOption) (*ListLoopsResponse, error) {
-	out := new(ListLoopsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListLoops_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListTurns(ctx context.Context, in *ListTurnsRequest, opts ...grpc.CallOption) (*ListTurnsResponse, error) {
-	out := new(ListTurnsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListTurns_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -632,38 +605,6 @@ func (c *storeServiceClient) ListEntryHistory(ctx context.Context, in *ListEntry
 	return out, nil
 }
 
-func (c *storeServiceClient) ReadPacket(ctx context.Context, in *ReadPacketRequest, opts ...grpc.CallOption) (StoreService_ReadPacketClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_ReadPacket_FullMethodName, opts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &storeServiceReadPacketClient{stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-type StoreService_ReadPacketClient interface {
-	Recv() (*ReadPacketResponse, error)
-	grpc.ClientStream
-}
-
-type storeServiceReadPacketClient struct {
-	grpc.ClientStream
-}
-
-func (x *storeServiceReadPacketClient) Recv() (*ReadPacketResponse, error) {
-	m := new(ReadPacketResponse)
-	if err := x.ClientStream.RecvMsg(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 func (c *storeServiceClient) SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error) {
 	out := new(SearchEntriesResponse)
 	err := c.cc.Invoke(ctx, StoreService_SearchEntries_FullMethodName, in, out, opts...)
@@ -728,7 +669,7 @@ func (c *storeServiceClient) ListPlans(ctx context.Context, in *ListPlansRequest
 }
 
 func (c *storeServiceClient) WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[4], StoreService_WatchChanges_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_WatchChanges_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -760,7 +701,7 @@ func (x *storeServiceWatchChangesClient) Recv() (*WatchChangesResponse, error) {
 }
 
 func (c *storeServiceClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (StoreService_WatchRunsClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[5], StoreService_WatchRuns_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[4], StoreService_WatchRuns_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -837,10 +778,6 @@ type StoreServiceServer interface {
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error)
-	// Lists loops of a run, latest first.
-	ListLoops(context.Context, *ListLoopsRequest) (*ListLoopsResponse, error)
-	// Lists turns of a run, latest first.
-	ListTurns(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error)
 	// Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
 	RequestAbort(context.Context, *RequestAbortRequest) (*RequestAbortResponse, error)
 	// Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
@@ -883,8 +820,6 @@ type StoreServiceServer interface {
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
 	// Lists the states that one entry has had in a run, latest first.
 	ListEntryHistory(context.Context, *ListEntryHistoryRequest) (*ListEntryHistoryResponse, error)
-	// Reads the packet of a turn exactly as the model was sent it.
-	ReadPacket(*ReadPacketRequest, StoreService_ReadPacketServer) error
 	// Full-text search in a project's shared entries.
 	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)
 	// Reads a part of an entry's body.
@@ -970,12 +905,6 @@ func (UnimplementedStoreServiceServer) ListRuns(context.Context, *ListRunsReques
 func (UnimplementedStoreServiceServer) EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EnqueueLoop not implemented")
 }
-func (UnimplementedStoreServiceServer) ListLoops(context.Context, *ListLoopsRequest) (*ListLoopsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListLoops not implemented")
-}
-func (UnimplementedStoreServiceServer) ListTurns(context.Context, *ListTurnsRequest) (*ListTurnsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListTurns not implemented")
-}
 func (UnimplementedStoreServiceServer) RequestAbort(context.Context, *RequestAbortRequest) (*RequestAbortResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method RequestAbort not implemented")
 }
@@ -1032,9 +961,6 @@ func (UnimplementedStoreServiceServer) ListEntries(context.Context, *ListEntries
 }
 func (UnimplementedStoreServiceServer) ListEntryHistory(context.Context, *ListEntryHistoryRequest) (*ListEntryHistoryResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListEntryHistory not implemented")
-}
-func (UnimplementedStoreServiceServer) ReadPacket(*ReadPacketRequest, StoreService_ReadPacketServer) error {
-	return status.Errorf(codes.Unimplemented, "method ReadPacket not implemented")
 }
 func (UnimplementedStoreServiceServer) SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SearchEntries not implemented")
@@ -1436,42 +1362,6 @@ func _StoreService_EnqueueLoop_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_ListLoops_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListLoopsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListLoops(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListLoops_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListLoops(ctx, req.(*ListLoopsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListTurns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListTurnsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListTurns(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListTurns_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListTurns(ctx, req.(*ListTurnsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _StoreService_RequestAbort_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RequestAbortRequest)
 	if err := dec(in); err != nil {
@@ -1823,27 +1713,6 @@ func _StoreService_ListEntryHistory_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_ReadPacket_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(ReadPacketRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(StoreServiceServer).ReadPacket(m, &storeServiceReadPacketServer{stream})
-}
-
-type StoreService_ReadPacketServer interface {
-	Send(*ReadPacketResponse) error
-	grpc.ServerStream
-}
-
-type storeServiceReadPacketServer struct {
-	grpc.ServerStream
-}
-
-func (x *storeServiceReadPacketServer) Send(m *ReadPacketResponse) error {
-	return x.ServerStream.SendMsg(m)
-}
-
 func _StoreService_SearchEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SearchEntriesRequest)
 	if err := dec(in); err != nil {
@@ -2100,14 +1969,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StoreService_EnqueueLoop_Handler,
 		},
 		{
-			MethodName: "ListLoops",
-			Handler:    _StoreService_ListLoops_Handler,
-		},
-		{
-			MethodName: "ListTurns",
-			Handler:    _StoreService_ListTurns_Handler,
-		},
-		{
 			MethodName: "RequestAbort",
 			Handler:    _StoreService_RequestAbort_Handler,
 		},
@@ -2214,11 +2075,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ReadView",
 			Handler:       _StoreService_ReadView_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "ReadPacket",
-			Handler:       _StoreService_ReadPacket_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -158,11 +158,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.FromString,
                 _registered_method=True)
-        self.ListMessages = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListMessages',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesResponse.FromString,
-                _registered_method=True)
         self.ExplainPacket = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/ExplainPacket',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.SerializeToString,
@@ -416,13 +411,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListMessages(self, request, context):
-        """Lists the messages of a run: its entries as a conversation.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ExplainPacket(self, request, context):
         """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
         it leaves the prefix of the turn before.
@@ -649,11 +637,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.ListEntries,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.SerializeToString,
-            ),
-            'ListMessages': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListMessages,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesResponse.SerializeToString,
             ),
             'ExplainPacket': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainPacket,
@@ -1337,33 +1320,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/ListEntries',
             turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListMessages(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListMessages',
-            turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_query__pb2.ListMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

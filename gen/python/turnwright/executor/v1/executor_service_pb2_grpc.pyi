@@ -101,8 +101,6 @@ class ExecutorServiceStub:
     """Sends a transient message to the watchers of a run."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]
     """Lists entries of a run by pattern."""
-    ListMessages: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListMessagesRequest, _query_pb2.ListMessagesResponse]
-    """Lists the messages of a run: its entries as a conversation."""
     ExplainPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]
     """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
     it leaves the prefix of the turn before.
@@ -206,8 +204,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Sends a transient message to the watchers of a run."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists entries of a run by pattern."""
-    ListMessages: _aio.UnaryUnaryMultiCallable[_query_pb2.ListMessagesRequest, _query_pb2.ListMessagesResponse]  # type: ignore[assignment]
-    """Lists the messages of a run: its entries as a conversation."""
     ExplainPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]  # type: ignore[assignment]
     """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
     it leaves the prefix of the turn before.
@@ -440,14 +436,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ListEntriesResponse, _abc.Awaitable[_control_pb2.ListEntriesResponse]]:
         """Lists entries of a run by pattern."""
-
-    @_abc_1.abstractmethod
-    def ListMessages(
-        self,
-        request: _query_pb2.ListMessagesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_query_pb2.ListMessagesResponse, _abc.Awaitable[_query_pb2.ListMessagesResponse]]:
-        """Lists the messages of a run: its entries as a conversation."""
 
     @_abc_1.abstractmethod
     def ExplainPacket(

@@ -13,7 +13,6 @@ from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
-from turnwright.types.v1 import run_message_pb2 as _run_message_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import setting_pb2 as _setting_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -421,76 +420,6 @@ class GetEntryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetEntryResponse: _TypeAlias = GetEntryResponse  # noqa: Y015
-
-@_typing.final
-class ListMessagesRequest(_message.Message):
-    """Lists the messages of a run."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    page_size: _builtins.int
-    """Entries examined for a page; 0: 100; limit 1000. A page has about 2 MiB, and may be empty."""
-    page_token: _builtins.str
-    """`next_page_token` of the previous page of the same request; empty: the first page."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListMessagesRequest: _TypeAlias = ListMessagesRequest  # noqa: Y015
-
-@_typing.final
-class ListMessagesResponse(_message.Message):
-    """A page of messages."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MESSAGES_FIELD_NUMBER: _builtins.int
-    TURNS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Token of the next page; empty at the end."""
-    @_builtins.property
-    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_run_message_pb2.RunMessage]:
-        """The messages, in timeline order. A text is cut after 1048576 bytes; the reasoning, and the arguments of all calls of a
-        message together, after 524288. GetEntry returns the rest.
-        """
-
-    @_builtins.property
-    def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
-        """The turns that the messages belong to, inherited ones included. A turn whose run was removed is left out."""
-
-    def __init__(
-        self,
-        *,
-        messages: _abc.Iterable[_run_message_pb2.RunMessage] | None = ...,
-        turns: _abc.Iterable[_turn_pb2.Turn] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next_page_token", b"next_page_token", "turns", b"turns"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListMessagesResponse: _TypeAlias = ListMessagesResponse  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

@@ -197,68 +197,6 @@ class EnqueueLoopResponse(_message.Message):
 Global___EnqueueLoopResponse: _TypeAlias = EnqueueLoopResponse  # noqa: Y015
 
 @_typing.final
-class ListLoopsRequest(_message.Message):
-    """Lists loops."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    page_size: _builtins.int
-    """Maximum number of results, at most 1000; 0: 100."""
-    page_token: _builtins.str
-    """`next_page_token` of the previous page of the same request; empty: the first page."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListLoopsRequest: _TypeAlias = ListLoopsRequest  # noqa: Y015
-
-@_typing.final
-class ListLoopsResponse(_message.Message):
-    """A page of loops."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    LOOPS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Token for the next page; empty on the last page."""
-    @_builtins.property
-    def loops(self) -> _containers.RepeatedCompositeFieldContainer[_loop_pb2.Loop]:
-        """The loops, latest first."""
-
-    def __init__(
-        self,
-        *,
-        loops: _abc.Iterable[_loop_pb2.Loop] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["loops", b"loops", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListLoopsResponse: _TypeAlias = ListLoopsResponse  # noqa: Y015
-
-@_typing.final
 class RequestAbortRequest(_message.Message):
     """Requests that the active loop ends."""
 

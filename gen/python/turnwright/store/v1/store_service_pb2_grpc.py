@@ -146,16 +146,6 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
                 _registered_method=True)
-        self.ListLoops = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListLoops',
-                request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsResponse.FromString,
-                _registered_method=True)
-        self.ListTurns = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListTurns',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListTurnsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListTurnsResponse.FromString,
-                _registered_method=True)
         self.RequestAbort = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/RequestAbort',
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.SerializeToString,
@@ -250,11 +240,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/ListEntryHistory',
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
-                _registered_method=True)
-        self.ReadPacket = channel.unary_stream(
-                '/turnwright.store.v1.StoreService/ReadPacket',
-                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketResponse.FromString,
                 _registered_method=True)
         self.SearchEntries = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/SearchEntries',
@@ -451,20 +436,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListLoops(self, request, context):
-        """Lists loops of a run, latest first.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListTurns(self, request, context):
-        """Lists turns of a run, latest first.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def RequestAbort(self, request, context):
         """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
         """
@@ -597,13 +568,6 @@ class StoreServiceServicer(object):
 
     def ListEntryHistory(self, request, context):
         """Lists the states that one entry has had in a run, latest first.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ReadPacket(self, request, context):
-        """Reads the packet of a turn exactly as the model was sent it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -775,16 +739,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.SerializeToString,
             ),
-            'ListLoops': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListLoops,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsResponse.SerializeToString,
-            ),
-            'ListTurns': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListTurns,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListTurnsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.ListTurnsResponse.SerializeToString,
-            ),
             'RequestAbort': grpc.unary_unary_rpc_method_handler(
                     servicer.RequestAbort,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.FromString,
@@ -879,11 +833,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.ListEntryHistory,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.SerializeToString,
-            ),
-            'ReadPacket': grpc.unary_stream_rpc_method_handler(
-                    servicer.ReadPacket,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketResponse.SerializeToString,
             ),
             'SearchEntries': grpc.unary_unary_rpc_method_handler(
                     servicer.SearchEntries,
@@ -1485,60 +1434,6 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
-    def ListLoops(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListLoops',
-            turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_queue__pb2.ListLoopsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListTurns(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListTurns',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ListTurnsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.ListTurnsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def RequestAbort(request,
             target,
             options=(),
@@ -2041,33 +1936,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ListEntryHistory',
             turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReadPacket(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ReadPacket',
-            turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_read__pb2.ReadPacketResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,10 +89,6 @@ class StoreServiceStub:
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    ListLoops: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]
-    """Lists loops of a run, latest first."""
-    ListTurns: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]
-    """Lists turns of a run, latest first."""
     RequestAbort: _grpc.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]
     """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
     ResolveProposal: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]
@@ -139,8 +135,6 @@ class StoreServiceStub:
     """Lists entries of a run's view by pattern, sorted by path."""
     ListEntryHistory: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]
     """Lists the states that one entry has had in a run, latest first."""
-    ReadPacket: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]
-    """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]
     """Full-text search in a project's shared entries."""
     ReadBody: _grpc.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]
@@ -212,10 +206,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    ListLoops: _aio.UnaryUnaryMultiCallable[_queue_pb2.ListLoopsRequest, _queue_pb2.ListLoopsResponse]  # type: ignore[assignment]
-    """Lists loops of a run, latest first."""
-    ListTurns: _aio.UnaryUnaryMultiCallable[_ledger_pb2.ListTurnsRequest, _ledger_pb2.ListTurnsResponse]  # type: ignore[assignment]
-    """Lists turns of a run, latest first."""
     RequestAbort: _aio.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]  # type: ignore[assignment]
     """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
     ResolveProposal: _aio.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]  # type: ignore[assignment]
@@ -262,8 +252,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists entries of a run's view by pattern, sorted by path."""
     ListEntryHistory: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]  # type: ignore[assignment]
     """Lists the states that one entry has had in a run, latest first."""
-    ReadPacket: _aio.UnaryStreamMultiCallable[_read_pb2.ReadPacketRequest, _read_pb2.ReadPacketResponse]  # type: ignore[assignment]
-    """Reads the packet of a turn exactly as the model was sent it."""
     SearchEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]  # type: ignore[assignment]
     """Full-text search in a project's shared entries."""
     ReadBody: _aio.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]  # type: ignore[assignment]
@@ -454,22 +442,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
 
     @_abc_1.abstractmethod
-    def ListLoops(
-        self,
-        request: _queue_pb2.ListLoopsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_queue_pb2.ListLoopsResponse, _abc.Awaitable[_queue_pb2.ListLoopsResponse]]:
-        """Lists loops of a run, latest first."""
-
-    @_abc_1.abstractmethod
-    def ListTurns(
-        self,
-        request: _ledger_pb2.ListTurnsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.ListTurnsResponse, _abc.Awaitable[_ledger_pb2.ListTurnsResponse]]:
-        """Lists turns of a run, latest first."""
-
-    @_abc_1.abstractmethod
     def RequestAbort(
         self,
         request: _queue_pb2.RequestAbortRequest,
@@ -628,14 +600,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.ListEntryHistoryResponse, _abc.Awaitable[_read_pb2.ListEntryHistoryResponse]]:
         """Lists the states that one entry has had in a run, latest first."""
-
-    @_abc_1.abstractmethod
-    def ReadPacket(
-        self,
-        request: _read_pb2.ReadPacketRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_read_pb2.ReadPacketResponse], _abc.AsyncIterator[_read_pb2.ReadPacketResponse]]:
-        """Reads the packet of a turn exactly as the model was sent it."""
 
     @_abc_1.abstractmethod
     def SearchEntries(

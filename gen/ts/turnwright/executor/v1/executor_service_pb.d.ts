@@ -10,7 +10,7 @@ import type { EventCursor } from "../../types/v1/cursor_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
-import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListMessagesRequestSchema, ListMessagesResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
+import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema, StartRunRequestSchema, StartRunResponseSchema } from "./task_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
@@ -713,16 +713,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof ListEntriesRequestSchema;
     output: typeof ListEntriesResponseSchema;
-  },
-  /**
-   * Lists the messages of a run: its entries as a conversation.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListMessages
-   */
-  listMessages: {
-    methodKind: "unary";
-    input: typeof ListMessagesRequestSchema;
-    output: typeof ListMessagesResponseSchema;
   },
   /**
    * Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where

@@ -12,7 +12,6 @@ import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Turn, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Spend } from "../../types/v1/budget_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
-import type { RunMessage } from "../../types/v1/run_message_pb.js";
 import type { Model } from "../../types/v1/model_pb.js";
 
 /**
@@ -433,82 +432,6 @@ export declare type GetEntryResponse = Message<"turnwright.executor.v1.GetEntryR
  * Use `create(GetEntryResponseSchema)` to create a new message.
  */
 export declare const GetEntryResponseSchema: GenMessage<GetEntryResponse>;
-
-/**
- * Lists the messages of a run.
- *
- * @generated from message turnwright.executor.v1.ListMessagesRequest
- */
-export declare type ListMessagesRequest = Message<"turnwright.executor.v1.ListMessagesRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Entries examined for a page; 0: 100; limit 1000. A page has about 2 MiB, and may be empty.
-   *
-   * @generated from field: uint32 page_size = 3;
-   */
-  pageSize: number;
-
-  /**
-   * `next_page_token` of the previous page of the same request; empty: the first page.
-   *
-   * @generated from field: string page_token = 4;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ListMessagesRequest.
- * Use `create(ListMessagesRequestSchema)` to create a new message.
- */
-export declare const ListMessagesRequestSchema: GenMessage<ListMessagesRequest>;
-
-/**
- * A page of messages.
- *
- * @generated from message turnwright.executor.v1.ListMessagesResponse
- */
-export declare type ListMessagesResponse = Message<"turnwright.executor.v1.ListMessagesResponse"> & {
-  /**
-   * The messages, in timeline order. A text is cut after 1048576 bytes; the reasoning, and the arguments of all calls of a
-   * message together, after 524288. GetEntry returns the rest.
-   *
-   * @generated from field: repeated turnwright.types.v1.RunMessage messages = 1;
-   */
-  messages: RunMessage[];
-
-  /**
-   * The turns that the messages belong to, inherited ones included. A turn whose run was removed is left out.
-   *
-   * @generated from field: repeated turnwright.types.v1.Turn turns = 2;
-   */
-  turns: Turn[];
-
-  /**
-   * Token of the next page; empty at the end.
-   *
-   * @generated from field: string next_page_token = 3;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ListMessagesResponse.
- * Use `create(ListMessagesResponseSchema)` to create a new message.
- */
-export declare const ListMessagesResponseSchema: GenMessage<ListMessagesResponse>;
 
 /**
  * Lists models.

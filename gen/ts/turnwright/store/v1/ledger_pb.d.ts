@@ -4,8 +4,8 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Durability, EntryWrite, Fence, PacketRecord } from "./write_pb.js";
+import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { ViewChange } from "../../types/v1/view_pb.js";
@@ -16,82 +16,6 @@ import type { Loop } from "../../types/v1/loop_pb.js";
  * Describes the file turnwright/store/v1/ledger.proto.
  */
 export declare const file_turnwright_store_v1_ledger: GenFile;
-
-/**
- * Lists turns.
- *
- * @generated from message turnwright.store.v1.ListTurnsRequest
- */
-export declare type ListTurnsRequest = Message<"turnwright.store.v1.ListTurnsRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Maximum number of results, at most 1000; 0: 100.
-   *
-   * @generated from field: uint32 page_size = 3;
-   */
-  pageSize: number;
-
-  /**
-   * `next_page_token` of the previous page of the same request; empty: the first page.
-   *
-   * @generated from field: string page_token = 4;
-   */
-  pageToken: string;
-
-  /**
-   * Returns only these turns, in one page, including turns inherited from the run that this one was forked from. Turns that
-   * do not exist, or whose run was removed, are left out. At most 1000. Empty: the run's own turns, latest first.
-   *
-   * @generated from field: repeated uint32 numbers = 5;
-   */
-  numbers: number[];
-};
-
-/**
- * Describes the message turnwright.store.v1.ListTurnsRequest.
- * Use `create(ListTurnsRequestSchema)` to create a new message.
- */
-export declare const ListTurnsRequestSchema: GenMessage<ListTurnsRequest>;
-
-/**
- * A page of turns.
- *
- * @generated from message turnwright.store.v1.ListTurnsResponse
- */
-export declare type ListTurnsResponse = Message<"turnwright.store.v1.ListTurnsResponse"> & {
-  /**
-   * The turns, latest first.
-   *
-   * @generated from field: repeated turnwright.types.v1.Turn turns = 1;
-   */
-  turns: Turn[];
-
-  /**
-   * Token for the next page; empty on the last page.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message turnwright.store.v1.ListTurnsResponse.
- * Use `create(ListTurnsResponseSchema)` to create a new message.
- */
-export declare const ListTurnsResponseSchema: GenMessage<ListTurnsResponse>;
 
 /**
  * Opens a turn.

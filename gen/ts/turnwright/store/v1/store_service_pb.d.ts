@@ -5,12 +5,12 @@
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { CreateRunRequestSchema, CreateRunResponseSchema, DeleteModelRequestSchema, DeleteModelResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, GetRunRequestSchema, GetRunResponseSchema, InitProjectRequestSchema, InitProjectResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListProjectsRequestSchema, ListProjectsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema, ListSchemesRequestSchema, ListSchemesResponseSchema, PutModelsRequestSchema, PutModelsResponseSchema, PutSchemeRequestSchema, PutSchemeResponseSchema, RemoveFileConstraintsRequestSchema, RemoveFileConstraintsResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./registry_pb.js";
 import type { ConfigureRunRequestSchema, ConfigureRunResponseSchema, GetSpendRequestSchema, GetSpendResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
-import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, ListLoopsRequestSchema, ListLoopsResponseSchema, RequestAbortRequestSchema, RequestAbortResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
-import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, ListTurnsRequestSchema, ListTurnsResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
+import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, RequestAbortRequestSchema, RequestAbortResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
 import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
+import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
 import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
-import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListEntryHistoryRequestSchema, ListEntryHistoryResponseSchema, ReadPacketRequestSchema, ReadPacketResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, SearchEntriesRequestSchema, SearchEntriesResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
+import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListEntryHistoryRequestSchema, ListEntryHistoryResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, SearchEntriesRequestSchema, SearchEntriesResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 import type { ReadBodyRequestSchema, ReadBodyResponseSchema } from "./stream_pb.js";
 import type { GetPlanRequestSchema, GetPlanResponseSchema, ListPlansRequestSchema, ListPlansResponseSchema, RemovePlanRequestSchema, RemovePlanResponseSchema, SetPlanRequestSchema, SetPlanResponseSchema, UpdatePlanRequestSchema, UpdatePlanResponseSchema } from "./plan_pb.js";
 
@@ -230,26 +230,6 @@ export declare const StoreService: GenService<{
     output: typeof EnqueueLoopResponseSchema;
   },
   /**
-   * Lists loops of a run, latest first.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListLoops
-   */
-  listLoops: {
-    methodKind: "unary";
-    input: typeof ListLoopsRequestSchema;
-    output: typeof ListLoopsResponseSchema;
-  },
-  /**
-   * Lists turns of a run, latest first.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListTurns
-   */
-  listTurns: {
-    methodKind: "unary";
-    input: typeof ListTurnsRequestSchema;
-    output: typeof ListTurnsResponseSchema;
-  },
-  /**
    * Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
    *
    * @generated from rpc turnwright.store.v1.StoreService.RequestAbort
@@ -442,16 +422,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof ListEntryHistoryRequestSchema;
     output: typeof ListEntryHistoryResponseSchema;
-  },
-  /**
-   * Reads the packet of a turn exactly as the model was sent it.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ReadPacket
-   */
-  readPacket: {
-    methodKind: "server_streaming";
-    input: typeof ReadPacketRequestSchema;
-    output: typeof ReadPacketResponseSchema;
   },
   /**
    * Full-text search in a project's shared entries.
