@@ -117,7 +117,7 @@ async def abort_run(call: Invocation, *, run: str) -> int:
         if now.loop.status in _UNDER_WAY:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(call.settings.rpc_timeout_s):
-                    await client.wait_loop(name, run, now.loop.sequence, aborted.cursor)
+                    await client.wait_loop(name, run, now.loop.sequence, aborted.event_cursor)
             now = (await client.get_run(name, run)).run
     goes_on = now.loop.sequence == aborted.run.loop.sequence and now.loop.status in _UNDER_WAY
     note = "; an abort was requested, and it has not stopped yet" if goes_on else ""

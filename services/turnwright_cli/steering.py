@@ -56,7 +56,7 @@ async def inject_message(call: Invocation, *, run: str, message: str) -> int:
 
 async def remove_run(call: Invocation, *, run: str) -> int:
     async with open_run(call, run) as (client, project, found):
-        await client.remove_run(project, found.run)
+        await client.delete_run(project, found.run)
     return answer(call, [found], _words(found, "removed"))
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2_grpc
 from turnwright.streams.v1 import stream_service_pb2_grpc
@@ -92,6 +93,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
             peer.channel
         )
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
+        self._runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
         self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
@@ -233,10 +235,10 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         request = inbox_pb2.WatchProposalsRequest(project=project)
         return watch_inbox(partial(self._peer.stream, self._stub.WatchProposals, request, None), self._policy)
 
-    async def abort(self, project: str, run: str, request_id: str = "") -> task_pb2.AbortResponse:
+    async def abort(self, project: str, run: str, request_id: str = "") -> run_service_pb2.AbortRunResponse:
         """End the active loop with 499; does nothing if no loop is active."""
-        request = task_pb2.AbortRequest(project=project, run=run, request_id=request_id)
-        return await self._peer.call(self._stub.Abort, request)
+        request = run_service_pb2.AbortRunRequest(project=project, run=run, request_id=request_id)
+        return await self._peer.call(self._runs.AbortRun, request)
 
     async def run_to_end(
         self, queued: QueuedLoop, on_proposal: OnProposal | None = None, on_event: OnEvent | None = None

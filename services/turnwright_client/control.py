@@ -18,9 +18,9 @@ from turnwright.executor.v1 import (
     executor_service_pb2,
     executor_service_pb2_grpc,
     plan_pb2,
-    task_pb2,
     watch_pb2,
 )
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import registry_pb2
 from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2, stream_pb2
@@ -50,46 +50,47 @@ class ControlCalls:
     _peer: Peer
     _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _runs: run_service_pb2_grpc.RunServiceAsyncStub
     _streams: stream_service_pb2_grpc.StreamServiceAsyncStub
 
-    async def start_run(
+    async def create_run(
         self, project: str, run: str, settings: settings_pb2.RunSettings, request_id: str = ""
     ) -> run_pb2.Run:
         """Create a run without a task; an empty alias is generated."""
-        request = task_pb2.StartRunRequest(project=project, run=run, settings=settings, request_id=request_id)
-        return (await self._peer.call(self._stub.StartRun, request)).run
+        request = run_service_pb2.CreateRunRequest(project=project, run=run, settings=settings, request_id=request_id)
+        return (await self._peer.call(self._runs.CreateRun, request)).run
 
     async def fork_run(
         self, project: str, run: str, *, new_run: str = "", turn: int = 0, request_id: str = ""
     ) -> run_pb2.Run:
         """Create a run that starts with what another one sees now, or saw at the end of a turn."""
-        request = control_pb2.ForkRunRequest(
+        request = run_service_pb2.ForkRunRequest(
             project=project, run=run, new_run=new_run, turn=turn, request_id=request_id
         )
-        return (await self._peer.call(self._stub.ForkRun, request)).run
+        return (await self._peer.call(self._runs.ForkRun, request)).run
 
     async def rename_run(self, project: str, run: str, new_run: str, request_id: str = "") -> run_pb2.Run:
         """Change the alias of a run; refused while it has a loop that has not ended."""
-        request = control_pb2.RenameRunRequest(project=project, run=run, new_run=new_run, request_id=request_id)
-        return (await self._peer.call(self._stub.RenameRun, request)).run
+        request = run_service_pb2.RenameRunRequest(project=project, run=run, new_run=new_run, request_id=request_id)
+        return (await self._peer.call(self._runs.RenameRun, request)).run
 
-    async def remove_run(self, project: str, run: str, request_id: str = "") -> None:
-        """Remove a run; refused while it has a loop that has not ended."""
-        request = control_pb2.RemoveRunRequest(project=project, run=run, request_id=request_id)
-        await self._peer.call(self._stub.RemoveRun, request)
+    async def delete_run(self, project: str, run: str, request_id: str = "") -> None:
+        """Delete a run; refused while it has a loop that has not ended."""
+        request = run_service_pb2.DeleteRunRequest(project=project, run=run, request_id=request_id)
+        await self._peer.call(self._runs.DeleteRun, request)
 
     async def configure_run(
         self, project: str, run: str, patch: settings_pb2.RunSettingsPatch, request_id: str = ""
     ) -> run_pb2.Run:
-        request = control_pb2.ConfigureRunRequest(project=project, run=run, patch=patch, request_id=request_id)
-        return (await self._peer.call(self._stub.ConfigureRun, request)).run
+        request = run_service_pb2.ConfigureRunRequest(project=project, run=run, patch=patch, request_id=request_id)
+        return (await self._peer.call(self._runs.ConfigureRun, request)).run
 
     async def inject_message(
         self, project: str, run: str, message: str, request_id: str = ""
-    ) -> control_pb2.InjectMessageResponse:
+    ) -> run_service_pb2.InjectMessageResponse:
         """Send the model a message for its next turn, without giving it a task."""
-        request = control_pb2.InjectMessageRequest(project=project, run=run, message=message, request_id=request_id)
-        return await self._peer.call(self._stub.InjectMessage, request)
+        request = run_service_pb2.InjectMessageRequest(project=project, run=run, message=message, request_id=request_id)
+        return await self._peer.call(self._runs.InjectMessage, request)
 
     async def call_tool(
         self,

@@ -56,6 +56,7 @@ from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.project_gate import ProjectGate
+from turnwright_executor.rpc.runs import ClientRuns
 from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
@@ -224,7 +225,8 @@ class _Wired:
         router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
-        self._around = {**router.around(), **commands.around()}
+        runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
+        self._around = {**router.around(), **commands.around(), **runs.around()}
 
     async def _admits(self, method: str, request: Any) -> None:
         await self._gate.check(method, request)

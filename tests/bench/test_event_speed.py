@@ -148,7 +148,7 @@ async def test_a_thousand_watchers_beside_a_bare_stream(tmp_path: Path, batched:
 
         async def watched(count: int) -> tuple[float, Following]:
             run = f"r{next(runs)}"
-            await made.client.start_run(made.project, run, settings_pb2.RunSettings(model="scripted/m"))
+            await made.client.create_run(made.project, run, settings_pb2.RunSettings(model="scripted/m"))
             request = pb.WatchRunRequest(project=made.project, run=run, batched=batched).SerializeToString()
             following = Following(ours, WATCH, request, ends_loop)
             given = settings("scripted/m")

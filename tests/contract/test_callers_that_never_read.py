@@ -303,7 +303,7 @@ async def test_large_pages_of_a_run_that_nobody_reads_are_bounded_and_others_are
     limits = {"caller_unsent_bytes_max": UNSENT_BYTES_MAX}
     async with running(tmp_path, store_settings=limits, **limits) as services:
         client, asked = services.client, {"project": services.project, "run": "r"}
-        await client.start_run(services.project, "r", settings_pb2.RunSettings(model="m", yolo=True))
+        await client.create_run(services.project, "r", settings_pb2.RunSettings(model="m", yolo=True))
         for number in range(10):
             path = {"path": f"{number}.txt"}
             await client.call_tool(services.project, "r", "set", path, f"{number}" * 190_000)

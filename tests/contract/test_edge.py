@@ -16,6 +16,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import control_pb2, executor_service_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from contract.store.harness import Client as StoreClient
@@ -106,7 +107,7 @@ async def test_a_command_lasts_as_long_as_its_client_waits(served):
     """Longer than the edge lets other calls be silent."""
     at, project = served
     async with Client.connect(at.address, SECRET, 60, tls=Tls(authorities=at.authority.file)) as client:
-        await client.start_run(project, "slow", settings_pb2.RunSettings(model="m", yolo=True))
+        await client.create_run(project, "slow", settings_pb2.RunSettings(model="m", yolo=True))
         stub = executor_service_pb2_grpc.ExecutorServiceStub(client._peer.channel)
         wait = {"command": f"sleep {2 * IDLE_S}; echo done > slow.txt"}
         for number, deadline_s in enumerate((None, 60.0)):
@@ -180,11 +181,7 @@ class Bare:
 
     async def __aenter__(self) -> Self:
         kinds = (self._read, self._watch, self._write)
-        self._tasks = [
-            asyncio.create_task(self._repeat(kind, executor_service_pb2_grpc.ExecutorServiceStub(channel)))
-            for channel in self._channels
-            for kind in kinds
-        ]
+        self._tasks = [asyncio.create_task(self._repeat(kind, channel)) for channel in self._channels for kind in kinds]
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -194,10 +191,10 @@ class Bare:
         await asyncio.gather(*(channel.close() for channel in self._channels))
         assert [one for one in ended if not isinstance(one, asyncio.CancelledError)] == []
 
-    async def _repeat(self, kind, stub) -> None:
+    async def _repeat(self, kind, channel) -> None:
         while True:
             try:
-                await kind(stub)
+                await kind(channel)
             except grpc.aio.AioRpcError as error:
                 if "grpc-status-details-bin" not in dict(error.trailing_metadata() or ()):
                     self.errors[f"{kind.__name__} {error.details()}"] += 1
@@ -205,23 +202,25 @@ class Bare:
             # Less than the edge allows of one connection.
             await asyncio.sleep(0.05)
 
-    async def _read(self, stub) -> None:
+    async def _read(self, channel) -> None:
+        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
         await stub.GetRun(query_pb2.GetRunRequest(**self._asked), metadata=call_metadata(SECRET))
 
-    async def _watch(self, stub) -> None:
+    async def _watch(self, channel) -> None:
         """What a watch is ended with before its first message; later it resumes by its cursor."""
+        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
         call = stub.WatchRun(executor_service_pb2.WatchRunRequest(**self._asked), metadata=call_metadata(SECRET))
         await call.read()
         call.cancel()
 
-    async def _write(self, stub) -> None:
+    async def _write(self, channel) -> None:
         """While an executor dies, nobody knows of a write whether it was begun."""
         if not self.writes:
             return
-        request = control_pb2.ConfigureRunRequest(
+        request = run_service_pb2.ConfigureRunRequest(
             **self._asked, patch=settings_pb2.RunSettingsPatch(model="m"), request_id=secrets.token_hex(8)
         )
-        await stub.ConfigureRun(request, metadata=call_metadata(SECRET))
+        await run_service_pb2_grpc.RunServiceStub(channel).ConfigureRun(request, metadata=call_metadata(SECRET))
 
     async def go_on(self, count: int) -> None:
         """Until each kind of call was made so often again."""
@@ -236,7 +235,7 @@ async def test_clients_see_no_error_of_an_executor_that_is_killed(tmp_path):
     (tmp_path / "m.txt").write_text('=== reply chunk_chars=64 delay_ms=0 ===\n<update status="200">Done</update>\n')
     async with running(tmp_path) as services:
         await services.client.add_model("m", "scripted/m")
-        await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+        await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
         async with edge_of_processes(services) as (at, processes), Bare(at, services.project) as bare:
             bare.writes = True
             await bare.go_on(20)

@@ -60,7 +60,7 @@ async def chats(client: Client, project: str, name: str, until: float) -> int:
         if time.monotonic() > until:
             return answered
         answered += await chat(client, project, f"{name}-{number}")
-        await insisted(lambda run=f"{name}-{number}": client.remove_run(project, run))
+        await insisted(lambda run=f"{name}-{number}": client.delete_run(project, run))
     return answered
 
 

@@ -233,7 +233,7 @@ async def chat_and_kill(stack: Stack, runs: int, rounds: int, kills: int) -> Non
         ]
         chats = [Chat(stack, clients, f"chat{number}") for number in range(runs)]
         for chat in chats:
-            await insisted(lambda chat=chat: clients[0].start_run(stack.project, chat.run, RUN))
+            await insisted(lambda chat=chat: clients[0].create_run(stack.project, chat.run, RUN))
         watched = {chat.run: [Watched(stack, chat.run) for _ in MANNERS] for chat in chats}
         following = [
             asyncio.create_task(one.follow(clients[place % 2], **manner))

@@ -139,7 +139,7 @@ async def test_what_is_due_happens_once_and_watchers_end_alike_whatever_is_kille
         await insisted(client.discover)
         where = (stack.project, run)
         settings = settings_pb2.RunSettings(model="chat", yolo=True)
-        await client.start_run(*where, settings)
+        await client.create_run(*where, settings)
         await client.set_schedule(*where, "work", every_s=1, prompt="Go on.")
         await client.set_schedule(*where, "beat", every_s=1)
         process = await client.open_stream(*where, "sh", "make all", channels=[1])

@@ -1,4 +1,4 @@
-"""Rpcs of control.proto: changes of runs, models and file constraints by clients.
+"""Rpcs of control.proto: commands of clients, and their changes of models and file constraints.
 
 Each change is one transaction of the store. The run's owner, whichever executor that is, sees it in the change feed.
 Source: rows RU117-RU120, RU226-RU232, RU238, RU240-RU246; decisions C13, C14, C31.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from turnwright.executor.v1 import control_pb2 as pb
-from turnwright.store.v1 import control_pb2, registry_pb2
+from turnwright.store.v1 import registry_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import check_deployment, current_caller
@@ -17,8 +17,7 @@ from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor, copy_fields
-from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor
 from turnwright_grammar.reply import Command
 from turnwright_grammar.tools import resolve
 
@@ -27,23 +26,9 @@ class ExecutorControlRpcs(Forwarding):
     """Rpcs of control.proto; they are for clients, not for models."""
 
     _calls: ToolCalls
-    _hubs: Hubs
     _opens_models: bool
 
-    ForkRun = Forward(floor=Tier.CLIENT)
-    RenameRun = Forward(floor=Tier.CLIENT)
-    RemoveRun = Forward(floor=Tier.CLIENT)
-    ConfigureRun = Forward(floor=Tier.CLIENT, model=lambda request: request.patch.model)
     SetFileConstraints = Forward(floor=Tier.CLIENT)
-
-    async def InjectMessage(self, request: pb.InjectMessageRequest, context: Any) -> pb.InjectMessageResponse:
-        """Add a message for the model's next turn. The answer has the current status of the run (RU251)."""
-        check_floor(Tier.CLIENT, "InjectMessage")
-        async with self._hubs.hold(RunAddress(request.project, request.run)) as hub:
-            before = hub.before_call()
-            wanted = copy_fields(request, control_pb2.InjectMessageRequest)
-            answer = await self.store.call(self.rows.InjectMessage, wanted, caller=current_caller())
-        return pb.InjectMessageResponse(run=answer.run, path=answer.path, cursor=before.cursor(answer.cursor))
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
         """Carry out a client's command with a tool. File constraints that it implies are set first.

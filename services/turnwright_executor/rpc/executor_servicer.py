@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2, watch_pb2
+from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.kit.peer import Peer
@@ -68,6 +69,7 @@ class ExecutorServicer(
         `opens_models`: derived tokens may change models.
         """
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
         self._ledger = ledger
         self._hubs = hubs
         self.plans = plans

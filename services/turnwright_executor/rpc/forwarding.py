@@ -50,18 +50,13 @@ class Forward:
         identity: CallIdentity = CallIdentity.CLIENT,
         floor: Tier = Tier.MODEL,
         renamed: Mapping[str, str] | None = None,
-        model: Callable[[Any], str] | None = None,
         **given: Any,
     ) -> None:
-        """`floor` is the minimum tier here; the store checks its own as well.
-
-        `model` finds the model in a request that names one.
-        """
+        """`floor` is the minimum tier here; the store checks its own as well."""
         self._method = method
         self._identity = identity
         self._floor = floor
         self._renamed = renamed or {}
-        self._model = model
         self._given = given
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -79,8 +74,6 @@ class Forward:
 
     async def _handle(self, servicer: Forwarding, request: Message, _context: Any) -> Message:
         caller = check_floor(self._floor, self._name)
-        if self._model:
-            await servicer.check_vendor(self._model(request), "settings.model")
         given = dict(self._given)
         given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
         name: Caller | None = caller

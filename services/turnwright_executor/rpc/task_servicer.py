@@ -1,4 +1,4 @@
-"""Rpcs that start and abort work: each request is stored first, then the run's worker is notified.
+"""Rpcs that start work: each request is stored first, then the run's worker is notified.
 
 Source: rows RU003, RU037-RU039, RU109, RU139, RU230-RU233; decisions C14, C36.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import task_pb2
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2, registry_pb2
 from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
 
@@ -26,7 +27,7 @@ from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, copy_fields
+from turnwright_executor.rpc.forwarding import Forwarding, copy_fields
 from turnwright_executor.rpc.project_gate import closed_error
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
@@ -37,9 +38,10 @@ NAMED_MAX: Final = 20
 
 
 class TaskRpcs(Forwarding):
-    """InitProject, StartRun, Ask, Act and Abort."""
+    """InitProject, Ask and Act."""
 
     _ledger: Ledger
+    runs: run_service_pb2_grpc.RunServiceAsyncStub
     _hubs: Hubs
     _scheduler: Scheduler
     _locate: Locate
@@ -48,8 +50,6 @@ class TaskRpcs(Forwarding):
     _admits: Admits
     _unfit: WhyUnfit
     _find_project: FindProject
-
-    StartRun = Forward("CreateRun", model=lambda request: request.settings.model)
 
     async def InitProject(self, request: pb.InitProjectRequest, context: Any) -> pb.InitProjectResponse:
         """Register a directory as a project. Raises WORKSPACE_UNAVAILABLE if it does not exist.
@@ -168,10 +168,10 @@ class TaskRpcs(Forwarding):
         """
         if task.settings.model and "/" not in task.settings.model:
             await self._check_model(task.settings.model)
-        wanted = registry_pb2.ForkRunRequest(
+        wanted = run_service_pb2.ForkRunRequest(
             project=task.project, run=task.run, new_run=task.fork.run, turn=task.fork.turn, request_id=task.request_id
         )
-        return (await self.store.call(self.rows.ForkRun, wanted, caller=current_caller())).run.run
+        return (await self.store.call(self.runs.ForkRun, wanted, caller=current_caller())).run.run
 
     async def _check_model(self, alias: str) -> None:
         request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
@@ -181,15 +181,6 @@ class TaskRpcs(Forwarding):
             available = ", ".join(names[:NAMED_MAX]) or "none"
             message = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
             raise fault(Reason.MODEL_NOT_FOUND, message, model=alias)
-
-    async def Abort(self, request: task_pb2.AbortRequest, context: Any) -> task_pb2.AbortResponse:
-        address = RunAddress(request.project, request.run)
-        async with self._hubs.hold(address) as hub:
-            before = hub.before_call()
-            wanted = copy_fields(request, queue_pb2.RequestAbortRequest)
-            answer = await self.store.call(self.rows.RequestAbort, wanted, caller=current_caller())
-        self._scheduler.abort(address, answer.run.loop.sequence)
-        return task_pb2.AbortResponse(run=answer.run, cursor=before.cursor(answer.cursor))
 
 
 def _check_prompt(prompt: str) -> None:

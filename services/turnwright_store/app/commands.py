@@ -1,4 +1,4 @@
-"""Queueing a loop, and aborting one.
+"""Queueing a loop.
 
 Source: architecture 3; rows RU003-RU006, RU035-RU039, RU098-RU111; decision C36.
 """
@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.entries import Cursor, EntryWrite, SetEntry, Tier
+from turnwright_core.entries import Cursor, EntryWrite, SetEntry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
@@ -30,12 +30,11 @@ from turnwright_store.domain.checks import (
     check_shown,
 )
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
-from turnwright_store.sql.runs import WRITE, WRITE_CLAIMED, RunRow, bump_revision, find_run, get_run, write_run
+from turnwright_store.sql.runs import WRITE, WRITE_CLAIMED, RunRow, bump_revision, find_run, write_run
 
 
 class Enqueued(Struct, frozen=True):
@@ -173,14 +172,3 @@ def _write_run_entry(tx: Transaction, rules: StoreRules, caller: Caller, run: Ru
     write = EntryWrite(f"run://{run.run.run}", SetEntry(loop.prompt, loop_rows.shown_attributes(loop)))
     checked = check_writes(rules, caller, [write])
     return apply_writes(tx, rules, run, checked, caller.principal, loop=loop.sequence).run
-
-
-def request_abort(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef) -> tuple[Run, Cursor]:
-    """Request the end of the active loop; does nothing if there is none (C36)."""
-    check_min_tier(caller, Tier.CLIENT, "RequestAbort")
-    run = get_run(tx.connection, address.project, address.run)
-    cursor = run.cursor(rules.incarnation)
-    if run.loop_active and not run.abort_requested:
-        run = bump_revision(tx, replace(run, abort_requested=True))
-        run = write_run(tx, run)
-    return run.run, cursor

@@ -1,6 +1,6 @@
-"""Control of a run: its alias, its settings, injected messages, its spend.
+"""Control of a run: its alias, its settings, injected messages, the end of its loop, its spend.
 
-Source: rows RU098, RU230, RU232, RU240; decisions C13, C31.
+Source: rows RU098, RU230, RU232, RU240; decisions C13, C31, C36.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from turnwright_store.app.registry import check_alias_free, existing_model
 from turnwright_store.app.run_events import free_path
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings, transition_forbidden
 from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
@@ -130,6 +131,17 @@ def inject_message(
     write = EntryWrite(path, change, Tier.SYSTEM, turn=run.run.turn)
     run = apply_writes(tx, rules, run, [write], caller.principal).run
     return InjectedMessage(run.run, path, cursor)
+
+
+def abort_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef) -> tuple[Run, Cursor]:
+    """Request the end of the active loop; does nothing if there is none (C36)."""
+    check_min_tier(caller, Tier.CLIENT, "AbortRun")
+    run = get_run(tx.connection, address.project, address.run)
+    cursor = run.cursor(rules.incarnation)
+    if run.loop_active and not run.abort_requested:
+        run = bump_revision(tx, replace(run, abort_requested=True))
+        run = write_run(tx, run)
+    return run.run, cursor
 
 
 def get_spend(connection: Connection, address: RunRef, loop: int) -> tuple[Spend, Spend]:

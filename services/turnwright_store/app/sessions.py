@@ -223,7 +223,7 @@ def _set_params(command: SetParams, at: _Session) -> None:
 
 
 def _abort(_command: AbortSession, at: _Session) -> None:
-    commands.request_abort(at.tx, at.rules, at.caller, at.address)
+    control.abort_run(at.tx, at.rules, at.caller, at.address)
 
 
 def _decide(command: DecideTools, at: _Session) -> None:

@@ -1,8 +1,8 @@
 """Steering runs by writes: setting `run://{alias}` starts a loop, and a state on a path cancels or decides.
 
-A write without a fence that has the meaning of a use case in app.commands is passed to it, with all its checks; the
-others are written as they are. All of a request happens in one transaction and in order. Source: rows RU035,
-RU037-RU040; decision C14.
+A write without a fence that has the meaning of a use case in app.commands or app.control is passed to it, with all its
+checks; the others are written as they are. All of a request happens in one transaction and in order. Source: rows
+RU035, RU037-RU040; decision C14.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.owner_calls import TurnPacket
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
-from turnwright_store.app import commands, ledger
+from turnwright_store.app import commands, control, ledger
 from turnwright_store.app.apply_writes import WriteResult, written_paths
 from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.proposals import Resolution, resolve_proposal
@@ -149,7 +149,7 @@ def _steer(
         raise invalid("path", message)
     if write.change.state is State.CANCELLED:
         _check_only(write.change, SetEntry(state=State.CANCELLED))
-        commands.request_abort(tx, rules, caller, address)
+        control.abort_run(tx, rules, caller, address)
         return 0
     return _enqueue(tx, rules, caller, address, write.change)
 

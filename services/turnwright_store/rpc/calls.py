@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.sessions.v1 import session_service_pb2
 from turnwright.store.v1 import store_service_pb2
@@ -51,7 +52,14 @@ Fields = dict[str, Any]
 
 _METHODS: Final = {
     method.name: method
-    for file in (store_service_pb2, schedule_service_pb2, session_service_pb2, stream_service_pb2, turn_service_pb2)
+    for file in (
+        store_service_pb2,
+        run_service_pb2,
+        schedule_service_pb2,
+        session_service_pb2,
+        stream_service_pb2,
+        turn_service_pb2,
+    )
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
@@ -272,7 +280,7 @@ def project_locks(request: Any) -> set[str]:
 
 
 def alias_locks(request: Any) -> set[str]:
-    """Locks to create, rename or remove a run: the project's too, so that no run is removed while it is forked."""
+    """Locks to create, rename or delete a run: the project's too, so that no run is deleted while it is forked."""
     new = {run_lock(request.project, request.new_run)} if hasattr(request, "new_run") else set()
     return {project_lock(request.project), run_lock(request.project, request.run), *new}
 

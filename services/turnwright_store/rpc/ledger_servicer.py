@@ -40,9 +40,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
-    Fields,
     address_of,
-    mutation,
     needs_bodies,
     project_locks,
     run_locks,
@@ -125,11 +123,6 @@ class LedgerRpcs(Calls):
             claim = replace(claim, schemes=schemes)
         # A repeated call gets none: it may not hold any more.
         return CreatedRun(answer, claim)
-
-    @mutation(locks=run_locks, inline=True)
-    def RequestAbort(self, request: queue_pb2.RequestAbortRequest, tx: Transaction, caller: Caller) -> Fields:
-        run, cursor = commands.request_abort(tx, self._rules, caller, address_of(request))
-        return {"run": wire.run_to_pb(run), "cursor": entry_wire.cursor_to_pb(cursor)}
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, context: Any) -> ledger_pb2.BeginTurnResponse:
         """What EndTurn does without a turn to end."""

@@ -15,7 +15,7 @@ from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
 from turnwright_store.domain.locks import REGISTRY_LOCK
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, Fields, alias_locks, inline_query, mutation, query
+from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, query
 from turnwright_store.sql.registry import list_schemes
 
 
@@ -60,12 +60,6 @@ class RegistryRpcs(Calls):
     @query
     def ListSchemes(self, _request: registry_pb2.ListSchemesRequest, connection: Connection) -> Fields:
         return {"schemes": map(scheme_to_pb, list_schemes(connection))}
-
-    @mutation(locks=alias_locks)
-    def CreateRun(self, request: registry_pb2.CreateRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        settings = wire.run_settings_from_pb(request.settings)
-        run = app.create_run(tx, request.project, request.run, settings)
-        return {"run": wire.run_to_pb(run)}
 
     @inline_query
     def GetRun(self, request: registry_pb2.GetRunRequest, connection: Connection) -> Fields:

@@ -35,7 +35,7 @@ from turnwright_store.app.session_commands import (
 )
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, project_locks, query, run_locks
-from turnwright_store.rpc.control_servicer import patch_of
+from turnwright_store.rpc.run_servicer import patch_of
 from turnwright_store.sql.idempotency import RequestKey
 from turnwright_store.sql.idempotency import find as find_answer
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterable
 
 import grpc
+from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
@@ -36,6 +37,7 @@ class Ledger:
     def __init__(self, address: str, secret: str, project: str = "p", run: str = "r") -> None:
         self.channel = grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.channel)
+        self.runs = run_service_pb2_grpc.RunServiceStub(self.channel)
         self.call = {"metadata": call_metadata(secret), "timeout": 30}
         self.project, self.run = project, run
         self.key = {"project": project, "run": run}

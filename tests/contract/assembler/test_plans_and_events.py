@@ -1,8 +1,8 @@
 """Plans and events in packets over a real store. Rows RP05-RP07, RH01, RH03, RH05, RU215; decisions C34, C46, C47."""
 
 import pytest
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.store.v1 import plan_pb2 as plans
-from turnwright.store.v1 import registry_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2
 
 from contract.assembler.ledger import Ledger, put
@@ -275,8 +275,8 @@ async def test_a_fork_shows_its_plans_as_they_were_with_all_deltas(stack):
         await update_plan(ledger, delta)
     await ledger.end_turn(loop_status=200)
     for name, turn in (("now", 0), ("then", 1)):
-        await ledger.stub.ForkRun(
-            registry_pb2.ForkRunRequest(project="p", run="r", new_run=name, turn=turn), **ledger.call
+        await ledger.runs.ForkRun(
+            run_service_pb2.ForkRunRequest(project="p", run="r", new_run=name, turn=turn), **ledger.call
         )
     await set_plan(ledger, "another plan")
     begin = Cursor(ledger.cursor.incarnation, 0, 0, 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import event_pb2
-from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
 
 from contract.executor.watcher import Watcher, snapshot
@@ -67,8 +67,8 @@ async def act_slowly(services: Services, script: str = "echo begun; echo $$ > pi
 
 async def abort_at_store(services: Services) -> None:
     peer = Peer("store", services.addresses["store"], SECRET, 5.0)
-    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-    await peer.call(stub.RequestAbort, queue_pb2.RequestAbortRequest(project=services.project, run="r"))
+    runs = run_service_pb2_grpc.RunServiceStub(peer.channel)
+    await peer.call(runs.AbortRun, run_service_pb2.AbortRunRequest(project=services.project, run="r"))
     await peer.close()
 
 

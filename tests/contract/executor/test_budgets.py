@@ -28,7 +28,7 @@ def budget(**limits) -> budget_pb2.Budget:
 
 async def limit_run(services, run="r", **limits):
     settings = settings_pb2.RunSettings(model="m", budget=budget(**limits))
-    await services.client.start_run(services.project, run, settings)
+    await services.client.create_run(services.project, run, settings)
 
 
 def untold(text: str) -> Answer:

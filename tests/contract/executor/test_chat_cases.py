@@ -94,7 +94,7 @@ async def outcome(services, run: str, tool: str, rules: settings_pb2.ToolRules, 
     (services.files / "b.txt").write_text("b")
     services.script(COMMANDS[tool].replace("{run}", run) + GO_ON, DONE)
     wanted = settings_pb2.RunSettings(model="m", tool_rules=rules)
-    await services.client.start_run(services.project, run, wanted)
+    await services.client.create_run(services.project, run, wanted)
     loop = settings_pb2.LoopSettings(model="m", yolo=yolo, mode=mode)
     answer = await services.client.submit(services.project, run, user_message=user_message("Do it.", settings=loop))
     came_to = await until_state(services, "paused", "idle", "completed", "error", cursor=answer.event_cursor, run=run)
@@ -197,7 +197,7 @@ async def vendor(tmp_path, monkeypatch):
 
 
 async def native_loop(services, run: str, until: str, **settings) -> None:
-    await services.client.start_run(services.project, run, NATIVE)
+    await services.client.create_run(services.project, run, NATIVE)
     asking = settings_pb2.LoopSettings(model="m", mode=settings_pb2.MODE_ACT, **settings)
     await say(services, "Do it.", asking, until=until, run=run)
 

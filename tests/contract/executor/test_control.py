@@ -128,12 +128,12 @@ async def test_a_run_that_waits_cannot_be_renamed_or_removed(services) -> None:
     with pytest.raises(PreconditionError):
         await services.client.rename_run(services.project, "r", "better")
     with pytest.raises(PreconditionError):
-        await services.client.remove_run(services.project, "r")
+        await services.client.delete_run(services.project, "r")
 
 
 async def test_a_removed_run_is_gone_and_its_alias_is_free(services) -> None:
     await worked(services, DONE, DONE)
-    await services.client.remove_run(services.project, "r")
+    await services.client.delete_run(services.project, "r")
     loop = await services.until(await services.act())
     assert (loop.sequence, loop.status) == (1, 200)
 
@@ -151,8 +151,8 @@ async def test_settings_of_a_run_hold_from_its_next_loop_on(services) -> None:
 async def test_a_run_begins_with_the_settings_it_was_started_with(services) -> None:
     wanted = settings_pb2.RunSettings(model="m", temperature=0.3, persona="Be brief.", context_limit=32_000, yolo=True)
     services.script('<set path="a.txt">new</set>' + DONE)
-    started = await services.client.start_run(services.project, "r", wanted, request_id="1")
-    again = await services.client.start_run(services.project, "r", wanted, request_id="1")
+    started = await services.client.create_run(services.project, "r", wanted, request_id="1")
+    again = await services.client.create_run(services.project, "r", wanted, request_id="1")
     loop = await services.until(await services.act(yolo=False))
     assert (started.settings, started.status, again) == (wanted, 100, started)
     # What the run grants is not what the task asked for.
@@ -362,7 +362,7 @@ async def test_a_model_of_a_vendor_that_there_is_not_is_refused_when_it_is_named
 async def test_a_model_is_named_without_an_alias_wherever_one_is_named(services) -> None:
     services.script(DONE, DONE)
     loop = await services.until(await services.act(model="scripted/m"))
-    run = await services.client.start_run(services.project, "s", settings_pb2.RunSettings(model="scripted/m"))
+    run = await services.client.create_run(services.project, "s", settings_pb2.RunSettings(model="scripted/m"))
     patched = await services.client.configure_run(
         services.project, "s", settings_pb2.RunSettingsPatch(model="scripted/other")
     )
@@ -377,11 +377,11 @@ async def test_a_model_is_named_without_an_alias_wherever_one_is_named(services)
 async def test_an_unknown_vendor_is_refused_wherever_a_model_is_named(services) -> None:
     client, project = services.client, services.project
     unknown = "scriptd/m"
-    await client.start_run(project, "s", settings_pb2.RunSettings(model="m"))
+    await client.create_run(project, "s", settings_pb2.RunSettings(model="m"))
     for refused in (
         services.act(run="t", model=unknown),
         services.ask(run="t", model=unknown),
-        client.start_run(project, "t", settings_pb2.RunSettings(model=unknown)),
+        client.create_run(project, "t", settings_pb2.RunSettings(model=unknown)),
         client.configure_run(project, "s", settings_pb2.RunSettingsPatch(model=unknown)),
     ):
         with pytest.raises(InvalidError, match=r"did you mean scripted\?") as error:
@@ -460,9 +460,9 @@ async def test_discover_tells_every_method_notification_and_tool(services) -> No
     found = await services.client.discover()
     methods = {method.name.rpartition("/")[2]: method for method in found.methods}
     assert found.version == __version__
-    assert {"Ask", "Act", "Resolve", "Abort", "StartRun", "ListRuns", "ListModels", "ListEntries"} <= methods.keys()
+    assert {"Ask", "Act", "Resolve", "AbortRun", "CreateRun", "ListRuns", "ListModels", "ListEntries"} <= methods.keys()
     assert {"InitProject", "ForkRun", "WatchRuns", "CallTool"} <= methods.keys()
-    assert (methods["WatchRun"].streams, list(methods["Abort"].fields)) == (True, ["project", "run", "request_id"])
+    assert (methods["WatchRun"].streams, list(methods["AbortRun"].fields)) == (True, ["project", "run", "request_id"])
     assert {"WatchRun.run_progress", "WatchRun.notice", "WatchRuns.hello"} <= set(found.notifications)
     assert all(tool.documentation for tool in found.tools)
 

@@ -48,7 +48,7 @@ async def direct(services, service: str, stub, tier: Tier = Tier.CLIENT):
 
 
 async def started(services) -> None:
-    await services.client.start_run(services.project, run="r", settings=settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(services.project, run="r", settings=settings_pb2.RunSettings(model="m"))
 
 
 async def refused(call) -> None:
@@ -117,7 +117,7 @@ async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_ca
     async with running(folders, client_roots=f"{folders}/open") as services, guest(services, tier) as client:
         await services.client.add_model("m", "scripted/m")
         mine = (await services.client.init_project(f"{folders}/closed")).name
-        await services.client.start_run(mine, run="r", settings=settings_pb2.RunSettings(model="m"))
+        await services.client.create_run(mine, run="r", settings=settings_pb2.RunSettings(model="m"))
         await refused(client.init_project(f"{folders}/closed", clients=True))
         if tier is Tier.CLIENT:
             assert await client.find_project(f"{folders}/closed") is None

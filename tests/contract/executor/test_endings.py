@@ -102,7 +102,7 @@ COMMANDS = {
 
 
 async def abort(it):
-    await it.run.client.call("RequestAbort", **it.run.address)
+    await it.run.client.call("AbortRun", **it.run.address)
     return await it.gone()
 
 

@@ -100,7 +100,7 @@ async def test_an_executor_writes_down_what_is_folded(plugin, tmp_path) -> None:
 async def test_a_plan_that_a_client_sets_stands_in_the_next_packet_and_stays_over_restarts(services) -> None:
     # RP07
     client, run = services.client, (services.project, "r")
-    await client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*run, settings_pb2.RunSettings(model="m"))
     await client.set_plan(*run, plan_pb2.Plan(body="1. mend it", mode="agent"))
     await client.update_plan(*run, "2. test it")
     services.script(DONE, DONE)
@@ -120,7 +120,7 @@ async def test_a_plan_that_a_client_sets_stands_in_the_next_packet_and_stays_ove
 async def test_the_end_of_a_loop_that_plans_fill_names_their_tokens(services) -> None:
     # C46
     client, run = services.client, (services.project, "r")
-    await client.start_run(*run, settings_pb2.RunSettings(model="m", context_limit=8192))
+    await client.create_run(*run, settings_pb2.RunSettings(model="m", context_limit=8192))
     await client.set_plan(*run, plan_pb2.Plan(body="mend it " * 2000))
     services.script(DONE)
     loop = await services.until(await services.act())
@@ -133,7 +133,7 @@ async def test_the_end_of_a_loop_that_plans_fill_names_their_tokens(services) ->
 async def test_a_packet_stays_as_it_was_sent_when_its_plan_does_not(services) -> None:
     # RU197: what was stored of it by the plan's body is found again
     client, run = services.client, (services.project, "r")
-    await client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*run, settings_pb2.RunSettings(model="m"))
     await client.set_plan(*run, plan_pb2.Plan(body="mend it\n" * 300))
     await client.update_plan(*run, "test it\n" * 300)
     services.script(GO_ON, DONE, DONE)

@@ -132,7 +132,7 @@ async def test_a_preview_before_the_first_turn_is_what_that_is_sent(tmp_path, mo
     # Work that is queued at the store waits until a client tells this executor of more.
     async with running(tmp_path, recover=False) as services:
         (services.files / "AGENTS.md").write_text("Be brief.\n")
-        await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m", persona="I am P."))
+        await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m", persona="I am P."))
         bare = await services.client.preview_packet(services.project, "r")
         edits = [edit_to_pb(append_to("last-user", "Mind it."))]
         wanted = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m", yolo=True, edits=edits, **settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from turnwright.store.v1 import control_pb2
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
@@ -59,7 +59,7 @@ async def start(services, holder: str, *replies: str):
     given, asked, _ = HOLDERS[holder]
     where = (services.project, "r")
     services.script(*replies)
-    await services.client.start_run(*where, settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(*where, settings_pb2.RunSettings(model="m"))
     if given:
         await services.client.configure_run(*where, given)
     settings = settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, **asked)
@@ -123,7 +123,7 @@ async def test_what_one_message_may_the_next_one_may_not(services, patch):
     services.script(f"<sh>echo 1 >> ran.txt</sh>{DONE}", DONE)
     asks = settings_pb2.LoopSettings(model="m", mode=settings_pb2.MODE_ACT, yolo=patch is None)
     if patch:
-        await services.client.start_run(*where, settings_pb2.RunSettings(model="m", yolo=True))
+        await services.client.create_run(*where, settings_pb2.RunSettings(model="m", yolo=True))
     await say(services, "One.", asks, until="completed")
     if patch:
         await services.client.submit(*where, set_params=pb.SetParams(patch=patch))
@@ -143,8 +143,9 @@ async def test_an_executor_that_takes_a_loop_over_has_no_grant_of_its_own(tmp_pa
         await start(services, holder, f"<sh>touch began; sleep 600</sh>{command}", command + DONE, DONE)
         await services.stop("executor")
         store = Another(services)
-        request = control_pb2.ConfigureRunRequest(**store.key, patch=HOLDERS[holder][2])
-        await store.peer.call(store.stub.ConfigureRun, request)
+        request = run_service_pb2.ConfigureRunRequest(**store.key, patch=HOLDERS[holder][2])
+        runs = run_service_pb2_grpc.RunServiceStub(store.peer.channel)
+        await store.peer.call(runs.ConfigureRun, request)
         await services.start("executor")
         await until_state(services, "paused")
         await store.peer.close()

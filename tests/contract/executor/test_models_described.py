@@ -96,7 +96,7 @@ async def test_a_script_that_calls_tools_is_offered_them(tmp_path):
         )
         (tmp_path / "tags.txt").write_text(f"=== reply ===\n{DONE}\n")
         native = await turn_of(services, "scripted/native")
-        await services.client.remove_run(services.project, "r")
+        await services.client.delete_run(services.project, "r")
         tags = await turn_of(services, "scripted/tags")
 
     assert (native.calls, tags.calls) == (settings_pb2.CALL_STYLE_NATIVE, settings_pb2.CALL_STYLE_TAGS)

@@ -173,7 +173,7 @@ async def test_watchers_hear_of_their_own_project_only(services) -> None:
         services.script(DONE)
         await services.until(await services.act(run="theirs"))
         settings = settings_pb2.RunSettings(model="m")
-        await services.client.start_run(project, "ours", settings)
+        await services.client.create_run(project, "ours", settings)
         async for message in messages:
             seen += [one.run.run for one in message.changed.runs]
             if seen:
@@ -185,7 +185,7 @@ async def test_watchers_hear_of_their_own_project_only(services) -> None:
 async def test_a_new_run_needs_a_model(services, call) -> None:
     settings = settings_pb2.LoopSettings()
     calls = {
-        "start": lambda: services.client.start_run(services.project, "r", settings_pb2.RunSettings()),
+        "start": lambda: services.client.create_run(services.project, "r", settings_pb2.RunSettings()),
         "act": lambda: services.client.act(services.project, "x", run="r", settings=settings),
         "ask": lambda: services.client.ask(services.project, "x", run="r", settings=settings),
     }

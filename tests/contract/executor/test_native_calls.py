@@ -192,7 +192,7 @@ async def test_a_call_that_a_rule_denies_is_named_while_the_others_wait(tmp_path
     # RE06
     calls = [("sh", {"command": "make it"}), ("set", {"path": "a.txt", "body": "new\n"})]
     async with over_http(calling(*calls), calling(DONE)), running(tmp_path) as services:
-        await services.client.start_run(services.project, "r", NATIVE)
+        await services.client.create_run(services.project, "r", NATIVE)
         rules = settings_pb2.RunSettingsPatch(tool_rules=settings_pb2.ToolRules(rejected=["sh"]))
         await services.client.configure_run(services.project, "r", rules)
         wanted = settings_pb2.LoopSettings(model="m")

@@ -56,7 +56,7 @@ async def node(services, form: str):
 
 async def test_a_watcher_in_node_hears_of_plans_in_its_form(services) -> None:
     client, at = services.client, (services.project, "r")
-    await client.start_run(*at, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*at, settings_pb2.RunSettings(model="m"))
     await client.set_plan(*at, plan_pb2.Plan(plan_id="notes", body="# Früh\n- [x] done"))
     items = [plan_pb2.PlanItem(content="step", status=plan_pb2.PLAN_STATUS_BLOCKED)]
     notes = ["notes", "PLAN_KIND_MARKDOWN", "# Früh\n- [x] done", []]

@@ -68,7 +68,7 @@ def way(request):
 @pytest_asyncio.fixture(loop_scope="module")
 async def run(services):
     """The services, with a run that has a plan."""
-    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
     await services.client.set_plan(services.project, "r", plan_pb2.Plan(body="As it was."))
     return services
 
@@ -234,7 +234,7 @@ async def test_an_events_payload_has_a_limit_and_one_that_fills_the_packet_is_fo
 async def test_changes_of_a_client_and_of_a_loop_at_once_have_one_order(services) -> None:
     """Nothing is lost: each version is readable with its deltas, and each delta belongs to the version it was told."""
     client, run = services.client, (services.project, "r")
-    await client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*run, settings_pb2.RunSettings(model="m"))
     services.script(
         *[f"<set_plan>model {n}</set_plan><update_plan>delta {n}</update_plan>{GO_ON}" for n in range(8)], DONE
     )

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.asyncio
 
 async def test_a_client_sets_adds_to_reads_lists_and_removes_plans(services):
     client, run = services.client, (services.project, "r")
-    await client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*run, settings_pb2.RunSettings(model="m"))
     first = await client.set_plan(*run, plan_pb2.Plan(body="# Do it", mode="agent"))
     assert (first.plan_id, first.version, first.mode) == ("main", 1, "agent")
     grown = await client.update_plan(*run, "and test it")
@@ -30,7 +30,7 @@ async def test_a_client_sets_adds_to_reads_lists_and_removes_plans(services):
 
 async def test_a_request_id_makes_a_change_of_a_plan_once(services):
     client, run = services.client, (services.project, "r")
-    await client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*run, settings_pb2.RunSettings(model="m"))
     again = [await client.set_plan(*run, plan_pb2.Plan(body="# Do it"), "once") for _ in range(2)]
     added = [await client.update_plan(*run, "more", request_id="added") for _ in range(2)]
     assert [plan.version for plan in again] == [1, 1]

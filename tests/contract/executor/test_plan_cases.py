@@ -105,7 +105,7 @@ async def test_a_case_where_a_row_wins(services, name) -> None:
 async def test_what_the_cases_cut_is_refused_and_what_fits_is_kept_whole(services, name) -> None:
     asked = ALL[name]["input"]
     text, run = "a" * asked["chars"], (services.project, "r")
-    await services.client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(*run, settings_pb2.RunSettings(model="m"))
     await services.client.set_plan(*run, plan_pb2.Plan(body="As it was."))
     is_body = asked["op"] == "plan_body"
     change = (
@@ -124,7 +124,7 @@ async def test_what_the_cases_cut_is_refused_and_what_fits_is_kept_whole(service
 
 async def test_three_versions_are_installed(services) -> None:
     case, run = ALL["install_three_versions"], (services.project, "r")
-    await services.client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(*run, settings_pb2.RunSettings(model="m"))
     made = [await services.client.set_plan(*run, plan_pb2.Plan(body=body)) for body in case["input"]["bodies"]]
     assert [plan.version for plan in made] == case["expected"]["versions"]
     assert (await plan_of(services)).version == case["expected"]["current_version"]

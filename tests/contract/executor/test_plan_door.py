@@ -126,7 +126,7 @@ async def test_what_a_plugin_copies_is_read_in_the_same_reply(plugin, tmp_path) 
 async def test_a_plan_of_a_fork_is_its_own_at_whatever_turn_it_was_taken(services) -> None:
     """RP07: going back to a turn brings back the plan of then; numbers go on from what the fork has seen."""
     client, run = services.client, (services.project, "r")
-    await client.start_run(*run, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*run, settings_pb2.RunSettings(model="m"))
     services.script(
         *[f"<set_plan>at {n}</set_plan><update_plan>more {n}</update_plan>{GO_ON}" for n in (1, 2, 3)], DONE
     )

@@ -131,7 +131,7 @@ async def test_a_client_sets_no_plan_that_no_packet_can_show(own_database, tmp_p
         monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "8192")
     async with running(tmp_path) as services:
         client, run = services.client, (services.project, "r")
-        await client.start_run(
+        await client.create_run(
             *run, settings_pb2.RunSettings(model="m", context_limit=8192 if known == "run" else None)
         )
         long, half = "x" * 16_384, "x" * 8_192

@@ -73,7 +73,7 @@ async def test_a_record_never_takes_the_place_of_an_entry_that_stands_there(tmp_
     """A model may write below `log://` whatever it likes; what it wrote there stays."""
     async with running(tmp_path) as services:
         (services.files / "a").write_text("text of a")
-        await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+        await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
         taken = ("log://turn_1/get/a", "log://turn_1/get/a+2", "log://turn_1/update/2")
         async with grpc.aio.insecure_channel(services.addresses["store"]) as channel:
             writes = [set_(path, "mine", "{}", writer=Tier.MODEL) for path in taken]

@@ -350,7 +350,7 @@ async def test_an_abort_settles_everything_and_resumes_nothing(tmp_path):
         await it.reply()
         begun = await it.sh("a", is_dispatched=True)
         waiting = await it.sh("b", ordinal=1)
-        await it.run.client.call("RequestAbort", **it.run.address)
+        await it.run.client.call("AbortRun", **it.run.address)
         loop = await it.gone()
         assert (loop.status, it.effects) == (499, [])
         assert await it.state(begun) == (State.FAILED, "indeterminate:500")

@@ -110,7 +110,7 @@ async def test_a_run_at_the_limit_of_its_entries_ends_wherever_it_meets_it(tmp_p
     async with asked(tmp_path, monkeypatch, run_entries_max=40) as (services, server):
         for before in range(20, 40):
             run, calls = f"r{before}", len(server.requests)
-            await services.client.start_run(services.project, run, settings_pb2.RunSettings(model="m"))
+            await services.client.create_run(services.project, run, settings_pb2.RunSettings(model="m"))
             await fill(services, run, before)
             await services.act(run=run)
             loop = await ended(services, run)

@@ -165,7 +165,7 @@ async def test_the_first_words_reach_who_watches_elsewhere_without_a_look_at_the
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     async with two_executors(tmp_path, owner_poll_s=60) as (services, other, _):
         (tmp_path / "m.txt").write_text(LONG)
-        await other.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+        await other.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
         kinds = []
         async with asyncio.timeout(30), contextlib.aclosing(other.watch(services.project, "r")) as events:
             async for event in events:

@@ -72,4 +72,4 @@ async def test_an_abort_that_was_requested_already_can_be_followed(services) -> 
     await services.until(first, 202)
     for _ in range(2):
         answer = await services.client.abort(services.project, "r", request_id="aborted before")
-        assert await ended_after(services, answer.cursor) == 499
+        assert await ended_after(services, answer.event_cursor) == 499

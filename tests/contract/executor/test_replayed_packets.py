@@ -136,7 +136,7 @@ async def test_a_fork_explains_the_turns_that_it_inherited_as_long_as_their_run_
     assert equal(forked) == [True] * 8
     assert [one.digest for one in forked[:6]] == [one.digest for one in own]
     assert (forked[6].prefix.before_turn, turns > 6) == (6, True)
-    await services.client.remove_run(services.project, "r")
+    await services.client.delete_run(services.project, "r")
     with pytest.raises(TurnwrightError) as caught:
         await services.client.explain_packet(services.project, "f", 3)
     assert caught.value.reason is Reason.TURN_NOT_FOUND

@@ -35,7 +35,7 @@ async def test_what_ends_or_is_due_meanwhile_is_told_and_interrupts_nothing(tmp_
         (services.files / "a.txt").write_text("old\n")
         client, where = services.client, (services.project, "r")
         services.script(f"<sh>true</sh>{SET}{GO_ON}", DONE, DONE, DONE)
-        await client.start_run(*where, settings_pb2.RunSettings(model="m"))
+        await client.create_run(*where, settings_pb2.RunSettings(model="m"))
         async with Watcher(services) as watcher:
             await watcher.until(lambda event: kind(event) == "snapshot")
             process = await client.open_stream(*where, "sh", "make all")
@@ -122,7 +122,7 @@ async def test_a_schedule_begins_a_loop_that_is_no_input_of_a_user(services) -> 
 
 async def test_a_bad_schedule_is_refused_by_name(services) -> None:
     client, where = services.client, (services.project, "r")
-    await client.start_run(*where, settings_pb2.RunSettings(model="m"))
+    await client.create_run(*where, settings_pb2.RunSettings(model="m"))
     bad = {
         "schedule.cron": [
             {"cron": "61 * * * *"},

@@ -54,7 +54,7 @@ async def through_everything(services) -> None:
 
 async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
     # RE01, RE04, RS09
-    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
     async with Watcher(services) as watcher:
         await watcher.until(lambda event: kind(event) == "snapshot")
         await through_everything(services)
@@ -81,7 +81,7 @@ async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
 
 async def test_a_pause_names_its_reasons_and_ends_with_its_state(services) -> None:
     # RE06, RS09
-    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
     services.script(f"{SET}{GO_ON}", f"<sh>make  it</sh>{DONE}")
     async with Watcher(services) as watcher:
         await watcher.until(lambda event: kind(event) == "snapshot")
@@ -137,7 +137,7 @@ async def test_a_long_message_is_whole_and_comes_before_the_state(services) -> N
 
 async def test_folding_any_prefix_of_a_real_run_gives_a_snapshot_taken_there(services) -> None:
     # RE08: snapshots that the hub gave while it went on, and those that its state gives at every event
-    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
     given: dict[int, RunView] = {}
 
     async def look() -> None:
@@ -173,7 +173,7 @@ async def test_a_watcher_that_stalls_is_resynchronised_in_its_stream(tmp_path, m
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     async with running(tmp_path, tail_events=16) as services:
         services.script(DONE)
-        await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+        await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
         peer = Peer("executor", services.addresses["executor"], SECRET, 10.0)
         stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
         request = executor_service_pb2.WatchRunRequest(project=services.project, run="r")

@@ -33,7 +33,7 @@ async def loops(services, run: str = "r") -> list[str]:
 
 async def test_a_new_run_is_idle_and_says_nothing_twice(services):
     # RS01, RS09
-    await services.client.start_run(services.project, "r", settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
     assert await state_of(services) == {"idle"}
     services.script("Just text.")
     await say(services, "One.")

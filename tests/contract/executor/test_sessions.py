@@ -70,7 +70,7 @@ async def test_a_session_whose_context_does_not_fit_is_in_error(services):
     # RS10
     services.script(DONE)
     limits = settings_pb2.RunSettings(model="m", context_limit=2000)
-    await services.client.start_run(services.project, "r", limits)
+    await services.client.create_run(services.project, "r", limits)
     message = user_message("word " * 20_000, settings=ACT)
     answer = await services.client.submit(services.project, "r", user_message=message)
     await until_state(services, "error", cursor=answer.event_cursor)

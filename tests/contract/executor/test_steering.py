@@ -48,7 +48,7 @@ async def test_a_refused_task_leaves_no_fork_behind(services, prompt, model, rea
 async def test_settings_that_change_while_a_loop_waits_hold_from_the_next_turn_on(services):
     # RU232, RC02; C48: the open turn keeps what it began with
     settings = settings_pb2.RunSettings(model="m", temperature=0.25)
-    await services.client.start_run(services.project, "r", settings)
+    await services.client.create_run(services.project, "r", settings)
     queued = await waiting(services, f"{SET}{GO_ON}", GO_ON, DONE)
     patch = settings_pb2.RunSettingsPatch(temperature=0.75, context_limit=20_000)
     await services.client.configure_run(services.project, "r", patch)

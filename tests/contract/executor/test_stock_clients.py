@@ -41,7 +41,7 @@ async def stock(address: str):
 
 
 async def write(services, bodies: dict[str, str], run: str = "r") -> None:
-    await services.client.start_run(services.project, run, settings_pb2.RunSettings(model="m"))
+    await services.client.create_run(services.project, run, settings_pb2.RunSettings(model="m"))
     options = [("grpc.max_send_message_length", 32 * MIB)]
     async with grpc.aio.insecure_channel(services.addresses["store"], options=options) as channel:
         stub = store_service_pb2_grpc.StoreServiceStub(channel)
@@ -181,7 +181,7 @@ async def test_a_long_message_that_is_being_streamed_comes_in_pieces_beside_long
     answers = [chat("s" * PROMPT_BYTES_MAX, chunk_chars=50_000), Answer(chunks=streamed, end="hang")]
     async with talking(tmp_path, monkeypatch, *answers) as (services, stub):
         settings = settings_pb2.RunSettings(model="m", persona="o" * PERSONA_BYTES_MAX)
-        await services.client.start_run(services.project, "r", settings)
+        await services.client.create_run(services.project, "r", settings)
         await services.until(await services.ask("p" * PROMPT_BYTES_MAX))
         queued = await services.ask("p" * PROMPT_BYTES_MAX)
         async with contextlib.aclosing(services.client.watch(queued.project, "r", queued.cursor)) as watch:

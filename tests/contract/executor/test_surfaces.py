@@ -305,6 +305,8 @@ async def called(services, method, tier: Tier, **fields) -> Reason | None:
             return reason
 
 
+METHODS = [method for service in (SERVICE, *MOUNTED) for method in service.methods]
+
 PROJECTLESS = {"InitProject", "GetProject", "ListModels", "AddModel", "RemoveModel", "Discover", "GetStatus"}
 """Methods that are not about a project; the inbox is about all where none is named."""
 
@@ -354,8 +356,8 @@ async def test_a_ping_is_answered_without_a_token(services):
     [
         ("discover", "Discover"), ("init", "InitProject"), ("getModels", "ListModels"), ("addModel", "AddModel"),
         ("removeModel", "RemoveModel"), ("get, set, rm, mv, cp", "CallTool"), ("store", "SetFileConstraints"),
-        ("getEntries", "ListEntries"), ("startRun", "StartRun"), ("ask", "Ask"), ("act", "Act"),
-        ("run/resolve", "Resolve"), ("run/abort", "Abort"), ("run/rename", "RenameRun"),
+        ("getEntries", "ListEntries"), ("startRun", "CreateRun"), ("ask", "Ask"), ("act", "Act"),
+        ("run/resolve", "Resolve"), ("run/abort", "AbortRun"), ("run/rename", "RenameRun"),
         ("run/inject", "InjectMessage"), ("run/config", "ConfigureRun"), ("stream", "AppendStream"),
         ("stream/completed", "EndStream"), ("stream/aborted", "EndStream"), ("stream/cancel", "EndStream"),
         ("getRuns", "ListRuns"), ("getRun", "GetRun"),

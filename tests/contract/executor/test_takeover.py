@@ -6,7 +6,8 @@ import time
 
 import pytest
 import pytest_asyncio
-from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.replicas import DONE, SLOW, begun, eventually, two_executors, watched
@@ -88,7 +89,7 @@ async def test_a_watch_of_a_run_at_rest_follows_it_to_the_executor_that_takes_it
     assert (await watching)[-1].stream_delta.turn == 2
 
 
-@pytest.mark.parametrize("kind", [task_pb2.AbortRequest, executor_service_pb2.WatchRunRequest])
+@pytest.mark.parametrize("kind", [run_service_pb2.AbortRunRequest, executor_service_pb2.WatchRunRequest])
 async def test_a_call_that_was_forwarded_is_not_forwarded_again(pair, tmp_path, kind):
     services, other, _ = pair
     (services.root / "m.txt").write_text(SLOW)
@@ -96,12 +97,15 @@ async def test_a_call_that_was_forwarded_is_not_forwarded_again(pair, tmp_path, 
     await begun(services, other)
     peer = Peer("executor", f"unix:{tmp_path}/second.sock", SECRET, 10.0)
     peer._metadata = (*peer._metadata, (FORWARDED, "1"))
-    stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
+    stub, runs = (
+        executor_service_pb2_grpc.ExecutorServiceStub(peer.channel),
+        run_service_pb2_grpc.RunServiceStub(peer.channel),
+    )
     request = kind(project=services.project, run="r")
 
     async def called():
-        if kind is task_pb2.AbortRequest:
-            return await peer.call(stub.Abort, request)
+        if kind is run_service_pb2.AbortRunRequest:
+            return await peer.call(runs.AbortRun, request)
         async with peer.stream(stub.WatchRun, request, 10.0) as events:
             return await anext(events)
 

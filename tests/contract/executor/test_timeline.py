@@ -97,7 +97,7 @@ async def test_a_turn_is_asked_for_at_a_low_temperature_unless_the_run_says_othe
     """RU303."""
     await worked(services, DONE)
     warm = settings_pb2.RunSettings(model="m", temperature=0.7)
-    await services.client.start_run(services.project, "warm", warm)
+    await services.client.create_run(services.project, "warm", warm)
     await worked(services, DONE, run="warm")
     asked = [
         (await services.client.get_run(services.project, run, turns_max=1)).turns[0].request.temperature

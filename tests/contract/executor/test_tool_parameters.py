@@ -20,7 +20,9 @@ BODY = "body"
 @pytest_asyncio.fixture(loop_scope="module")
 async def called(shared_services):
     """The client, with a run that may do everything."""
-    await shared_services.client.start_run(shared_services.project, "r", settings_pb2.RunSettings(model="m", yolo=True))
+    await shared_services.client.create_run(
+        shared_services.project, "r", settings_pb2.RunSettings(model="m", yolo=True)
+    )
 
     async def call(tool: str, attributes=None, body=""):
         return await shared_services.client.call_tool(shared_services.project, "r", tool, attributes, body)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
@@ -37,6 +38,7 @@ from turnwright_store.wiring import build
 SECRET = "s3cret"
 MESSAGES = (
     registry_pb2,
+    run_service_pb2,
     schedule_service_pb2,
     session_service_pb2,
     queue_pb2,
@@ -83,6 +85,7 @@ class Client:
         channel = self.peer.channel
         self._stubs = (
             self.stub,
+            run_service_pb2_grpc.RunServiceStub(channel),
             schedule_service_pb2_grpc.ScheduleServiceStub(channel),
             session_service_pb2_grpc.SessionServiceStub(channel),
             stream_service_pb2_grpc.StreamServiceStub(channel),

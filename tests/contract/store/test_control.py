@@ -82,7 +82,7 @@ async def test_a_fork_finds_the_turns_of_its_renamed_parent(client, project):
     grandchild = (await client.call("ForkRun", project=project, run="child", new_run="older", turn=1)).run
     child = (await client.call("GetRun", project=project, run="child")).run
     assert (grandchild.turn, child.forked_from.run) == (1, "better")
-    await client.call("RemoveRun", project=project, run="older")
+    await client.call("DeleteRun", project=project, run="older")
     with pytest.raises(ExistsError):
         await rename(client, project, "better", "older")
 

@@ -207,7 +207,7 @@ async def test_a_renewed_lease_outlives_its_term(brief_grace, client, project):
 async def test_a_renewal_tells_each_lease_by_itself(client, project):
     kept, lost, aborted, stale = [await working_run(client, project, name) for name in ("k", "l", "a", "s")]
     gone = Run(client, project, "nobody", 1)
-    await client.call("RequestAbort", **aborted.address)
+    await client.call("AbortRun", **aborted.address)
     await release(lost)
     await Run(client, project, "l").claim("second")
     before = stale.epoch

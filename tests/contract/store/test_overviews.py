@@ -129,7 +129,7 @@ async def test_a_run_is_reported_though_its_rows_have_the_numbers_of_one_that_is
     board = RunList(client, project)
     await board.ready.wait()
     await client.call("ConfigureRun", **gone.address, patch=settings_pb2.RunSettingsPatch(yolo=True))
-    await client.call("RemoveRun", **gone.address)
+    await client.call("DeleteRun", **gone.address)
     async with aiosqlite.connect(f"file:{tmp_path}/turnwright.db?mode=ro", uri=True) as rows:
         for _ in range(3000):
             async with rows.execute("SELECT count(*) FROM runs") as found:
@@ -147,7 +147,7 @@ async def test_a_run_that_was_removed_or_renamed_is_reported(client, project, bo
     await new_run(client, project, "gone")
     await new_run(client, project, "old")
     await board.expect(lambda board: board.runs == {"gone": (100, 0), "old": (100, 0)})
-    await client.call("RemoveRun", project=project, run="gone")
+    await client.call("DeleteRun", project=project, run="gone")
     await client.call("RenameRun", project=project, run="old", new_run="new")
     await board.expect(lambda board: board.runs == {"new": (100, 0)})
 

@@ -116,7 +116,7 @@ class Runs(Rows):
         await Run(self.client, self.project, name).enqueue()
 
     async def remove(self, name):
-        await self.client.call("RemoveRun", project=self.project, run=name)
+        await self.client.call("DeleteRun", project=self.project, run=name)
 
     def key(self, row):
         return row.run

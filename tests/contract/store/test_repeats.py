@@ -26,14 +26,14 @@ def commands(project):
         "InitProject": {"root": "/srv/new", "workspace_id": "ws-new"},
         "CreateRun": {"project": project, "settings": settings_pb2.RunSettings(model="fast")},
         "EnqueueLoop": {**at, "prompt": "again", "settings": act()},
-        "RequestAbort": at,
+        "AbortRun": at,
         "ResolveProposal": {**at, "path": record, "decision": 1},
         "WriteEntries": {**at, "writes": [set_("known://a", "x")]},
     }
 
 
 @pytest.mark.parametrize(
-    "rpc", ["InitProject", "CreateRun", "EnqueueLoop", "RequestAbort", "ResolveProposal", "WriteEntries"]
+    "rpc", ["InitProject", "CreateRun", "EnqueueLoop", "AbortRun", "ResolveProposal", "WriteEntries"]
 )
 async def test_a_repeat_gets_the_first_answer_and_changes_nothing(client, run, rpc):
     await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED))
@@ -66,7 +66,7 @@ async def test_ids_belong_to_the_principal_and_the_method(server, client, run):
         for one in (client, alice, bob)
     ]
     assert [answer.loop.sequence for answer in answers] == [2, 3, 4]
-    await alice.call("RequestAbort", **run.address, request_id="id")
+    await alice.call("AbortRun", **run.address, request_id="id")
     await alice.close()
     await bob.close()
 

@@ -88,7 +88,7 @@ async def over(run: Run) -> None:
 
 
 async def removed(run: Run, **more) -> None:
-    await run.client.call("RemoveRun", **run.address, **more)
+    await run.client.call("DeleteRun", **run.address, **more)
 
 
 async def refused(call) -> TurnwrightError:

@@ -177,7 +177,7 @@ async def test_a_run_has_the_beginning_of_its_first_prompt_as_its_title(client, 
 async def test_an_abort_ends_the_active_loop_only(client, run):
     """RU111, C36: the flag is durable, and queued loops then start."""
     await run.enqueue("next")
-    answer = await client.call("RequestAbort", **run.address)
+    answer = await client.call("AbortRun", **run.address)
     assert (answer.run.status, answer.run.loops_queued) == (102, 1)
     begun = await run.begin()
     assert begun.abort_requested
@@ -192,7 +192,7 @@ async def test_an_abort_ends_the_active_loop_only(client, run):
 async def test_an_abort_of_an_idle_run_changes_nothing(client, project):
     run = await new_run(client, project, "r")
     before = await run.get()
-    assert (await client.call("RequestAbort", **run.address)).run == before
+    assert (await client.call("AbortRun", **run.address)).run == before
     await run.enqueue()
     assert not (await run.claim()).abort_requested
 
@@ -236,7 +236,7 @@ async def test_a_waiting_run_has_work_when_its_abort_is_asked_for(client, run):
     await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
     await release(run)
     assert await listed(client) == []
-    await client.call("RequestAbort", **run.address)
+    await client.call("AbortRun", **run.address)
     assert await listed(client) == ["r1"]
 
 

@@ -422,7 +422,7 @@ async def test_every_part_of_a_growing_body_can_be_read(run):
 
 async def test_a_watcher_hears_that_an_end_of_the_loop_is_wanted(run):
     cursor = (await run.view()).cursor
-    await run.client.call("RequestAbort", **run.address)
+    await run.client.call("AbortRun", **run.address)
     async for change in run.client.stream("WatchChanges", **run.address, after=cursor):
         if change.HasField("run"):
             assert (change.abort_requested, change.run.loop.sequence) == (True, 1)

@@ -68,7 +68,7 @@ async def test_rows_of_the_ledger_come_as_they_change(client, run):
     await run.write(run_status=202)
     await watcher.until((await run.view()).cursor)
     assert (watcher.runs[-1].status, watcher.loops[-1].status) == (202, 202)
-    await client.call("RequestAbort", **run.address)
+    await client.call("AbortRun", **run.address)
     await watcher.until((await run.view()).cursor)
     await run.end(1, loop=(499, "aborted", ""))
     await watcher.until((await run.view()).cursor)
@@ -238,7 +238,7 @@ async def test_a_watch_ends_with_its_run(client, project):
     run = await new_run(client, project, "r")
     watcher = Watcher(run)
     await watcher.next()
-    await client.call("RemoveRun", **run.address)
+    await client.call("DeleteRun", **run.address)
     await new_run(client, project, "r")
     with pytest.raises(MissingError) as caught:
         await until_end(watcher)

@@ -8,6 +8,7 @@ import contextlib
 import pytest
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 
@@ -33,12 +34,12 @@ def kept(hubs: Hubs) -> int:
     return len(hubs._hubs.keys() | set(hubs._opening) | hubs._lingering.keys())
 
 
-async def idle_run(bench, store: Peer, name: str) -> tuple[store_service_pb2_grpc.StoreServiceStub, RunAddress]:
-    """A new run without work, and who can remove it."""
+async def idle_run(bench, store: Peer, name: str) -> tuple[run_service_pb2_grpc.RunServiceStub, RunAddress]:
+    """A new run without work, and who can delete it."""
     address = RunAddress(bench.entries.address.project, name)
-    stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
+    stub = run_service_pb2_grpc.RunServiceStub(store.channel)
     settings = settings_pb2.RunSettings(model="m")
-    wanted = registry_pb2.CreateRunRequest(project=address.project, run=address.run, settings=settings)
+    wanted = run_service_pb2.CreateRunRequest(project=address.project, run=address.run, settings=settings)
     await store.call(stub.CreateRun, wanted)
     return stub, address
 
@@ -69,7 +70,7 @@ async def test_nothing_is_kept_of_a_run_that_was_removed_while_somebody_watched(
     async with hubs.hold(address) as hub, asyncio.timeout(60):
         events = hub.watch(None)
         first = (await anext(events)).WhichOneof("event")
-        await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
+        await store.call(stub.DeleteRun, run_service_pb2.DeleteRunRequest(project=address.project, run=address.run))
         rest = [event async for event in events]
         # A run of its name can be created again.
         assert not hubs.has(address)
@@ -239,7 +240,7 @@ async def test_who_waits_hears_that_the_run_is_gone(bench, store) -> None:
     hubs = Hubs("o", bench.entries.ledger, ExecutorSettings())
     async with hubs.hold(address) as hub, asyncio.timeout(60):
         waiting = asyncio.create_task(hub.ended(["sh://turn_1/x_1"]))
-        await store.call(stub.RemoveRun, registry_pb2.RemoveRunRequest(project=address.project, run=address.run))
+        await store.call(stub.DeleteRun, run_service_pb2.DeleteRunRequest(project=address.project, run=address.run))
         with pytest.raises(TurnwrightError) as gone:
             await waiting
     assert gone.value.reason is Reason.RUN_NOT_FOUND

@@ -25,7 +25,7 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import LoopEnd, LoopSettings, Mode, RunSettings, TurnRequest, TurnResult, Usage
-from turnwright_store.app import commands, forks, leases, ledger, registry, steering
+from turnwright_store.app import commands, control, forks, leases, ledger, registry, steering
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.open_store import open_store
@@ -137,7 +137,7 @@ class Run:
             await self.end(writes, loop_end=LoopEnd(200, "update", "done"))
 
     async def abort(self):
-        await self._do(commands.request_abort)
+        await self._do(control.abort_run)
 
     async def row(self):
         return await self.store.database.read(partial(get_run, project=PROJECT, alias=self.address.run))

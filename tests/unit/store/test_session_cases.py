@@ -15,7 +15,7 @@ from turnwright_core.runs import RunSettings, SessionState
 from turnwright_store.app.session_commands import kind_of, preview_of
 from turnwright_store.domain.session_gates import GATES, CommandKind, Gate
 from turnwright_store.domain.user_content import user_content
-from turnwright_store.rpc.control_servicer import patch_of
+from turnwright_store.rpc.run_servicer import patch_of
 from turnwright_store.rpc.session_servicer import command_of
 
 TESTS = Path(__file__).resolve().parents[2]

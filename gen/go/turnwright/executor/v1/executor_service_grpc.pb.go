@@ -21,7 +21,6 @@ const _ = grpc.SupportPackageIsVersion7
 const (
 	ExecutorService_InitProject_FullMethodName         = "/turnwright.executor.v1.ExecutorService/InitProject"
 	ExecutorService_GetProject_FullMethodName          = "/turnwright.executor.v1.ExecutorService/GetProject"
-	ExecutorService_StartRun_FullMethodName            = "/turnwright.executor.v1.ExecutorService/StartRun"
 	ExecutorService_Ask_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Ask"
 	ExecutorService_Act_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Act"
 	ExecutorService_WatchRun_FullMethodName            = "/turnwright.executor.v1.ExecutorService/WatchRun"
@@ -29,12 +28,6 @@ const (
 	ExecutorService_ListProposals_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListProposals"
 	ExecutorService_GetProposal_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetProposal"
 	ExecutorService_WatchProposals_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchProposals"
-	ExecutorService_Abort_FullMethodName               = "/turnwright.executor.v1.ExecutorService/Abort"
-	ExecutorService_ForkRun_FullMethodName             = "/turnwright.executor.v1.ExecutorService/ForkRun"
-	ExecutorService_RenameRun_FullMethodName           = "/turnwright.executor.v1.ExecutorService/RenameRun"
-	ExecutorService_ConfigureRun_FullMethodName        = "/turnwright.executor.v1.ExecutorService/ConfigureRun"
-	ExecutorService_RemoveRun_FullMethodName           = "/turnwright.executor.v1.ExecutorService/RemoveRun"
-	ExecutorService_InjectMessage_FullMethodName       = "/turnwright.executor.v1.ExecutorService/InjectMessage"
 	ExecutorService_CallTool_FullMethodName            = "/turnwright.executor.v1.ExecutorService/CallTool"
 	ExecutorService_GetRun_FullMethodName              = "/turnwright.executor.v1.ExecutorService/GetRun"
 	ExecutorService_ListRuns_FullMethodName            = "/turnwright.executor.v1.ExecutorService/ListRuns"
@@ -67,8 +60,6 @@ type ExecutorServiceClient interface {
 	InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error)
 	// Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
 	GetProject(ctx context.Context, in *GetProjectRequest, opts ...grpc.CallOption) (*GetProjectResponse, error)
-	// Creates a run without a task.
-	StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error)
 	// Gives a run a read-only task. Creates the run if necessary.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
@@ -87,18 +78,6 @@ type ExecutorServiceClient interface {
 	GetProposal(ctx context.Context, in *GetProposalRequest, opts ...grpc.CallOption) (*GetProposalResponse, error)
 	// Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
 	WatchProposals(ctx context.Context, in *WatchProposalsRequest, opts ...grpc.CallOption) (ExecutorService_WatchProposalsClient, error)
-	// Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
-	Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error)
-	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.
-	ForkRun(ctx context.Context, in *ForkRunRequest, opts ...grpc.CallOption) (*ForkRunResponse, error)
-	// Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-	RenameRun(ctx context.Context, in *RenameRunRequest, opts ...grpc.CallOption) (*RenameRunResponse, error)
-	// Changes the settings that the loops of a run share, such as its model.
-	ConfigureRun(ctx context.Context, in *ConfigureRunRequest, opts ...grpc.CallOption) (*ConfigureRunResponse, error)
-	// Removes a run whose loops have all ended.
-	RemoveRun(ctx context.Context, in *RemoveRunRequest, opts ...grpc.CallOption) (*RemoveRunResponse, error)
-	// Sends the model a message for its next turn, without giving it a task.
-	InjectMessage(ctx context.Context, in *InjectMessageRequest, opts ...grpc.CallOption) (*InjectMessageResponse, error)
 	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
 	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
 	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
@@ -170,15 +149,6 @@ func (c *executorServiceClient) InitProject(ctx context.Context, in *InitProject
 func (c *executorServiceClient) GetProject(ctx context.Context, in *GetProjectRequest, opts ...grpc.CallOption) (*GetProjectResponse, error) {
 	out := new(GetProjectResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_GetProject_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) StartRun(ctx context.Context, in *StartRunRequest, opts ...grpc.CallOption) (*StartRunResponse, error) {
-	out := new(StartRunResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_StartRun_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -292,60 +262,6 @@ func (x *executorServiceWatchProposalsClient) Recv() (*WatchProposalsResponse, e
 		return nil, err
 	}
 	return m, nil
-}
-
-func (c *executorServiceClient) Abort(ctx context.Context, in *AbortRequest, opts ...grpc.CallOption) (*AbortResponse, error) {
-	out := new(AbortResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_Abort_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ForkRun(ctx context.Context, in *ForkRunRequest, opts ...grpc.CallOption) (*ForkRunResponse, error) {
-	out := new(ForkRunResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ForkRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) RenameRun(ctx context.Context, in *RenameRunRequest, opts ...grpc.CallOption) (*RenameRunResponse, error) {
-	out := new(RenameRunResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_RenameRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ConfigureRun(ctx context.Context, in *ConfigureRunRequest, opts ...grpc.CallOption) (*ConfigureRunResponse, error) {
-	out := new(ConfigureRunResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ConfigureRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) RemoveRun(ctx context.Context, in *RemoveRunRequest, opts ...grpc.CallOption) (*RemoveRunResponse, error) {
-	out := new(RemoveRunResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_RemoveRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) InjectMessage(ctx context.Context, in *InjectMessageRequest, opts ...grpc.CallOption) (*InjectMessageResponse, error) {
-	out := new(InjectMessageResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_InjectMessage_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *executorServiceClient) CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error) {
@@ -600,8 +516,6 @@ type ExecutorServiceServer interface {
 	InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error)
 	// Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
 	GetProject(context.Context, *GetProjectRequest) (*GetProjectResponse, error)
-	// Creates a run without a task.
-	StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error)
 	// Gives a run a read-only task. Creates the run if necessary.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
@@ -620,18 +534,6 @@ type ExecutorServiceServer interface {
 	GetProposal(context.Context, *GetProposalRequest) (*GetProposalResponse, error)
 	// Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
 	WatchProposals(*WatchProposalsRequest, ExecutorService_WatchProposalsServer) error
-	// Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
-	Abort(context.Context, *AbortRequest) (*AbortResponse, error)
-	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.
-	ForkRun(context.Context, *ForkRunRequest) (*ForkRunResponse, error)
-	// Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-	RenameRun(context.Context, *RenameRunRequest) (*RenameRunResponse, error)
-	// Changes the settings that the loops of a run share, such as its model.
-	ConfigureRun(context.Context, *ConfigureRunRequest) (*ConfigureRunResponse, error)
-	// Removes a run whose loops have all ended.
-	RemoveRun(context.Context, *RemoveRunRequest) (*RemoveRunResponse, error)
-	// Sends the model a message for its next turn, without giving it a task.
-	InjectMessage(context.Context, *InjectMessageRequest) (*InjectMessageResponse, error)
 	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
 	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
 	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
@@ -694,9 +596,6 @@ func (UnimplementedExecutorServiceServer) InitProject(context.Context, *InitProj
 func (UnimplementedExecutorServiceServer) GetProject(context.Context, *GetProjectRequest) (*GetProjectResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetProject not implemented")
 }
-func (UnimplementedExecutorServiceServer) StartRun(context.Context, *StartRunRequest) (*StartRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method StartRun not implemented")
-}
 func (UnimplementedExecutorServiceServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Ask not implemented")
 }
@@ -717,24 +616,6 @@ func (UnimplementedExecutorServiceServer) GetProposal(context.Context, *GetPropo
 }
 func (UnimplementedExecutorServiceServer) WatchProposals(*WatchProposalsRequest, ExecutorService_WatchProposalsServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchProposals not implemented")
-}
-func (UnimplementedExecutorServiceServer) Abort(context.Context, *AbortRequest) (*AbortResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method Abort not implemented")
-}
-func (UnimplementedExecutorServiceServer) ForkRun(context.Context, *ForkRunRequest) (*ForkRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ForkRun not implemented")
-}
-func (UnimplementedExecutorServiceServer) RenameRun(context.Context, *RenameRunRequest) (*RenameRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RenameRun not implemented")
-}
-func (UnimplementedExecutorServiceServer) ConfigureRun(context.Context, *ConfigureRunRequest) (*ConfigureRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ConfigureRun not implemented")
-}
-func (UnimplementedExecutorServiceServer) RemoveRun(context.Context, *RemoveRunRequest) (*RemoveRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemoveRun not implemented")
-}
-func (UnimplementedExecutorServiceServer) InjectMessage(context.Context, *InjectMessageRequest) (*InjectMessageResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method InjectMessage not implemented")
 }
 func (UnimplementedExecutorServiceServer) CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method CallTool not implemented")
@@ -847,24 +728,6 @@ func _ExecutorService_GetProject_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ExecutorServiceServer).GetProject(ctx, req.(*GetProjectRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_StartRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(StartRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).StartRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_StartRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).StartRun(ctx, req.(*StartRunRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -999,114 +862,6 @@ type executorServiceWatchProposalsServer struct {
 
 func (x *executorServiceWatchProposalsServer) Send(m *WatchProposalsResponse) error {
 	return x.ServerStream.SendMsg(m)
-}
-
-func _ExecutorService_Abort_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AbortRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).Abort(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_Abort_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).Abort(ctx, req.(*AbortRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ForkRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ForkRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ForkRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ForkRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ForkRun(ctx, req.(*ForkRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_RenameRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RenameRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).RenameRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_RenameRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).RenameRun(ctx, req.(*RenameRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ConfigureRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ConfigureRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ConfigureRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ConfigureRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ConfigureRun(ctx, req.(*ConfigureRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_RemoveRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).RemoveRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_RemoveRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).RemoveRun(ctx, req.(*RemoveRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_InjectMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(InjectMessageRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).InjectMessage(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_InjectMessage_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).InjectMessage(ctx, req.(*InjectMessageRequest))
-	}
-	return interceptor(ctx, in, info, handler)
 }
 
 func _ExecutorService_CallTool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -1527,10 +1282,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ExecutorService_GetProject_Handler,
 		},
 		{
-			MethodName: "StartRun",
-			Handler:    _ExecutorService_StartRun_Handler,
-		},
-		{
 			MethodName: "Ask",
 			Handler:    _ExecutorService_Ask_Handler,
 		},
@@ -1549,30 +1300,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetProposal",
 			Handler:    _ExecutorService_GetProposal_Handler,
-		},
-		{
-			MethodName: "Abort",
-			Handler:    _ExecutorService_Abort_Handler,
-		},
-		{
-			MethodName: "ForkRun",
-			Handler:    _ExecutorService_ForkRun_Handler,
-		},
-		{
-			MethodName: "RenameRun",
-			Handler:    _ExecutorService_RenameRun_Handler,
-		},
-		{
-			MethodName: "ConfigureRun",
-			Handler:    _ExecutorService_ConfigureRun_Handler,
-		},
-		{
-			MethodName: "RemoveRun",
-			Handler:    _ExecutorService_RemoveRun_Handler,
-		},
-		{
-			MethodName: "InjectMessage",
-			Handler:    _ExecutorService_InjectMessage_Handler,
 		},
 		{
 			MethodName: "CallTool",

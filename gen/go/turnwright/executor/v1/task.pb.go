@@ -251,131 +251,6 @@ func (x *QueuedTask) GetCursor() *v1.EventCursor {
 	return nil
 }
 
-// Creates a run.
-type StartRunRequest struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// Name of the project.
-	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias, `[A-Za-z0-9_-]{1,128}`. Empty: one is generated.
-	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	// Settings of the run; the model is required.
-	Settings *v1.RunSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
-	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-}
-
-func (x *StartRunRequest) Reset() {
-	*x = StartRunRequest{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[3]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *StartRunRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StartRunRequest) ProtoMessage() {}
-
-func (x *StartRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[3]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StartRunRequest.ProtoReflect.Descriptor instead.
-func (*StartRunRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{3}
-}
-
-func (x *StartRunRequest) GetProject() string {
-	if x != nil {
-		return x.Project
-	}
-	return ""
-}
-
-func (x *StartRunRequest) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *StartRunRequest) GetSettings() *v1.RunSettings {
-	if x != nil {
-		return x.Settings
-	}
-	return nil
-}
-
-func (x *StartRunRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
-	}
-	return ""
-}
-
-// The new run.
-type StartRunResponse struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// The run.
-	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-}
-
-func (x *StartRunResponse) Reset() {
-	*x = StartRunResponse{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[4]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *StartRunResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*StartRunResponse) ProtoMessage() {}
-
-func (x *StartRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[4]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use StartRunResponse.ProtoReflect.Descriptor instead.
-func (*StartRunResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *StartRunResponse) GetRun() *v1.Run {
-	if x != nil {
-		return x.Run
-	}
-	return nil
-}
-
 // A read-only task.
 type AskRequest struct {
 	state         protoimpl.MessageState
@@ -389,7 +264,7 @@ type AskRequest struct {
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[5]
+		mi := &file_turnwright_executor_v1_task_proto_msgTypes[3]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -402,7 +277,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[5]
+	mi := &file_turnwright_executor_v1_task_proto_msgTypes[3]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -415,7 +290,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{5}
+	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AskRequest) GetTask() *Task {
@@ -438,7 +313,7 @@ type AskResponse struct {
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[6]
+		mi := &file_turnwright_executor_v1_task_proto_msgTypes[4]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -451,7 +326,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[6]
+	mi := &file_turnwright_executor_v1_task_proto_msgTypes[4]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -464,7 +339,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{6}
+	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AskResponse) GetQueued() *QueuedTask {
@@ -487,7 +362,7 @@ type ActRequest struct {
 func (x *ActRequest) Reset() {
 	*x = ActRequest{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[7]
+		mi := &file_turnwright_executor_v1_task_proto_msgTypes[5]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -500,7 +375,7 @@ func (x *ActRequest) String() string {
 func (*ActRequest) ProtoMessage() {}
 
 func (x *ActRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[7]
+	mi := &file_turnwright_executor_v1_task_proto_msgTypes[5]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +388,7 @@ func (x *ActRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActRequest.ProtoReflect.Descriptor instead.
 func (*ActRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{7}
+	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ActRequest) GetTask() *Task {
@@ -536,7 +411,7 @@ type ActResponse struct {
 func (x *ActResponse) Reset() {
 	*x = ActResponse{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[8]
+		mi := &file_turnwright_executor_v1_task_proto_msgTypes[6]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -549,7 +424,7 @@ func (x *ActResponse) String() string {
 func (*ActResponse) ProtoMessage() {}
 
 func (x *ActResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[8]
+	mi := &file_turnwright_executor_v1_task_proto_msgTypes[6]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,138 +437,12 @@ func (x *ActResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActResponse.ProtoReflect.Descriptor instead.
 func (*ActResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{8}
+	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ActResponse) GetQueued() *QueuedTask {
 	if x != nil {
 		return x.Queued
-	}
-	return nil
-}
-
-// Aborts the active loop.
-type AbortRequest struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// Name of the project.
-	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias of the run.
-	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-}
-
-func (x *AbortRequest) Reset() {
-	*x = AbortRequest{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[9]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *AbortRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AbortRequest) ProtoMessage() {}
-
-func (x *AbortRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[9]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AbortRequest.ProtoReflect.Descriptor instead.
-func (*AbortRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{9}
-}
-
-func (x *AbortRequest) GetProject() string {
-	if x != nil {
-		return x.Project
-	}
-	return ""
-}
-
-func (x *AbortRequest) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *AbortRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
-	}
-	return ""
-}
-
-// The request is durable.
-type AbortResponse struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// The run as it is now.
-	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
-	// more has happened: WatchRun then begins with a snapshot.
-	Cursor *v1.EventCursor `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-}
-
-func (x *AbortResponse) Reset() {
-	*x = AbortResponse{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_task_proto_msgTypes[10]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *AbortResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*AbortResponse) ProtoMessage() {}
-
-func (x *AbortResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_task_proto_msgTypes[10]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use AbortResponse.ProtoReflect.Descriptor instead.
-func (*AbortResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_task_proto_rawDescGZIP(), []int{10}
-}
-
-func (x *AbortResponse) GetRun() *v1.Run {
-	if x != nil {
-		return x.Run
-	}
-	return nil
-}
-
-func (x *AbortResponse) GetCursor() *v1.EventCursor {
-	if x != nil {
-		return x.Cursor
 	}
 	return nil
 }
@@ -745,63 +494,37 @@ var file_turnwright_executor_v1_task_proto_rawDesc = []byte{
 	0x12, 0x38, 0x0a, 0x06, 0x63, 0x75, 0x72, 0x73, 0x6f, 0x72, 0x18, 0x03, 0x20, 0x01, 0x28, 0x0b,
 	0x32, 0x20, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79,
 	0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x45, 0x76, 0x65, 0x6e, 0x74, 0x43, 0x75, 0x72, 0x73,
-	0x6f, 0x72, 0x52, 0x06, 0x63, 0x75, 0x72, 0x73, 0x6f, 0x72, 0x22, 0x9a, 0x01, 0x0a, 0x0f, 0x53,
-	0x74, 0x61, 0x72, 0x74, 0x52, 0x75, 0x6e, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18,
-	0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52,
-	0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12, 0x10, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18,
-	0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x3c, 0x0a, 0x08, 0x73, 0x65,
-	0x74, 0x74, 0x69, 0x6e, 0x67, 0x73, 0x18, 0x03, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x20, 0x2e, 0x74,
-	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e,
-	0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x53, 0x65, 0x74, 0x74, 0x69, 0x6e, 0x67, 0x73, 0x52, 0x08,
-	0x73, 0x65, 0x74, 0x74, 0x69, 0x6e, 0x67, 0x73, 0x12, 0x1d, 0x0a, 0x0a, 0x72, 0x65, 0x71, 0x75,
-	0x65, 0x73, 0x74, 0x5f, 0x69, 0x64, 0x18, 0x04, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x72, 0x65,
-	0x71, 0x75, 0x65, 0x73, 0x74, 0x49, 0x64, 0x22, 0x3e, 0x0a, 0x10, 0x53, 0x74, 0x61, 0x72, 0x74,
-	0x52, 0x75, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2a, 0x0a, 0x03, 0x72,
-	0x75, 0x6e, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77,
-	0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52,
-	0x75, 0x6e, 0x52, 0x03, 0x72, 0x75, 0x6e, 0x22, 0x3e, 0x0a, 0x0a, 0x41, 0x73, 0x6b, 0x52, 0x65,
-	0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x30, 0x0a, 0x04, 0x74, 0x61, 0x73, 0x6b, 0x18, 0x01, 0x20,
-	0x01, 0x28, 0x0b, 0x32, 0x1c, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
-	0x2e, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x54, 0x61, 0x73,
-	0x6b, 0x52, 0x04, 0x74, 0x61, 0x73, 0x6b, 0x22, 0x49, 0x0a, 0x0b, 0x41, 0x73, 0x6b, 0x52, 0x65,
-	0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x3a, 0x0a, 0x06, 0x71, 0x75, 0x65, 0x75, 0x65, 0x64,
-	0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x22, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x6f, 0x72, 0x52, 0x06, 0x63, 0x75, 0x72, 0x73, 0x6f, 0x72, 0x22, 0x3e, 0x0a, 0x0a, 0x41, 0x73,
+	0x6b, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x30, 0x0a, 0x04, 0x74, 0x61, 0x73, 0x6b,
+	0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x1c, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
 	0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e,
-	0x51, 0x75, 0x65, 0x75, 0x65, 0x64, 0x54, 0x61, 0x73, 0x6b, 0x52, 0x06, 0x71, 0x75, 0x65, 0x75,
-	0x65, 0x64, 0x22, 0x3e, 0x0a, 0x0a, 0x41, 0x63, 0x74, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74,
-	0x12, 0x30, 0x0a, 0x04, 0x74, 0x61, 0x73, 0x6b, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x1c,
-	0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65, 0x63,
-	0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x54, 0x61, 0x73, 0x6b, 0x52, 0x04, 0x74, 0x61,
-	0x73, 0x6b, 0x22, 0x49, 0x0a, 0x0b, 0x41, 0x63, 0x74, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73,
-	0x65, 0x12, 0x3a, 0x0a, 0x06, 0x71, 0x75, 0x65, 0x75, 0x65, 0x64, 0x18, 0x01, 0x20, 0x01, 0x28,
-	0x0b, 0x32, 0x22, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65,
-	0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x51, 0x75, 0x65, 0x75, 0x65,
-	0x64, 0x54, 0x61, 0x73, 0x6b, 0x52, 0x06, 0x71, 0x75, 0x65, 0x75, 0x65, 0x64, 0x22, 0x59, 0x0a,
-	0x0c, 0x41, 0x62, 0x6f, 0x72, 0x74, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a,
-	0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07,
-	0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12, 0x10, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x02,
-	0x20, 0x01, 0x28, 0x09, 0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x1d, 0x0a, 0x0a, 0x72, 0x65, 0x71,
-	0x75, 0x65, 0x73, 0x74, 0x5f, 0x69, 0x64, 0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x72,
-	0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x49, 0x64, 0x22, 0x75, 0x0a, 0x0d, 0x41, 0x62, 0x6f, 0x72,
-	0x74, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2a, 0x0a, 0x03, 0x72, 0x75, 0x6e,
-	0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
-	0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e,
-	0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x38, 0x0a, 0x06, 0x63, 0x75, 0x72, 0x73, 0x6f, 0x72, 0x18,
-	0x02, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x20, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x45, 0x76, 0x65, 0x6e,
-	0x74, 0x43, 0x75, 0x72, 0x73, 0x6f, 0x72, 0x52, 0x06, 0x63, 0x75, 0x72, 0x73, 0x6f, 0x72, 0x42,
-	0xb6, 0x01, 0x0a, 0x1a, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2e, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x50, 0x01,
-	0x5a, 0x49, 0x67, 0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72,
-	0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2f, 0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72,
-	0x69, 0x67, 0x68, 0x74, 0x2f, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2f, 0x76, 0x31,
-	0x3b, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x76, 0x31, 0xaa, 0x02, 0x16, 0x54, 0x75,
-	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f,
-	0x72, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x16, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x5c, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x18,
-	0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x45, 0x78, 0x65, 0x63,
-	0x75, 0x74, 0x6f, 0x72, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
+	0x54, 0x61, 0x73, 0x6b, 0x52, 0x04, 0x74, 0x61, 0x73, 0x6b, 0x22, 0x49, 0x0a, 0x0b, 0x41, 0x73,
+	0x6b, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x3a, 0x0a, 0x06, 0x71, 0x75, 0x65,
+	0x75, 0x65, 0x64, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x22, 0x2e, 0x74, 0x75, 0x72, 0x6e,
+	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e,
+	0x76, 0x31, 0x2e, 0x51, 0x75, 0x65, 0x75, 0x65, 0x64, 0x54, 0x61, 0x73, 0x6b, 0x52, 0x06, 0x71,
+	0x75, 0x65, 0x75, 0x65, 0x64, 0x22, 0x3e, 0x0a, 0x0a, 0x41, 0x63, 0x74, 0x52, 0x65, 0x71, 0x75,
+	0x65, 0x73, 0x74, 0x12, 0x30, 0x0a, 0x04, 0x74, 0x61, 0x73, 0x6b, 0x18, 0x01, 0x20, 0x01, 0x28,
+	0x0b, 0x32, 0x1c, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65,
+	0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x54, 0x61, 0x73, 0x6b, 0x52,
+	0x04, 0x74, 0x61, 0x73, 0x6b, 0x22, 0x49, 0x0a, 0x0b, 0x41, 0x63, 0x74, 0x52, 0x65, 0x73, 0x70,
+	0x6f, 0x6e, 0x73, 0x65, 0x12, 0x3a, 0x0a, 0x06, 0x71, 0x75, 0x65, 0x75, 0x65, 0x64, 0x18, 0x01,
+	0x20, 0x01, 0x28, 0x0b, 0x32, 0x22, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
+	0x74, 0x2e, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x2e, 0x51, 0x75,
+	0x65, 0x75, 0x65, 0x64, 0x54, 0x61, 0x73, 0x6b, 0x52, 0x06, 0x71, 0x75, 0x65, 0x75, 0x65, 0x64,
+	0x42, 0xb6, 0x01, 0x0a, 0x1a, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x50,
+	0x01, 0x5a, 0x49, 0x67, 0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75,
+	0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2f, 0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77,
+	0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2f, 0x76,
+	0x31, 0x3b, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x76, 0x31, 0xaa, 0x02, 0x16, 0x54,
+	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74,
+	0x6f, 0x72, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x16, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
+	0x68, 0x74, 0x5c, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x5c, 0x56, 0x31, 0xea, 0x02,
+	0x18, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x45, 0x78, 0x65,
+	0x63, 0x75, 0x74, 0x6f, 0x72, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f,
+	0x33,
 }
 
 var (
@@ -816,45 +539,37 @@ func file_turnwright_executor_v1_task_proto_rawDescGZIP() []byte {
 	return file_turnwright_executor_v1_task_proto_rawDescData
 }
 
-var file_turnwright_executor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_turnwright_executor_v1_task_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_turnwright_executor_v1_task_proto_goTypes = []interface{}{
-	(*Task)(nil),             // 0: turnwright.executor.v1.Task
-	(*TaskFork)(nil),         // 1: turnwright.executor.v1.TaskFork
-	(*QueuedTask)(nil),       // 2: turnwright.executor.v1.QueuedTask
-	(*StartRunRequest)(nil),  // 3: turnwright.executor.v1.StartRunRequest
-	(*StartRunResponse)(nil), // 4: turnwright.executor.v1.StartRunResponse
-	(*AskRequest)(nil),       // 5: turnwright.executor.v1.AskRequest
-	(*AskResponse)(nil),      // 6: turnwright.executor.v1.AskResponse
-	(*ActRequest)(nil),       // 7: turnwright.executor.v1.ActRequest
-	(*ActResponse)(nil),      // 8: turnwright.executor.v1.ActResponse
-	(*AbortRequest)(nil),     // 9: turnwright.executor.v1.AbortRequest
-	(*AbortResponse)(nil),    // 10: turnwright.executor.v1.AbortResponse
-	(*v1.LoopSettings)(nil),  // 11: turnwright.types.v1.LoopSettings
-	(*v1.RunSettings)(nil),   // 12: turnwright.types.v1.RunSettings
-	(*v1.Run)(nil),           // 13: turnwright.types.v1.Run
-	(*v1.Loop)(nil),          // 14: turnwright.types.v1.Loop
-	(*v1.EventCursor)(nil),   // 15: turnwright.types.v1.EventCursor
+	(*Task)(nil),            // 0: turnwright.executor.v1.Task
+	(*TaskFork)(nil),        // 1: turnwright.executor.v1.TaskFork
+	(*QueuedTask)(nil),      // 2: turnwright.executor.v1.QueuedTask
+	(*AskRequest)(nil),      // 3: turnwright.executor.v1.AskRequest
+	(*AskResponse)(nil),     // 4: turnwright.executor.v1.AskResponse
+	(*ActRequest)(nil),      // 5: turnwright.executor.v1.ActRequest
+	(*ActResponse)(nil),     // 6: turnwright.executor.v1.ActResponse
+	(*v1.LoopSettings)(nil), // 7: turnwright.types.v1.LoopSettings
+	(*v1.RunSettings)(nil),  // 8: turnwright.types.v1.RunSettings
+	(*v1.Run)(nil),          // 9: turnwright.types.v1.Run
+	(*v1.Loop)(nil),         // 10: turnwright.types.v1.Loop
+	(*v1.EventCursor)(nil),  // 11: turnwright.types.v1.EventCursor
 }
 var file_turnwright_executor_v1_task_proto_depIdxs = []int32{
-	11, // 0: turnwright.executor.v1.Task.settings:type_name -> turnwright.types.v1.LoopSettings
-	12, // 1: turnwright.executor.v1.Task.run_settings:type_name -> turnwright.types.v1.RunSettings
+	7,  // 0: turnwright.executor.v1.Task.settings:type_name -> turnwright.types.v1.LoopSettings
+	8,  // 1: turnwright.executor.v1.Task.run_settings:type_name -> turnwright.types.v1.RunSettings
 	1,  // 2: turnwright.executor.v1.Task.fork:type_name -> turnwright.executor.v1.TaskFork
-	13, // 3: turnwright.executor.v1.QueuedTask.run:type_name -> turnwright.types.v1.Run
-	14, // 4: turnwright.executor.v1.QueuedTask.loop:type_name -> turnwright.types.v1.Loop
-	15, // 5: turnwright.executor.v1.QueuedTask.cursor:type_name -> turnwright.types.v1.EventCursor
-	12, // 6: turnwright.executor.v1.StartRunRequest.settings:type_name -> turnwright.types.v1.RunSettings
-	13, // 7: turnwright.executor.v1.StartRunResponse.run:type_name -> turnwright.types.v1.Run
-	0,  // 8: turnwright.executor.v1.AskRequest.task:type_name -> turnwright.executor.v1.Task
-	2,  // 9: turnwright.executor.v1.AskResponse.queued:type_name -> turnwright.executor.v1.QueuedTask
-	0,  // 10: turnwright.executor.v1.ActRequest.task:type_name -> turnwright.executor.v1.Task
-	2,  // 11: turnwright.executor.v1.ActResponse.queued:type_name -> turnwright.executor.v1.QueuedTask
-	13, // 12: turnwright.executor.v1.AbortResponse.run:type_name -> turnwright.types.v1.Run
-	15, // 13: turnwright.executor.v1.AbortResponse.cursor:type_name -> turnwright.types.v1.EventCursor
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	9,  // 3: turnwright.executor.v1.QueuedTask.run:type_name -> turnwright.types.v1.Run
+	10, // 4: turnwright.executor.v1.QueuedTask.loop:type_name -> turnwright.types.v1.Loop
+	11, // 5: turnwright.executor.v1.QueuedTask.cursor:type_name -> turnwright.types.v1.EventCursor
+	0,  // 6: turnwright.executor.v1.AskRequest.task:type_name -> turnwright.executor.v1.Task
+	2,  // 7: turnwright.executor.v1.AskResponse.queued:type_name -> turnwright.executor.v1.QueuedTask
+	0,  // 8: turnwright.executor.v1.ActRequest.task:type_name -> turnwright.executor.v1.Task
+	2,  // 9: turnwright.executor.v1.ActResponse.queued:type_name -> turnwright.executor.v1.QueuedTask
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_turnwright_executor_v1_task_proto_init() }
@@ -900,30 +615,6 @@ func file_turnwright_executor_v1_task_proto_init() {
 			}
 		}
 		file_turnwright_executor_v1_task_proto_msgTypes[3].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*StartRunRequest); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_executor_v1_task_proto_msgTypes[4].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*StartRunResponse); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_executor_v1_task_proto_msgTypes[5].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*AskRequest); i {
 			case 0:
 				return &v.state
@@ -935,7 +626,7 @@ func file_turnwright_executor_v1_task_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_executor_v1_task_proto_msgTypes[6].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_executor_v1_task_proto_msgTypes[4].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*AskResponse); i {
 			case 0:
 				return &v.state
@@ -947,7 +638,7 @@ func file_turnwright_executor_v1_task_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_executor_v1_task_proto_msgTypes[7].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_executor_v1_task_proto_msgTypes[5].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*ActRequest); i {
 			case 0:
 				return &v.state
@@ -959,32 +650,8 @@ func file_turnwright_executor_v1_task_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_executor_v1_task_proto_msgTypes[8].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_executor_v1_task_proto_msgTypes[6].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*ActResponse); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_executor_v1_task_proto_msgTypes[9].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*AbortRequest); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_executor_v1_task_proto_msgTypes[10].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*AbortResponse); i {
 			case 0:
 				return &v.state
 			case 1:
@@ -1003,7 +670,7 @@ func file_turnwright_executor_v1_task_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: file_turnwright_executor_v1_task_proto_rawDesc,
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -380,7 +380,7 @@ type WriteEntriesRequest struct {
 	// The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the corresponding
 	// rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none (EnqueueLoop): the body
 	// is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`). Setting only the
-	// state CANCELLED on that path requests an abort (RequestAbort). Setting a state on a pending proposal decides it
+	// state CANCELLED on that path requests an abort (AbortRun). Setting a state on a pending proposal decides it
 	// (ResolveProposal): RESOLVED accepts, FAILED and CANCELLED reject, and a body is the comment.
 	Writes []*EntryWrite `protobuf:"bytes,4,rep,name=writes,proto3" json:"writes,omitempty"`
 	// What the writes must survive.

@@ -1225,375 +1225,6 @@ func (x *ListFileConstraintsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Creates a run that starts with the view of another one.
-type ForkRunRequest struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// Name of the project.
-	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias of the run to fork.
-	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	// Alias of the fork. Empty: one is generated.
-	NewRun string `protobuf:"bytes,3,opt,name=new_run,json=newRun,proto3" json:"new_run,omitempty"`
-	// Number of the turn at whose end the fork begins; 0: now. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such
-	// turn has ended.
-	Turn uint32 `protobuf:"varint,4,opt,name=turn,proto3" json:"turn,omitempty"`
-	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-	RequestId string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-}
-
-func (x *ForkRunRequest) Reset() {
-	*x = ForkRunRequest{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[21]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *ForkRunRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ForkRunRequest) ProtoMessage() {}
-
-func (x *ForkRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[21]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ForkRunRequest.ProtoReflect.Descriptor instead.
-func (*ForkRunRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *ForkRunRequest) GetProject() string {
-	if x != nil {
-		return x.Project
-	}
-	return ""
-}
-
-func (x *ForkRunRequest) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *ForkRunRequest) GetNewRun() string {
-	if x != nil {
-		return x.NewRun
-	}
-	return ""
-}
-
-func (x *ForkRunRequest) GetTurn() uint32 {
-	if x != nil {
-		return x.Turn
-	}
-	return 0
-}
-
-func (x *ForkRunRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
-	}
-	return ""
-}
-
-// The fork.
-type ForkRunResponse struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// The new run, with status 100 and the turn number, settings and views of the parent at that moment. Records that had
-	// not ended at that moment are cancelled in the fork, `aborted:499`; those that may have happened have failed there,
-	// `indeterminate:500`.
-	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-}
-
-func (x *ForkRunResponse) Reset() {
-	*x = ForkRunResponse{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[22]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *ForkRunResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ForkRunResponse) ProtoMessage() {}
-
-func (x *ForkRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[22]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ForkRunResponse.ProtoReflect.Descriptor instead.
-func (*ForkRunResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{22}
-}
-
-func (x *ForkRunResponse) GetRun() *v1.Run {
-	if x != nil {
-		return x.Run
-	}
-	return nil
-}
-
-// Removes a run with everything that belongs to it alone.
-type RemoveRunRequest struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// Name of the project.
-	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias of the run. Fails with FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, while it has a loop that has not
-	// ended.
-	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-}
-
-func (x *RemoveRunRequest) Reset() {
-	*x = RemoveRunRequest{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[23]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *RemoveRunRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemoveRunRequest) ProtoMessage() {}
-
-func (x *RemoveRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[23]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemoveRunRequest.ProtoReflect.Descriptor instead.
-func (*RemoveRunRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *RemoveRunRequest) GetProject() string {
-	if x != nil {
-		return x.Project
-	}
-	return ""
-}
-
-func (x *RemoveRunRequest) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *RemoveRunRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
-	}
-	return ""
-}
-
-// The run is removed and its alias is free; its storage is freed in the background. What its forks see is kept.
-type RemoveRunResponse struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-}
-
-func (x *RemoveRunResponse) Reset() {
-	*x = RemoveRunResponse{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[24]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *RemoveRunResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemoveRunResponse) ProtoMessage() {}
-
-func (x *RemoveRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[24]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemoveRunResponse.ProtoReflect.Descriptor instead.
-func (*RemoveRunResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{24}
-}
-
-// Creates a run.
-type CreateRunRequest struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// Name of the project.
-	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias. Empty: one is generated.
-	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	// Settings of the run; the model is required.
-	Settings *v1.RunSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
-	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-}
-
-func (x *CreateRunRequest) Reset() {
-	*x = CreateRunRequest{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[25]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *CreateRunRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CreateRunRequest) ProtoMessage() {}
-
-func (x *CreateRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[25]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CreateRunRequest.ProtoReflect.Descriptor instead.
-func (*CreateRunRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *CreateRunRequest) GetProject() string {
-	if x != nil {
-		return x.Project
-	}
-	return ""
-}
-
-func (x *CreateRunRequest) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *CreateRunRequest) GetSettings() *v1.RunSettings {
-	if x != nil {
-		return x.Settings
-	}
-	return nil
-}
-
-func (x *CreateRunRequest) GetRequestId() string {
-	if x != nil {
-		return x.RequestId
-	}
-	return ""
-}
-
-// The new run.
-type CreateRunResponse struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// The run, with status 100.
-	Run *v1.Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-}
-
-func (x *CreateRunResponse) Reset() {
-	*x = CreateRunResponse{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[26]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *CreateRunResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*CreateRunResponse) ProtoMessage() {}
-
-func (x *CreateRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[26]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use CreateRunResponse.ProtoReflect.Descriptor instead.
-func (*CreateRunResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{26}
-}
-
-func (x *CreateRunResponse) GetRun() *v1.Run {
-	if x != nil {
-		return x.Run
-	}
-	return nil
-}
-
 // Reads a run.
 type GetRunRequest struct {
 	state         protoimpl.MessageState
@@ -1611,7 +1242,7 @@ type GetRunRequest struct {
 func (x *GetRunRequest) Reset() {
 	*x = GetRunRequest{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[27]
+		mi := &file_turnwright_store_v1_registry_proto_msgTypes[21]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -1624,7 +1255,7 @@ func (x *GetRunRequest) String() string {
 func (*GetRunRequest) ProtoMessage() {}
 
 func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[27]
+	mi := &file_turnwright_store_v1_registry_proto_msgTypes[21]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1268,7 @@ func (x *GetRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunRequest.ProtoReflect.Descriptor instead.
 func (*GetRunRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{27}
+	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetRunRequest) GetProject() string {
@@ -1676,7 +1307,7 @@ type GetRunResponse struct {
 func (x *GetRunResponse) Reset() {
 	*x = GetRunResponse{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[28]
+		mi := &file_turnwright_store_v1_registry_proto_msgTypes[22]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -1689,7 +1320,7 @@ func (x *GetRunResponse) String() string {
 func (*GetRunResponse) ProtoMessage() {}
 
 func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[28]
+	mi := &file_turnwright_store_v1_registry_proto_msgTypes[22]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1702,7 +1333,7 @@ func (x *GetRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRunResponse.ProtoReflect.Descriptor instead.
 func (*GetRunResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{28}
+	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetRunResponse) GetRun() *v1.Run {
@@ -1736,7 +1367,7 @@ type ListRunsRequest struct {
 func (x *ListRunsRequest) Reset() {
 	*x = ListRunsRequest{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[29]
+		mi := &file_turnwright_store_v1_registry_proto_msgTypes[23]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -1749,7 +1380,7 @@ func (x *ListRunsRequest) String() string {
 func (*ListRunsRequest) ProtoMessage() {}
 
 func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[29]
+	mi := &file_turnwright_store_v1_registry_proto_msgTypes[23]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +1393,7 @@ func (x *ListRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsRequest.ProtoReflect.Descriptor instead.
 func (*ListRunsRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{29}
+	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListRunsRequest) GetProject() string {
@@ -1802,7 +1433,7 @@ type ListRunsResponse struct {
 func (x *ListRunsResponse) Reset() {
 	*x = ListRunsResponse{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_store_v1_registry_proto_msgTypes[30]
+		mi := &file_turnwright_store_v1_registry_proto_msgTypes[24]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -1815,7 +1446,7 @@ func (x *ListRunsResponse) String() string {
 func (*ListRunsResponse) ProtoMessage() {}
 
 func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_store_v1_registry_proto_msgTypes[30]
+	mi := &file_turnwright_store_v1_registry_proto_msgTypes[24]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +1459,7 @@ func (x *ListRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRunsResponse.ProtoReflect.Descriptor instead.
 func (*ListRunsResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{30}
+	return file_turnwright_store_v1_registry_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListRunsResponse) GetRuns() []*v1.Run {
@@ -1997,80 +1628,46 @@ var file_turnwright_store_v1_registry_proto_rawDesc = []byte{
 	0x74, 0x52, 0x0b, 0x63, 0x6f, 0x6e, 0x73, 0x74, 0x72, 0x61, 0x69, 0x6e, 0x74, 0x73, 0x12, 0x26,
 	0x0a, 0x0f, 0x6e, 0x65, 0x78, 0x74, 0x5f, 0x70, 0x61, 0x67, 0x65, 0x5f, 0x74, 0x6f, 0x6b, 0x65,
 	0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x0d, 0x6e, 0x65, 0x78, 0x74, 0x50, 0x61, 0x67,
-	0x65, 0x54, 0x6f, 0x6b, 0x65, 0x6e, 0x22, 0x88, 0x01, 0x0a, 0x0e, 0x46, 0x6f, 0x72, 0x6b, 0x52,
-	0x75, 0x6e, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70, 0x72, 0x6f,
-	0x6a, 0x65, 0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07, 0x70, 0x72, 0x6f, 0x6a,
-	0x65, 0x63, 0x74, 0x12, 0x10, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09,
-	0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x17, 0x0a, 0x07, 0x6e, 0x65, 0x77, 0x5f, 0x72, 0x75, 0x6e,
-	0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x06, 0x6e, 0x65, 0x77, 0x52, 0x75, 0x6e, 0x12, 0x12,
-	0x0a, 0x04, 0x74, 0x75, 0x72, 0x6e, 0x18, 0x04, 0x20, 0x01, 0x28, 0x0d, 0x52, 0x04, 0x74, 0x75,
-	0x72, 0x6e, 0x12, 0x1d, 0x0a, 0x0a, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x5f, 0x69, 0x64,
-	0x18, 0x05, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x49,
-	0x64, 0x22, 0x3d, 0x0a, 0x0f, 0x46, 0x6f, 0x72, 0x6b, 0x52, 0x75, 0x6e, 0x52, 0x65, 0x73, 0x70,
-	0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2a, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x01, 0x20, 0x01, 0x28,
-	0x0b, 0x32, 0x18, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74,
-	0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x52, 0x03, 0x72, 0x75, 0x6e,
-	0x22, 0x5d, 0x0a, 0x10, 0x52, 0x65, 0x6d, 0x6f, 0x76, 0x65, 0x52, 0x75, 0x6e, 0x52, 0x65, 0x71,
-	0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18,
-	0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12, 0x10,
-	0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x03, 0x72, 0x75, 0x6e,
-	0x12, 0x1d, 0x0a, 0x0a, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x5f, 0x69, 0x64, 0x18, 0x03,
-	0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x49, 0x64, 0x22,
-	0x13, 0x0a, 0x11, 0x52, 0x65, 0x6d, 0x6f, 0x76, 0x65, 0x52, 0x75, 0x6e, 0x52, 0x65, 0x73, 0x70,
-	0x6f, 0x6e, 0x73, 0x65, 0x22, 0x9b, 0x01, 0x0a, 0x10, 0x43, 0x72, 0x65, 0x61, 0x74, 0x65, 0x52,
-	0x75, 0x6e, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70, 0x72, 0x6f,
-	0x6a, 0x65, 0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07, 0x70, 0x72, 0x6f, 0x6a,
-	0x65, 0x63, 0x74, 0x12, 0x10, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09,
-	0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x3c, 0x0a, 0x08, 0x73, 0x65, 0x74, 0x74, 0x69, 0x6e, 0x67,
-	0x73, 0x18, 0x03, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x20, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72,
-	0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x75,
-	0x6e, 0x53, 0x65, 0x74, 0x74, 0x69, 0x6e, 0x67, 0x73, 0x52, 0x08, 0x73, 0x65, 0x74, 0x74, 0x69,
-	0x6e, 0x67, 0x73, 0x12, 0x1d, 0x0a, 0x0a, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x5f, 0x69,
-	0x64, 0x18, 0x04, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x72, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74,
-	0x49, 0x64, 0x22, 0x3f, 0x0a, 0x11, 0x43, 0x72, 0x65, 0x61, 0x74, 0x65, 0x52, 0x75, 0x6e, 0x52,
-	0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2a, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x01,
-	0x20, 0x01, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x52, 0x03,
-	0x72, 0x75, 0x6e, 0x22, 0x64, 0x0a, 0x0d, 0x47, 0x65, 0x74, 0x52, 0x75, 0x6e, 0x52, 0x65, 0x71,
-	0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18,
-	0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12, 0x10,
-	0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x03, 0x72, 0x75, 0x6e,
-	0x12, 0x27, 0x0a, 0x0f, 0x73, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x73, 0x5f, 0x76, 0x65, 0x72, 0x73,
-	0x69, 0x6f, 0x6e, 0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x0e, 0x73, 0x63, 0x68, 0x65, 0x6d,
-	0x65, 0x73, 0x56, 0x65, 0x72, 0x73, 0x69, 0x6f, 0x6e, 0x22, 0x8c, 0x01, 0x0a, 0x0e, 0x47, 0x65,
-	0x74, 0x52, 0x75, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2a, 0x0a, 0x03,
-	0x72, 0x75, 0x6e, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74, 0x75, 0x72, 0x6e,
-	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e,
-	0x52, 0x75, 0x6e, 0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x42, 0x0a, 0x07, 0x73, 0x63, 0x68, 0x65,
-	0x6d, 0x65, 0x73, 0x18, 0x02, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x23, 0x2e, 0x74, 0x75, 0x72, 0x6e,
-	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e,
-	0x53, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x52, 0x65, 0x67, 0x69, 0x73, 0x74, 0x72, 0x79, 0x48, 0x00,
-	0x52, 0x07, 0x73, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x73, 0x88, 0x01, 0x01, 0x42, 0x0a, 0x0a, 0x08,
-	0x5f, 0x73, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x73, 0x22, 0x67, 0x0a, 0x0f, 0x4c, 0x69, 0x73, 0x74,
-	0x52, 0x75, 0x6e, 0x73, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70,
-	0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07, 0x70, 0x72,
-	0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12, 0x1b, 0x0a, 0x09, 0x70, 0x61, 0x67, 0x65, 0x5f, 0x73, 0x69,
-	0x7a, 0x65, 0x18, 0x02, 0x20, 0x01, 0x28, 0x0d, 0x52, 0x08, 0x70, 0x61, 0x67, 0x65, 0x53, 0x69,
-	0x7a, 0x65, 0x12, 0x1d, 0x0a, 0x0a, 0x70, 0x61, 0x67, 0x65, 0x5f, 0x74, 0x6f, 0x6b, 0x65, 0x6e,
-	0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x70, 0x61, 0x67, 0x65, 0x54, 0x6f, 0x6b, 0x65,
-	0x6e, 0x22, 0x68, 0x0a, 0x10, 0x4c, 0x69, 0x73, 0x74, 0x52, 0x75, 0x6e, 0x73, 0x52, 0x65, 0x73,
-	0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2c, 0x0a, 0x04, 0x72, 0x75, 0x6e, 0x73, 0x18, 0x01, 0x20,
-	0x03, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
-	0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x52, 0x04, 0x72,
-	0x75, 0x6e, 0x73, 0x12, 0x26, 0x0a, 0x0f, 0x6e, 0x65, 0x78, 0x74, 0x5f, 0x70, 0x61, 0x67, 0x65,
-	0x5f, 0x74, 0x6f, 0x6b, 0x65, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x0d, 0x6e, 0x65,
-	0x78, 0x74, 0x50, 0x61, 0x67, 0x65, 0x54, 0x6f, 0x6b, 0x65, 0x6e, 0x42, 0xa4, 0x01, 0x0a, 0x17,
-	0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73,
-	0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x43, 0x67, 0x69, 0x74, 0x68, 0x75,
-	0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
-	0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x67, 0x65, 0x6e, 0x2f,
-	0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x74,
-	0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x3b, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x76, 0x31, 0xaa, 0x02,
-	0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x53, 0x74, 0x6f, 0x72,
-	0x65, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x5c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x15, 0x54, 0x75, 0x72,
-	0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x3a, 0x3a,
-	0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
+	0x65, 0x54, 0x6f, 0x6b, 0x65, 0x6e, 0x22, 0x64, 0x0a, 0x0d, 0x47, 0x65, 0x74, 0x52, 0x75, 0x6e,
+	0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18, 0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65,
+	0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63,
+	0x74, 0x12, 0x10, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x03,
+	0x72, 0x75, 0x6e, 0x12, 0x27, 0x0a, 0x0f, 0x73, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x73, 0x5f, 0x76,
+	0x65, 0x72, 0x73, 0x69, 0x6f, 0x6e, 0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x0e, 0x73, 0x63,
+	0x68, 0x65, 0x6d, 0x65, 0x73, 0x56, 0x65, 0x72, 0x73, 0x69, 0x6f, 0x6e, 0x22, 0x8c, 0x01, 0x0a,
+	0x0e, 0x47, 0x65, 0x74, 0x52, 0x75, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12,
+	0x2a, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74,
+	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e,
+	0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x42, 0x0a, 0x07, 0x73,
+	0x63, 0x68, 0x65, 0x6d, 0x65, 0x73, 0x18, 0x02, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x23, 0x2e, 0x74,
+	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e,
+	0x76, 0x31, 0x2e, 0x53, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x52, 0x65, 0x67, 0x69, 0x73, 0x74, 0x72,
+	0x79, 0x48, 0x00, 0x52, 0x07, 0x73, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x73, 0x88, 0x01, 0x01, 0x42,
+	0x0a, 0x0a, 0x08, 0x5f, 0x73, 0x63, 0x68, 0x65, 0x6d, 0x65, 0x73, 0x22, 0x67, 0x0a, 0x0f, 0x4c,
+	0x69, 0x73, 0x74, 0x52, 0x75, 0x6e, 0x73, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18,
+	0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52,
+	0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12, 0x1b, 0x0a, 0x09, 0x70, 0x61, 0x67, 0x65,
+	0x5f, 0x73, 0x69, 0x7a, 0x65, 0x18, 0x02, 0x20, 0x01, 0x28, 0x0d, 0x52, 0x08, 0x70, 0x61, 0x67,
+	0x65, 0x53, 0x69, 0x7a, 0x65, 0x12, 0x1d, 0x0a, 0x0a, 0x70, 0x61, 0x67, 0x65, 0x5f, 0x74, 0x6f,
+	0x6b, 0x65, 0x6e, 0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x70, 0x61, 0x67, 0x65, 0x54,
+	0x6f, 0x6b, 0x65, 0x6e, 0x22, 0x68, 0x0a, 0x10, 0x4c, 0x69, 0x73, 0x74, 0x52, 0x75, 0x6e, 0x73,
+	0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x2c, 0x0a, 0x04, 0x72, 0x75, 0x6e, 0x73,
+	0x18, 0x01, 0x20, 0x03, 0x28, 0x0b, 0x32, 0x18, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e,
+	0x52, 0x04, 0x72, 0x75, 0x6e, 0x73, 0x12, 0x26, 0x0a, 0x0f, 0x6e, 0x65, 0x78, 0x74, 0x5f, 0x70,
+	0x61, 0x67, 0x65, 0x5f, 0x74, 0x6f, 0x6b, 0x65, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52,
+	0x0d, 0x6e, 0x65, 0x78, 0x74, 0x50, 0x61, 0x67, 0x65, 0x54, 0x6f, 0x6b, 0x65, 0x6e, 0x42, 0xa4,
+	0x01, 0x0a, 0x17, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
+	0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x43, 0x67, 0x69,
+	0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x67,
+	0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
+	0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x3b, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x76,
+	0x31, 0xaa, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x53,
+	0x74, 0x6f, 0x72, 0x65, 0x2e, 0x56, 0x31, 0xca, 0x02, 0x13, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72,
+	0x69, 0x67, 0x68, 0x74, 0x5c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x15,
+	0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x53, 0x74, 0x6f, 0x72,
+	0x65, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
 }
 
 var (
@@ -2085,7 +1682,7 @@ func file_turnwright_store_v1_registry_proto_rawDescGZIP() []byte {
 	return file_turnwright_store_v1_registry_proto_rawDescData
 }
 
-var file_turnwright_store_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_turnwright_store_v1_registry_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_turnwright_store_v1_registry_proto_goTypes = []interface{}{
 	(*InitProjectRequest)(nil),            // 0: turnwright.store.v1.InitProjectRequest
 	(*InitProjectResponse)(nil),           // 1: turnwright.store.v1.InitProjectResponse
@@ -2108,50 +1705,40 @@ var file_turnwright_store_v1_registry_proto_goTypes = []interface{}{
 	(*RemoveFileConstraintsResponse)(nil), // 18: turnwright.store.v1.RemoveFileConstraintsResponse
 	(*ListFileConstraintsRequest)(nil),    // 19: turnwright.store.v1.ListFileConstraintsRequest
 	(*ListFileConstraintsResponse)(nil),   // 20: turnwright.store.v1.ListFileConstraintsResponse
-	(*ForkRunRequest)(nil),                // 21: turnwright.store.v1.ForkRunRequest
-	(*ForkRunResponse)(nil),               // 22: turnwright.store.v1.ForkRunResponse
-	(*RemoveRunRequest)(nil),              // 23: turnwright.store.v1.RemoveRunRequest
-	(*RemoveRunResponse)(nil),             // 24: turnwright.store.v1.RemoveRunResponse
-	(*CreateRunRequest)(nil),              // 25: turnwright.store.v1.CreateRunRequest
-	(*CreateRunResponse)(nil),             // 26: turnwright.store.v1.CreateRunResponse
-	(*GetRunRequest)(nil),                 // 27: turnwright.store.v1.GetRunRequest
-	(*GetRunResponse)(nil),                // 28: turnwright.store.v1.GetRunResponse
-	(*ListRunsRequest)(nil),               // 29: turnwright.store.v1.ListRunsRequest
-	(*ListRunsResponse)(nil),              // 30: turnwright.store.v1.ListRunsResponse
-	(v1.Assembly)(0),                      // 31: turnwright.types.v1.Assembly
-	(*v1.Project)(nil),                    // 32: turnwright.types.v1.Project
-	(*v1.Model)(nil),                      // 33: turnwright.types.v1.Model
-	(*v1.Scheme)(nil),                     // 34: turnwright.types.v1.Scheme
-	(*timestamppb.Timestamp)(nil),         // 35: google.protobuf.Timestamp
-	(*v1.Run)(nil),                        // 36: turnwright.types.v1.Run
-	(*v1.RunSettings)(nil),                // 37: turnwright.types.v1.RunSettings
-	(*v1.SchemeRegistry)(nil),             // 38: turnwright.types.v1.SchemeRegistry
+	(*GetRunRequest)(nil),                 // 21: turnwright.store.v1.GetRunRequest
+	(*GetRunResponse)(nil),                // 22: turnwright.store.v1.GetRunResponse
+	(*ListRunsRequest)(nil),               // 23: turnwright.store.v1.ListRunsRequest
+	(*ListRunsResponse)(nil),              // 24: turnwright.store.v1.ListRunsResponse
+	(v1.Assembly)(0),                      // 25: turnwright.types.v1.Assembly
+	(*v1.Project)(nil),                    // 26: turnwright.types.v1.Project
+	(*v1.Model)(nil),                      // 27: turnwright.types.v1.Model
+	(*v1.Scheme)(nil),                     // 28: turnwright.types.v1.Scheme
+	(*timestamppb.Timestamp)(nil),         // 29: google.protobuf.Timestamp
+	(*v1.Run)(nil),                        // 30: turnwright.types.v1.Run
+	(*v1.SchemeRegistry)(nil),             // 31: turnwright.types.v1.SchemeRegistry
 }
 var file_turnwright_store_v1_registry_proto_depIdxs = []int32{
-	31, // 0: turnwright.store.v1.InitProjectRequest.assembly:type_name -> turnwright.types.v1.Assembly
-	32, // 1: turnwright.store.v1.InitProjectResponse.project:type_name -> turnwright.types.v1.Project
-	32, // 2: turnwright.store.v1.ListProjectsResponse.projects:type_name -> turnwright.types.v1.Project
-	33, // 3: turnwright.store.v1.PutModelsRequest.models:type_name -> turnwright.types.v1.Model
-	33, // 4: turnwright.store.v1.PutModelsResponse.models:type_name -> turnwright.types.v1.Model
-	33, // 5: turnwright.store.v1.ListModelsResponse.models:type_name -> turnwright.types.v1.Model
-	34, // 6: turnwright.store.v1.ListSchemesResponse.schemes:type_name -> turnwright.types.v1.Scheme
-	34, // 7: turnwright.store.v1.PutSchemeRequest.scheme:type_name -> turnwright.types.v1.Scheme
-	34, // 8: turnwright.store.v1.PutSchemeResponse.scheme:type_name -> turnwright.types.v1.Scheme
-	35, // 9: turnwright.store.v1.FileConstraint.create_time:type_name -> google.protobuf.Timestamp
+	25, // 0: turnwright.store.v1.InitProjectRequest.assembly:type_name -> turnwright.types.v1.Assembly
+	26, // 1: turnwright.store.v1.InitProjectResponse.project:type_name -> turnwright.types.v1.Project
+	26, // 2: turnwright.store.v1.ListProjectsResponse.projects:type_name -> turnwright.types.v1.Project
+	27, // 3: turnwright.store.v1.PutModelsRequest.models:type_name -> turnwright.types.v1.Model
+	27, // 4: turnwright.store.v1.PutModelsResponse.models:type_name -> turnwright.types.v1.Model
+	27, // 5: turnwright.store.v1.ListModelsResponse.models:type_name -> turnwright.types.v1.Model
+	28, // 6: turnwright.store.v1.ListSchemesResponse.schemes:type_name -> turnwright.types.v1.Scheme
+	28, // 7: turnwright.store.v1.PutSchemeRequest.scheme:type_name -> turnwright.types.v1.Scheme
+	28, // 8: turnwright.store.v1.PutSchemeResponse.scheme:type_name -> turnwright.types.v1.Scheme
+	29, // 9: turnwright.store.v1.FileConstraint.create_time:type_name -> google.protobuf.Timestamp
 	14, // 10: turnwright.store.v1.SetFileConstraintsRequest.constraints:type_name -> turnwright.store.v1.FileConstraint
 	14, // 11: turnwright.store.v1.SetFileConstraintsResponse.constraints:type_name -> turnwright.store.v1.FileConstraint
 	14, // 12: turnwright.store.v1.ListFileConstraintsResponse.constraints:type_name -> turnwright.store.v1.FileConstraint
-	36, // 13: turnwright.store.v1.ForkRunResponse.run:type_name -> turnwright.types.v1.Run
-	37, // 14: turnwright.store.v1.CreateRunRequest.settings:type_name -> turnwright.types.v1.RunSettings
-	36, // 15: turnwright.store.v1.CreateRunResponse.run:type_name -> turnwright.types.v1.Run
-	36, // 16: turnwright.store.v1.GetRunResponse.run:type_name -> turnwright.types.v1.Run
-	38, // 17: turnwright.store.v1.GetRunResponse.schemes:type_name -> turnwright.types.v1.SchemeRegistry
-	36, // 18: turnwright.store.v1.ListRunsResponse.runs:type_name -> turnwright.types.v1.Run
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	30, // 13: turnwright.store.v1.GetRunResponse.run:type_name -> turnwright.types.v1.Run
+	31, // 14: turnwright.store.v1.GetRunResponse.schemes:type_name -> turnwright.types.v1.SchemeRegistry
+	30, // 15: turnwright.store.v1.ListRunsResponse.runs:type_name -> turnwright.types.v1.Run
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_turnwright_store_v1_registry_proto_init() }
@@ -2413,78 +2000,6 @@ func file_turnwright_store_v1_registry_proto_init() {
 			}
 		}
 		file_turnwright_store_v1_registry_proto_msgTypes[21].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*ForkRunRequest); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_store_v1_registry_proto_msgTypes[22].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*ForkRunResponse); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_store_v1_registry_proto_msgTypes[23].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*RemoveRunRequest); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_store_v1_registry_proto_msgTypes[24].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*RemoveRunResponse); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_store_v1_registry_proto_msgTypes[25].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*CreateRunRequest); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_store_v1_registry_proto_msgTypes[26].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*CreateRunResponse); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_store_v1_registry_proto_msgTypes[27].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*GetRunRequest); i {
 			case 0:
 				return &v.state
@@ -2496,7 +2011,7 @@ func file_turnwright_store_v1_registry_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_registry_proto_msgTypes[28].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_store_v1_registry_proto_msgTypes[22].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*GetRunResponse); i {
 			case 0:
 				return &v.state
@@ -2508,7 +2023,7 @@ func file_turnwright_store_v1_registry_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_registry_proto_msgTypes[29].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_store_v1_registry_proto_msgTypes[23].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*ListRunsRequest); i {
 			case 0:
 				return &v.state
@@ -2520,7 +2035,7 @@ func file_turnwright_store_v1_registry_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_store_v1_registry_proto_msgTypes[30].Exporter = func(v interface{}, i int) interface{} {
+		file_turnwright_store_v1_registry_proto_msgTypes[24].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*ListRunsResponse); i {
 			case 0:
 				return &v.state
@@ -2534,14 +2049,14 @@ func file_turnwright_store_v1_registry_proto_init() {
 		}
 	}
 	file_turnwright_store_v1_registry_proto_msgTypes[0].OneofWrappers = []interface{}{}
-	file_turnwright_store_v1_registry_proto_msgTypes[28].OneofWrappers = []interface{}{}
+	file_turnwright_store_v1_registry_proto_msgTypes[22].OneofWrappers = []interface{}{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: file_turnwright_store_v1_registry_proto_rawDesc,
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

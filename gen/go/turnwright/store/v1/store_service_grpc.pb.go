@@ -29,17 +29,10 @@ const (
 	StoreService_SetFileConstraints_FullMethodName    = "/turnwright.store.v1.StoreService/SetFileConstraints"
 	StoreService_RemoveFileConstraints_FullMethodName = "/turnwright.store.v1.StoreService/RemoveFileConstraints"
 	StoreService_ListFileConstraints_FullMethodName   = "/turnwright.store.v1.StoreService/ListFileConstraints"
-	StoreService_CreateRun_FullMethodName             = "/turnwright.store.v1.StoreService/CreateRun"
-	StoreService_ForkRun_FullMethodName               = "/turnwright.store.v1.StoreService/ForkRun"
-	StoreService_RemoveRun_FullMethodName             = "/turnwright.store.v1.StoreService/RemoveRun"
-	StoreService_RenameRun_FullMethodName             = "/turnwright.store.v1.StoreService/RenameRun"
-	StoreService_ConfigureRun_FullMethodName          = "/turnwright.store.v1.StoreService/ConfigureRun"
-	StoreService_InjectMessage_FullMethodName         = "/turnwright.store.v1.StoreService/InjectMessage"
 	StoreService_GetSpend_FullMethodName              = "/turnwright.store.v1.StoreService/GetSpend"
 	StoreService_GetRun_FullMethodName                = "/turnwright.store.v1.StoreService/GetRun"
 	StoreService_ListRuns_FullMethodName              = "/turnwright.store.v1.StoreService/ListRuns"
 	StoreService_EnqueueLoop_FullMethodName           = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_RequestAbort_FullMethodName          = "/turnwright.store.v1.StoreService/RequestAbort"
 	StoreService_ResolveProposal_FullMethodName       = "/turnwright.store.v1.StoreService/ResolveProposal"
 	StoreService_ListProposals_FullMethodName         = "/turnwright.store.v1.StoreService/ListProposals"
 	StoreService_WatchProposals_FullMethodName        = "/turnwright.store.v1.StoreService/WatchProposals"
@@ -94,19 +87,6 @@ type StoreServiceClient interface {
 	RemoveFileConstraints(ctx context.Context, in *RemoveFileConstraintsRequest, opts ...grpc.CallOption) (*RemoveFileConstraintsResponse, error)
 	// Lists the file constraints of a project.
 	ListFileConstraints(ctx context.Context, in *ListFileConstraintsRequest, opts ...grpc.CallOption) (*ListFileConstraintsResponse, error)
-	// Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project.
-	CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error)
-	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
-	// writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
-	ForkRun(ctx context.Context, in *ForkRunRequest, opts ...grpc.CallOption) (*ForkRunResponse, error)
-	// Removes a run whose loops have all ended.
-	RemoveRun(ctx context.Context, in *RemoveRunRequest, opts ...grpc.CallOption) (*RemoveRunResponse, error)
-	// Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-	RenameRun(ctx context.Context, in *RenameRunRequest, opts ...grpc.CallOption) (*RenameRunResponse, error)
-	// Changes the settings that the loops of a run share.
-	ConfigureRun(ctx context.Context, in *ConfigureRunRequest, opts ...grpc.CallOption) (*ConfigureRunResponse, error)
-	// Adds a message that the model reads in its next turn, without giving it a task.
-	InjectMessage(ctx context.Context, in *InjectMessageRequest, opts ...grpc.CallOption) (*InjectMessageResponse, error)
 	// Returns what a run and one of its loops have spent.
 	GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error)
 	// Reads one run with its active or latest loop.
@@ -115,8 +95,6 @@ type StoreServiceClient interface {
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error)
-	// Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
-	RequestAbort(ctx context.Context, in *RequestAbortRequest, opts ...grpc.CallOption) (*RequestAbortResponse, error)
 	// Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
 	// pending.
 	ResolveProposal(ctx context.Context, in *ResolveProposalRequest, opts ...grpc.CallOption) (*ResolveProposalResponse, error)
@@ -275,60 +253,6 @@ func (c *storeServiceClient) ListFileConstraints(ctx context.Context, in *ListFi
 	return out, nil
 }
 
-func (c *storeServiceClient) CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error) {
-	out := new(CreateRunResponse)
-	err := c.cc.Invoke(ctx, StoreService_CreateRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ForkRun(ctx context.Context, in *ForkRunRequest, opts ...grpc.CallOption) (*ForkRunResponse, error) {
-	out := new(ForkRunResponse)
-	err := c.cc.Invoke(ctx, StoreService_ForkRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) RemoveRun(ctx context.Context, in *RemoveRunRequest, opts ...grpc.CallOption) (*RemoveRunResponse, error) {
-	out := new(RemoveRunResponse)
-	err := c.cc.Invoke(ctx, StoreService_RemoveRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) RenameRun(ctx context.Context, in *RenameRunRequest, opts ...grpc.CallOption) (*RenameRunResponse, error) {
-	out := new(RenameRunResponse)
-	err := c.cc.Invoke(ctx, StoreService_RenameRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ConfigureRun(ctx context.Context, in *ConfigureRunRequest, opts ...grpc.CallOption) (*ConfigureRunResponse, error) {
-	out := new(ConfigureRunResponse)
-	err := c.cc.Invoke(ctx, StoreService_ConfigureRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) InjectMessage(ctx context.Context, in *InjectMessageRequest, opts ...grpc.CallOption) (*InjectMessageResponse, error) {
-	out := new(InjectMessageResponse)
-	err := c.cc.Invoke(ctx, StoreService_InjectMessage_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *storeServiceClient) GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error) {
 	out := new(GetSpendResponse)
 	err := c.cc.Invoke(ctx, StoreService_GetSpend_FullMethodName, in, out, opts...)
@@ -359,15 +283,6 @@ func (c *storeServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, 
 func (c *storeServiceClient) EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error) {
 	out := new(EnqueueLoopResponse)
 	err := c.cc.Invoke(ctx, StoreService_EnqueueLoop_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) RequestAbort(ctx context.Context, in *RequestAbortRequest, opts ...grpc.CallOption) (*RequestAbortResponse, error) {
-	out := new(RequestAbortResponse)
-	err := c.cc.Invoke(ctx, StoreService_RequestAbort_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -757,19 +672,6 @@ type StoreServiceServer interface {
 	RemoveFileConstraints(context.Context, *RemoveFileConstraintsRequest) (*RemoveFileConstraintsResponse, error)
 	// Lists the file constraints of a project.
 	ListFileConstraints(context.Context, *ListFileConstraintsRequest) (*ListFileConstraintsResponse, error)
-	// Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project.
-	CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error)
-	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
-	// writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
-	ForkRun(context.Context, *ForkRunRequest) (*ForkRunResponse, error)
-	// Removes a run whose loops have all ended.
-	RemoveRun(context.Context, *RemoveRunRequest) (*RemoveRunResponse, error)
-	// Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-	RenameRun(context.Context, *RenameRunRequest) (*RenameRunResponse, error)
-	// Changes the settings that the loops of a run share.
-	ConfigureRun(context.Context, *ConfigureRunRequest) (*ConfigureRunResponse, error)
-	// Adds a message that the model reads in its next turn, without giving it a task.
-	InjectMessage(context.Context, *InjectMessageRequest) (*InjectMessageResponse, error)
 	// Returns what a run and one of its loops have spent.
 	GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error)
 	// Reads one run with its active or latest loop.
@@ -778,8 +680,6 @@ type StoreServiceServer interface {
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error)
-	// Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
-	RequestAbort(context.Context, *RequestAbortRequest) (*RequestAbortResponse, error)
 	// Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
 	// pending.
 	ResolveProposal(context.Context, *ResolveProposalRequest) (*ResolveProposalResponse, error)
@@ -875,24 +775,6 @@ func (UnimplementedStoreServiceServer) RemoveFileConstraints(context.Context, *R
 func (UnimplementedStoreServiceServer) ListFileConstraints(context.Context, *ListFileConstraintsRequest) (*ListFileConstraintsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListFileConstraints not implemented")
 }
-func (UnimplementedStoreServiceServer) CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method CreateRun not implemented")
-}
-func (UnimplementedStoreServiceServer) ForkRun(context.Context, *ForkRunRequest) (*ForkRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ForkRun not implemented")
-}
-func (UnimplementedStoreServiceServer) RemoveRun(context.Context, *RemoveRunRequest) (*RemoveRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemoveRun not implemented")
-}
-func (UnimplementedStoreServiceServer) RenameRun(context.Context, *RenameRunRequest) (*RenameRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RenameRun not implemented")
-}
-func (UnimplementedStoreServiceServer) ConfigureRun(context.Context, *ConfigureRunRequest) (*ConfigureRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ConfigureRun not implemented")
-}
-func (UnimplementedStoreServiceServer) InjectMessage(context.Context, *InjectMessageRequest) (*InjectMessageResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method InjectMessage not implemented")
-}
 func (UnimplementedStoreServiceServer) GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetSpend not implemented")
 }
@@ -904,9 +786,6 @@ func (UnimplementedStoreServiceServer) ListRuns(context.Context, *ListRunsReques
 }
 func (UnimplementedStoreServiceServer) EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EnqueueLoop not implemented")
-}
-func (UnimplementedStoreServiceServer) RequestAbort(context.Context, *RequestAbortRequest) (*RequestAbortResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RequestAbort not implemented")
 }
 func (UnimplementedStoreServiceServer) ResolveProposal(context.Context, *ResolveProposalRequest) (*ResolveProposalResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ResolveProposal not implemented")
@@ -1182,114 +1061,6 @@ func _StoreService_ListFileConstraints_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_CreateRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(CreateRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).CreateRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_CreateRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).CreateRun(ctx, req.(*CreateRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ForkRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ForkRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ForkRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ForkRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ForkRun(ctx, req.(*ForkRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_RemoveRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).RemoveRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_RemoveRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).RemoveRun(ctx, req.(*RemoveRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_RenameRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RenameRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).RenameRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_RenameRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).RenameRun(ctx, req.(*RenameRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ConfigureRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ConfigureRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ConfigureRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ConfigureRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ConfigureRun(ctx, req.(*ConfigureRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_InjectMessage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(InjectMessageRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).InjectMessage(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_InjectMessage_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).InjectMessage(ctx, req.(*InjectMessageRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _StoreService_GetSpend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetSpendRequest)
 	if err := dec(in); err != nil {
@@ -1358,24 +1129,6 @@ func _StoreService_EnqueueLoop_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).EnqueueLoop(ctx, req.(*EnqueueLoopRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_RequestAbort_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RequestAbortRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).RequestAbort(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_RequestAbort_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).RequestAbort(ctx, req.(*RequestAbortRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1929,30 +1682,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StoreService_ListFileConstraints_Handler,
 		},
 		{
-			MethodName: "CreateRun",
-			Handler:    _StoreService_CreateRun_Handler,
-		},
-		{
-			MethodName: "ForkRun",
-			Handler:    _StoreService_ForkRun_Handler,
-		},
-		{
-			MethodName: "RemoveRun",
-			Handler:    _StoreService_RemoveRun_Handler,
-		},
-		{
-			MethodName: "RenameRun",
-			Handler:    _StoreService_RenameRun_Handler,
-		},
-		{
-			MethodName: "ConfigureRun",
-			Handler:    _StoreService_ConfigureRun_Handler,
-		},
-		{
-			MethodName: "InjectMessage",
-			Handler:    _StoreService_InjectMessage_Handler,
-		},
-		{
 			MethodName: "GetSpend",
 			Handler:    _StoreService_GetSpend_Handler,
 		},
@@ -1967,10 +1696,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EnqueueLoop",
 			Handler:    _StoreService_EnqueueLoop_Handler,
-		},
-		{
-			MethodName: "RequestAbort",
-			Handler:    _StoreService_RequestAbort_Handler,
 		},
 		{
 			MethodName: "ResolveProposal",

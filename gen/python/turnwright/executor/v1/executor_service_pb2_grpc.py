@@ -58,11 +58,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.FromString,
                 _registered_method=True)
-        self.StartRun = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/StartRun',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunResponse.FromString,
-                _registered_method=True)
         self.Ask = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Ask',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskRequest.SerializeToString,
@@ -97,36 +92,6 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/WatchProposals',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
-                _registered_method=True)
-        self.Abort = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/Abort',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.FromString,
-                _registered_method=True)
-        self.ForkRun = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ForkRun',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunResponse.FromString,
-                _registered_method=True)
-        self.RenameRun = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/RenameRun',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
-                _registered_method=True)
-        self.ConfigureRun = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ConfigureRun',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
-                _registered_method=True)
-        self.RemoveRun = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/RemoveRun',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunResponse.FromString,
-                _registered_method=True)
-        self.InjectMessage = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/InjectMessage',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
                 _registered_method=True)
         self.CallTool = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/CallTool',
@@ -264,13 +229,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def StartRun(self, request, context):
-        """Creates a run without a task.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Ask(self, request, context):
         """Gives a run a read-only task. Creates the run if necessary.
         """
@@ -319,48 +277,6 @@ class ExecutorServiceServicer(object):
 
     def WatchProposals(self, request, context):
         """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Abort(self, request, context):
-        """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ForkRun(self, request, context):
-        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RenameRun(self, request, context):
-        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ConfigureRun(self, request, context):
-        """Changes the settings that the loops of a run share, such as its model.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemoveRun(self, request, context):
-        """Removes a run whose loops have all ended.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def InjectMessage(self, request, context):
-        """Sends the model a message for its next turn, without giving it a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -538,11 +454,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.SerializeToString,
             ),
-            'StartRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.StartRun,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunResponse.SerializeToString,
-            ),
             'Ask': grpc.unary_unary_rpc_method_handler(
                     servicer.Ask,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskRequest.FromString,
@@ -577,36 +488,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.WatchProposals,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.SerializeToString,
-            ),
-            'Abort': grpc.unary_unary_rpc_method_handler(
-                    servicer.Abort,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.SerializeToString,
-            ),
-            'ForkRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.ForkRun,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunResponse.SerializeToString,
-            ),
-            'RenameRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.RenameRun,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunResponse.SerializeToString,
-            ),
-            'ConfigureRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.ConfigureRun,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunResponse.SerializeToString,
-            ),
-            'RemoveRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemoveRun,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunResponse.SerializeToString,
-            ),
-            'InjectMessage': grpc.unary_unary_rpc_method_handler(
-                    servicer.InjectMessage,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageResponse.SerializeToString,
             ),
             'CallTool': grpc.unary_unary_rpc_method_handler(
                     servicer.CallTool,
@@ -780,33 +661,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/GetProject',
             turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def StartRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/StartRun',
-            turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_task__pb2.StartRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -996,168 +850,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/WatchProposals',
             turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Abort(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/Abort',
-            turnwright_dot_executor_dot_v1_dot_task__pb2.AbortRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_task__pb2.AbortResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ForkRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ForkRun',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ForkRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RenameRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/RenameRun',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ConfigureRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ConfigureRun',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemoveRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/RemoveRun',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def InjectMessage(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/InjectMessage',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,8 +51,6 @@ class ExecutorServiceStub:
     """Registers a directory on the executor's host as a project. Safe to repeat."""
     GetProject: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetProjectRequest, _query_pb2.GetProjectResponse]
     """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
-    StartRun: _grpc.UnaryUnaryMultiCallable[_task_pb2.StartRunRequest, _task_pb2.StartRunResponse]
-    """Creates a run without a task."""
     Ask: _grpc.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]
     """Gives a run a read-only task. Creates the run if necessary."""
     Act: _grpc.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]
@@ -73,18 +71,6 @@ class ExecutorServiceStub:
     """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
     WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
     """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
-    Abort: _grpc.UnaryUnaryMultiCallable[_task_pb2.AbortRequest, _task_pb2.AbortResponse]
-    """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
-    ForkRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]
-    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
-    RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
-    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
-    ConfigureRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]
-    """Changes the settings that the loops of a run share, such as its model."""
-    RemoveRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveRunRequest, _control_pb2.RemoveRunResponse]
-    """Removes a run whose loops have all ended."""
-    InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
-    """Sends the model a message for its next turn, without giving it a task."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
     """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
     the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
@@ -154,8 +140,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Registers a directory on the executor's host as a project. Safe to repeat."""
     GetProject: _aio.UnaryUnaryMultiCallable[_query_pb2.GetProjectRequest, _query_pb2.GetProjectResponse]  # type: ignore[assignment]
     """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
-    StartRun: _aio.UnaryUnaryMultiCallable[_task_pb2.StartRunRequest, _task_pb2.StartRunResponse]  # type: ignore[assignment]
-    """Creates a run without a task."""
     Ask: _aio.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]  # type: ignore[assignment]
     """Gives a run a read-only task. Creates the run if necessary."""
     Act: _aio.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]  # type: ignore[assignment]
@@ -176,18 +160,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
     WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
     """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
-    Abort: _aio.UnaryUnaryMultiCallable[_task_pb2.AbortRequest, _task_pb2.AbortResponse]  # type: ignore[assignment]
-    """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
-    ForkRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ForkRunRequest, _control_pb2.ForkRunResponse]  # type: ignore[assignment]
-    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
-    RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
-    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
-    ConfigureRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]  # type: ignore[assignment]
-    """Changes the settings that the loops of a run share, such as its model."""
-    RemoveRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveRunRequest, _control_pb2.RemoveRunResponse]  # type: ignore[assignment]
-    """Removes a run whose loops have all ended."""
-    InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
-    """Sends the model a message for its next turn, without giving it a task."""
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
     """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
     the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
@@ -268,14 +240,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
 
     @_abc_1.abstractmethod
-    def StartRun(
-        self,
-        request: _task_pb2.StartRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_task_pb2.StartRunResponse, _abc.Awaitable[_task_pb2.StartRunResponse]]:
-        """Creates a run without a task."""
-
-    @_abc_1.abstractmethod
     def Ask(
         self,
         request: _task_pb2.AskRequest,
@@ -336,54 +300,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_proposal_pb2.WatchProposalsResponse], _abc.AsyncIterator[_proposal_pb2.WatchProposalsResponse]]:
         """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
-
-    @_abc_1.abstractmethod
-    def Abort(
-        self,
-        request: _task_pb2.AbortRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_task_pb2.AbortResponse, _abc.Awaitable[_task_pb2.AbortResponse]]:
-        """Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active."""
-
-    @_abc_1.abstractmethod
-    def ForkRun(
-        self,
-        request: _control_pb2.ForkRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ForkRunResponse, _abc.Awaitable[_control_pb2.ForkRunResponse]]:
-        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn."""
-
-    @_abc_1.abstractmethod
-    def RenameRun(
-        self,
-        request: _control_pb2.RenameRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.RenameRunResponse, _abc.Awaitable[_control_pb2.RenameRunResponse]]:
-        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
-
-    @_abc_1.abstractmethod
-    def ConfigureRun(
-        self,
-        request: _control_pb2.ConfigureRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ConfigureRunResponse, _abc.Awaitable[_control_pb2.ConfigureRunResponse]]:
-        """Changes the settings that the loops of a run share, such as its model."""
-
-    @_abc_1.abstractmethod
-    def RemoveRun(
-        self,
-        request: _control_pb2.RemoveRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.RemoveRunResponse, _abc.Awaitable[_control_pb2.RemoveRunResponse]]:
-        """Removes a run whose loops have all ended."""
-
-    @_abc_1.abstractmethod
-    def InjectMessage(
-        self,
-        request: _control_pb2.InjectMessageRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.InjectMessageResponse, _abc.Awaitable[_control_pb2.InjectMessageResponse]]:
-        """Sends the model a message for its next turn, without giving it a task."""
 
     @_abc_1.abstractmethod
     def CallTool(

@@ -28,7 +28,7 @@ from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__
 from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/task.proto\x12\x16turnwright.executor.v1\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\"turnwright/types/v1/settings.proto\"\xf3\x01\n\x04Task\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x33\n\x08settings\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x36\n\x0crun_settings\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x33\n\x04\x66ork\x18\x07 \x01(\x0b\x32 .turnwright.executor.v1.TaskForkH\x00\x88\x01\x01\x42\x07\n\x05_fork\"%\n\x08TaskFork\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04turn\x18\x02 \x01(\r\"\x8e\x01\n\nQueuedTask\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x30\n\x06\x63ursor\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.EventCursor\"w\n\x0fStartRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x32\n\x08settings\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"9\n\x10StartRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\"8\n\nAskRequest\x12*\n\x04task\x18\x01 \x01(\x0b\x32\x1c.turnwright.executor.v1.Task\"A\n\x0b\x41skResponse\x12\x32\n\x06queued\x18\x01 \x01(\x0b\x32\".turnwright.executor.v1.QueuedTask\"8\n\nActRequest\x12*\n\x04task\x18\x01 \x01(\x0b\x32\x1c.turnwright.executor.v1.Task\"A\n\x0b\x41\x63tResponse\x12\x32\n\x06queued\x18\x01 \x01(\x0b\x32\".turnwright.executor.v1.QueuedTask\"@\n\x0c\x41\x62ortRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"h\n\rAbortResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x30\n\x06\x63ursor\x18\x02 \x01(\x0b\x32 .turnwright.types.v1.EventCursorB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/task.proto\x12\x16turnwright.executor.v1\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a\"turnwright/types/v1/settings.proto\"\xf3\x01\n\x04Task\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x33\n\x08settings\x18\x04 \x01(\x0b\x32!.turnwright.types.v1.LoopSettings\x12\x36\n\x0crun_settings\x18\x05 \x01(\x0b\x32 .turnwright.types.v1.RunSettings\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x33\n\x04\x66ork\x18\x07 \x01(\x0b\x32 .turnwright.executor.v1.TaskForkH\x00\x88\x01\x01\x42\x07\n\x05_fork\"%\n\x08TaskFork\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04turn\x18\x02 \x01(\r\"\x8e\x01\n\nQueuedTask\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\x12\x30\n\x06\x63ursor\x18\x03 \x01(\x0b\x32 .turnwright.types.v1.EventCursor\"8\n\nAskRequest\x12*\n\x04task\x18\x01 \x01(\x0b\x32\x1c.turnwright.executor.v1.Task\"A\n\x0b\x41skResponse\x12\x32\n\x06queued\x18\x01 \x01(\x0b\x32\".turnwright.executor.v1.QueuedTask\"8\n\nActRequest\x12*\n\x04task\x18\x01 \x01(\x0b\x32\x1c.turnwright.executor.v1.Task\"A\n\x0b\x41\x63tResponse\x12\x32\n\x06queued\x18\x01 \x01(\x0b\x32\".turnwright.executor.v1.QueuedTaskB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,20 +42,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKFORK']._serialized_end=477
   _globals['_QUEUEDTASK']._serialized_start=480
   _globals['_QUEUEDTASK']._serialized_end=622
-  _globals['_STARTRUNREQUEST']._serialized_start=624
-  _globals['_STARTRUNREQUEST']._serialized_end=743
-  _globals['_STARTRUNRESPONSE']._serialized_start=745
-  _globals['_STARTRUNRESPONSE']._serialized_end=802
-  _globals['_ASKREQUEST']._serialized_start=804
-  _globals['_ASKREQUEST']._serialized_end=860
-  _globals['_ASKRESPONSE']._serialized_start=862
-  _globals['_ASKRESPONSE']._serialized_end=927
-  _globals['_ACTREQUEST']._serialized_start=929
-  _globals['_ACTREQUEST']._serialized_end=985
-  _globals['_ACTRESPONSE']._serialized_start=987
-  _globals['_ACTRESPONSE']._serialized_end=1052
-  _globals['_ABORTREQUEST']._serialized_start=1054
-  _globals['_ABORTREQUEST']._serialized_end=1118
-  _globals['_ABORTRESPONSE']._serialized_start=1120
-  _globals['_ABORTRESPONSE']._serialized_end=1224
+  _globals['_ASKREQUEST']._serialized_start=624
+  _globals['_ASKREQUEST']._serialized_end=680
+  _globals['_ASKRESPONSE']._serialized_start=682
+  _globals['_ASKRESPONSE']._serialized_end=747
+  _globals['_ACTREQUEST']._serialized_start=749
+  _globals['_ACTREQUEST']._serialized_end=805
+  _globals['_ACTRESPONSE']._serialized_start=807
+  _globals['_ACTRESPONSE']._serialized_end=872
 # @@protoc_insertion_point(module_scope)

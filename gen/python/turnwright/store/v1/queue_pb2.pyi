@@ -197,66 +197,6 @@ class EnqueueLoopResponse(_message.Message):
 Global___EnqueueLoopResponse: _TypeAlias = EnqueueLoopResponse  # noqa: Y015
 
 @_typing.final
-class RequestAbortRequest(_message.Message):
-    """Requests that the active loop ends."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    request_id: _builtins.str
-    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RequestAbortRequest: _TypeAlias = RequestAbortRequest  # noqa: Y015
-
-@_typing.final
-class RequestAbortResponse(_message.Message):
-    """The request is durable."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUN_FIELD_NUMBER: _builtins.int
-    CURSOR_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
-        """The run as it is now; unchanged if no loop was active."""
-
-    @_builtins.property
-    def cursor(self) -> _cursor_pb2.Cursor:
-        """The run's cursor before this call."""
-
-    def __init__(
-        self,
-        *,
-        run: _run_pb2.Run | None = ...,
-        cursor: _cursor_pb2.Cursor | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RequestAbortResponse: _TypeAlias = RequestAbortResponse  # noqa: Y015
-
-@_typing.final
 class ResolveProposalRequest(_message.Message):
     """Decides on a proposal."""
 

@@ -96,36 +96,6 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.FromString,
                 _registered_method=True)
-        self.CreateRun = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/CreateRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunResponse.FromString,
-                _registered_method=True)
-        self.ForkRun = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ForkRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunResponse.FromString,
-                _registered_method=True)
-        self.RemoveRun = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/RemoveRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.FromString,
-                _registered_method=True)
-        self.RenameRun = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/RenameRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
-                _registered_method=True)
-        self.ConfigureRun = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ConfigureRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
-                _registered_method=True)
-        self.InjectMessage = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/InjectMessage',
-                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
-                _registered_method=True)
         self.GetSpend = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/GetSpend',
                 request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
@@ -145,11 +115,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/EnqueueLoop',
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
-                _registered_method=True)
-        self.RequestAbort = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/RequestAbort',
-                request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortResponse.FromString,
                 _registered_method=True)
         self.ResolveProposal = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ResolveProposal',
@@ -365,49 +330,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def CreateRun(self, request, context):
-        """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ForkRun(self, request, context):
-        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
-        writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemoveRun(self, request, context):
-        """Removes a run whose loops have all ended.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RenameRun(self, request, context):
-        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ConfigureRun(self, request, context):
-        """Changes the settings that the loops of a run share.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def InjectMessage(self, request, context):
-        """Adds a message that the model reads in its next turn, without giving it a task.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def GetSpend(self, request, context):
         """Returns what a run and one of its loops have spent.
         """
@@ -431,13 +353,6 @@ class StoreServiceServicer(object):
 
     def EnqueueLoop(self, request, context):
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RequestAbort(self, request, context):
-        """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -689,36 +604,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.SerializeToString,
             ),
-            'CreateRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.CreateRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunResponse.SerializeToString,
-            ),
-            'ForkRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.ForkRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunResponse.SerializeToString,
-            ),
-            'RemoveRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemoveRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.SerializeToString,
-            ),
-            'RenameRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.RenameRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunResponse.SerializeToString,
-            ),
-            'ConfigureRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.ConfigureRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunResponse.SerializeToString,
-            ),
-            'InjectMessage': grpc.unary_unary_rpc_method_handler(
-                    servicer.InjectMessage,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.SerializeToString,
-            ),
             'GetSpend': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSpend,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.FromString,
@@ -738,11 +623,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.EnqueueLoop,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.SerializeToString,
-            ),
-            'RequestAbort': grpc.unary_unary_rpc_method_handler(
-                    servicer.RequestAbort,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortResponse.SerializeToString,
             ),
             'ResolveProposal': grpc.unary_unary_rpc_method_handler(
                     servicer.ResolveProposal,
@@ -1164,168 +1044,6 @@ class StoreService(object):
             _registered_method=True)
 
     @staticmethod
-    def CreateRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/CreateRun',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.CreateRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ForkRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ForkRun',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ForkRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemoveRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/RemoveRun',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RenameRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/RenameRun',
-            turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_control__pb2.RenameRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ConfigureRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ConfigureRun',
-            turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_control__pb2.ConfigureRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def InjectMessage(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/InjectMessage',
-            turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_control__pb2.InjectMessageResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def GetSpend(request,
             target,
             options=(),
@@ -1423,33 +1141,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/EnqueueLoop',
             turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RequestAbort(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/RequestAbort',
-            turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_queue__pb2.RequestAbortResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -67,20 +67,6 @@ class StoreServiceStub:
     """Removes file constraints."""
     ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]
     """Lists the file constraints of a project."""
-    CreateRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.CreateRunRequest, _registry_pb2.CreateRunResponse]
-    """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project."""
-    ForkRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ForkRunRequest, _registry_pb2.ForkRunResponse]
-    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
-    writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
-    """
-    RemoveRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]
-    """Removes a run whose loops have all ended."""
-    RenameRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]
-    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
-    ConfigureRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]
-    """Changes the settings that the loops of a run share."""
-    InjectMessage: _grpc.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]
-    """Adds a message that the model reads in its next turn, without giving it a task."""
     GetSpend: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]
     """Returns what a run and one of its loops have spent."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]
@@ -89,8 +75,6 @@ class StoreServiceStub:
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    RequestAbort: _grpc.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]
-    """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
     ResolveProposal: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]
     """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
     pending.
@@ -184,20 +168,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Removes file constraints."""
     ListFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
     """Lists the file constraints of a project."""
-    CreateRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.CreateRunRequest, _registry_pb2.CreateRunResponse]  # type: ignore[assignment]
-    """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project."""
-    ForkRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.ForkRunRequest, _registry_pb2.ForkRunResponse]  # type: ignore[assignment]
-    """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
-    writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
-    """
-    RemoveRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveRunRequest, _registry_pb2.RemoveRunResponse]  # type: ignore[assignment]
-    """Removes a run whose loops have all ended."""
-    RenameRun: _aio.UnaryUnaryMultiCallable[_control_pb2.RenameRunRequest, _control_pb2.RenameRunResponse]  # type: ignore[assignment]
-    """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
-    ConfigureRun: _aio.UnaryUnaryMultiCallable[_control_pb2.ConfigureRunRequest, _control_pb2.ConfigureRunResponse]  # type: ignore[assignment]
-    """Changes the settings that the loops of a run share."""
-    InjectMessage: _aio.UnaryUnaryMultiCallable[_control_pb2.InjectMessageRequest, _control_pb2.InjectMessageResponse]  # type: ignore[assignment]
-    """Adds a message that the model reads in its next turn, without giving it a task."""
     GetSpend: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]  # type: ignore[assignment]
     """Returns what a run and one of its loops have spent."""
     GetRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]  # type: ignore[assignment]
@@ -206,8 +176,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    RequestAbort: _aio.UnaryUnaryMultiCallable[_queue_pb2.RequestAbortRequest, _queue_pb2.RequestAbortResponse]  # type: ignore[assignment]
-    """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
     ResolveProposal: _aio.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]  # type: ignore[assignment]
     """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
     pending.
@@ -360,56 +328,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists the file constraints of a project."""
 
     @_abc_1.abstractmethod
-    def CreateRun(
-        self,
-        request: _registry_pb2.CreateRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.CreateRunResponse, _abc.Awaitable[_registry_pb2.CreateRunResponse]]:
-        """Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project."""
-
-    @_abc_1.abstractmethod
-    def ForkRun(
-        self,
-        request: _registry_pb2.ForkRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.ForkRunResponse, _abc.Awaitable[_registry_pb2.ForkRunResponse]]:
-        """Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
-        writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
-        """
-
-    @_abc_1.abstractmethod
-    def RemoveRun(
-        self,
-        request: _registry_pb2.RemoveRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.RemoveRunResponse, _abc.Awaitable[_registry_pb2.RemoveRunResponse]]:
-        """Removes a run whose loops have all ended."""
-
-    @_abc_1.abstractmethod
-    def RenameRun(
-        self,
-        request: _control_pb2.RenameRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.RenameRunResponse, _abc.Awaitable[_control_pb2.RenameRunResponse]]:
-        """Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended."""
-
-    @_abc_1.abstractmethod
-    def ConfigureRun(
-        self,
-        request: _control_pb2.ConfigureRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ConfigureRunResponse, _abc.Awaitable[_control_pb2.ConfigureRunResponse]]:
-        """Changes the settings that the loops of a run share."""
-
-    @_abc_1.abstractmethod
-    def InjectMessage(
-        self,
-        request: _control_pb2.InjectMessageRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.InjectMessageResponse, _abc.Awaitable[_control_pb2.InjectMessageResponse]]:
-        """Adds a message that the model reads in its next turn, without giving it a task."""
-
-    @_abc_1.abstractmethod
     def GetSpend(
         self,
         request: _control_pb2.GetSpendRequest,
@@ -440,14 +358,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.EnqueueLoopResponse, _abc.Awaitable[_queue_pb2.EnqueueLoopResponse]]:
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-
-    @_abc_1.abstractmethod
-    def RequestAbort(
-        self,
-        request: _queue_pb2.RequestAbortRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_queue_pb2.RequestAbortResponse, _abc.Awaitable[_queue_pb2.RequestAbortResponse]]:
-        """Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop."""
 
     @_abc_1.abstractmethod
     def ResolveProposal(

@@ -4,169 +4,96 @@
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_store_v1_registry } from "../../store/v1/registry_pb.js";
-import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
 import { file_turnwright_types_v1_model } from "../../types/v1/model_pb.js";
-import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
-import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/control.proto.
  */
 export const file_turnwright_executor_v1_control = /*@__PURE__*/
-  fileDesc("CiR0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL2NvbnRyb2wucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEiYQoORm9ya1J1blJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDwoHbmV3X3J1bhgDIAEoCRIMCgR0dXJuGAQgASgNEhIKCnJlcXVlc3RfaWQYBSABKAkiOAoPRm9ya1J1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuIlUKEFJlbmFtZVJ1blJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDwoHbmV3X3J1bhgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJIjoKEVJlbmFtZVJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuIkQKEFJlbW92ZVJ1blJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCSITChFSZW1vdmVSdW5SZXNwb25zZSJ9ChNDb25maWd1cmVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjQKBXBhdGNoGAMgASgLMiUudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5nc1BhdGNoEhIKCnJlcXVlc3RfaWQYBCABKAkiPQoUQ29uZmlndXJlUnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4iWQoUSW5qZWN0TWVzc2FnZVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDwoHbWVzc2FnZRgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJIn4KFUluamVjdE1lc3NhZ2VSZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIMCgRwYXRoGAIgASgJEjAKBmN1cnNvchgDIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRXZlbnRDdXJzb3Ii3wEKD0NhbGxUb29sUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIMCgR0b29sGAMgASgJEksKCmF0dHJpYnV0ZXMYBCADKAsyNy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkNhbGxUb29sUmVxdWVzdC5BdHRyaWJ1dGVzRW50cnkSDAoEYm9keRgFIAEoCRISCgpyZXF1ZXN0X2lkGAYgASgJGjEKD0F0dHJpYnV0ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIj4KEENhbGxUb29sUmVzcG9uc2USKgoGcmVjb3JkGAEgASgLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeSKYAQoSTGlzdEVudHJpZXNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB3BhdHRlcm4YAyABKAkSFAoMYm9keV9wYXR0ZXJuGAQgASgJEhYKDndpdGhvdXRfYm9kaWVzGAUgASgIEhEKCXBhZ2Vfc2l6ZRgGIAEoDRISCgpwYWdlX3Rva2VuGAcgASgJIlsKE0xpc3RFbnRyaWVzUmVzcG9uc2USKwoHZW50cmllcxgBIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjwKD0FkZE1vZGVsUmVxdWVzdBIpCgVtb2RlbBgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuTW9kZWwiPQoQQWRkTW9kZWxSZXNwb25zZRIpCgVtb2RlbBgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuTW9kZWwiIwoSUmVtb3ZlTW9kZWxSZXF1ZXN0Eg0KBWFsaWFzGAEgASgJIhUKE1JlbW92ZU1vZGVsUmVzcG9uc2UikwEKGVNldEZpbGVDb25zdHJhaW50c1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRI4Cgtjb25zdHJhaW50cxgCIAMoCzIjLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnQSFwoPcmVtb3ZlX3BhdHRlcm5zGAMgAygJEhIKCnJlcXVlc3RfaWQYBCABKAkiVgoaU2V0RmlsZUNvbnN0cmFpbnRzUmVzcG9uc2USOAoLY29uc3RyYWludHMYASADKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLkZpbGVDb25zdHJhaW50IlQKGkxpc3RGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkicAobTGlzdEZpbGVDb25zdHJhaW50c1Jlc3BvbnNlEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_store_v1_registry, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_model, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
-
-/**
- * Describes the message turnwright.executor.v1.ForkRunRequest.
- * Use `create(ForkRunRequestSchema)` to create a new message.
- */
-export const ForkRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 0);
-
-/**
- * Describes the message turnwright.executor.v1.ForkRunResponse.
- * Use `create(ForkRunResponseSchema)` to create a new message.
- */
-export const ForkRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 1);
-
-/**
- * Describes the message turnwright.executor.v1.RenameRunRequest.
- * Use `create(RenameRunRequestSchema)` to create a new message.
- */
-export const RenameRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 2);
-
-/**
- * Describes the message turnwright.executor.v1.RenameRunResponse.
- * Use `create(RenameRunResponseSchema)` to create a new message.
- */
-export const RenameRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 3);
-
-/**
- * Describes the message turnwright.executor.v1.RemoveRunRequest.
- * Use `create(RemoveRunRequestSchema)` to create a new message.
- */
-export const RemoveRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 4);
-
-/**
- * Describes the message turnwright.executor.v1.RemoveRunResponse.
- * Use `create(RemoveRunResponseSchema)` to create a new message.
- */
-export const RemoveRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 5);
-
-/**
- * Describes the message turnwright.executor.v1.ConfigureRunRequest.
- * Use `create(ConfigureRunRequestSchema)` to create a new message.
- */
-export const ConfigureRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 6);
-
-/**
- * Describes the message turnwright.executor.v1.ConfigureRunResponse.
- * Use `create(ConfigureRunResponseSchema)` to create a new message.
- */
-export const ConfigureRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 7);
-
-/**
- * Describes the message turnwright.executor.v1.InjectMessageRequest.
- * Use `create(InjectMessageRequestSchema)` to create a new message.
- */
-export const InjectMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 8);
-
-/**
- * Describes the message turnwright.executor.v1.InjectMessageResponse.
- * Use `create(InjectMessageResponseSchema)` to create a new message.
- */
-export const InjectMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 9);
+  fileDesc("CiR0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL2NvbnRyb2wucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEi3wEKD0NhbGxUb29sUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIMCgR0b29sGAMgASgJEksKCmF0dHJpYnV0ZXMYBCADKAsyNy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkNhbGxUb29sUmVxdWVzdC5BdHRyaWJ1dGVzRW50cnkSDAoEYm9keRgFIAEoCRISCgpyZXF1ZXN0X2lkGAYgASgJGjEKD0F0dHJpYnV0ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIj4KEENhbGxUb29sUmVzcG9uc2USKgoGcmVjb3JkGAEgASgLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeSKYAQoSTGlzdEVudHJpZXNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB3BhdHRlcm4YAyABKAkSFAoMYm9keV9wYXR0ZXJuGAQgASgJEhYKDndpdGhvdXRfYm9kaWVzGAUgASgIEhEKCXBhZ2Vfc2l6ZRgGIAEoDRISCgpwYWdlX3Rva2VuGAcgASgJIlsKE0xpc3RFbnRyaWVzUmVzcG9uc2USKwoHZW50cmllcxgBIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjwKD0FkZE1vZGVsUmVxdWVzdBIpCgVtb2RlbBgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuTW9kZWwiPQoQQWRkTW9kZWxSZXNwb25zZRIpCgVtb2RlbBgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuTW9kZWwiIwoSUmVtb3ZlTW9kZWxSZXF1ZXN0Eg0KBWFsaWFzGAEgASgJIhUKE1JlbW92ZU1vZGVsUmVzcG9uc2UikwEKGVNldEZpbGVDb25zdHJhaW50c1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRI4Cgtjb25zdHJhaW50cxgCIAMoCzIjLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnQSFwoPcmVtb3ZlX3BhdHRlcm5zGAMgAygJEhIKCnJlcXVlc3RfaWQYBCABKAkiVgoaU2V0RmlsZUNvbnN0cmFpbnRzUmVzcG9uc2USOAoLY29uc3RyYWludHMYASADKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLkZpbGVDb25zdHJhaW50IlQKGkxpc3RGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkicAobTGlzdEZpbGVDb25zdHJhaW50c1Jlc3BvbnNlEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_store_v1_registry, file_turnwright_types_v1_entry, file_turnwright_types_v1_model]);
 
 /**
  * Describes the message turnwright.executor.v1.CallToolRequest.
  * Use `create(CallToolRequestSchema)` to create a new message.
  */
 export const CallToolRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 10);
+  messageDesc(file_turnwright_executor_v1_control, 0);
 
 /**
  * Describes the message turnwright.executor.v1.CallToolResponse.
  * Use `create(CallToolResponseSchema)` to create a new message.
  */
 export const CallToolResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 11);
+  messageDesc(file_turnwright_executor_v1_control, 1);
 
 /**
  * Describes the message turnwright.executor.v1.ListEntriesRequest.
  * Use `create(ListEntriesRequestSchema)` to create a new message.
  */
 export const ListEntriesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 12);
+  messageDesc(file_turnwright_executor_v1_control, 2);
 
 /**
  * Describes the message turnwright.executor.v1.ListEntriesResponse.
  * Use `create(ListEntriesResponseSchema)` to create a new message.
  */
 export const ListEntriesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 13);
+  messageDesc(file_turnwright_executor_v1_control, 3);
 
 /**
  * Describes the message turnwright.executor.v1.AddModelRequest.
  * Use `create(AddModelRequestSchema)` to create a new message.
  */
 export const AddModelRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 14);
+  messageDesc(file_turnwright_executor_v1_control, 4);
 
 /**
  * Describes the message turnwright.executor.v1.AddModelResponse.
  * Use `create(AddModelResponseSchema)` to create a new message.
  */
 export const AddModelResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 15);
+  messageDesc(file_turnwright_executor_v1_control, 5);
 
 /**
  * Describes the message turnwright.executor.v1.RemoveModelRequest.
  * Use `create(RemoveModelRequestSchema)` to create a new message.
  */
 export const RemoveModelRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 16);
+  messageDesc(file_turnwright_executor_v1_control, 6);
 
 /**
  * Describes the message turnwright.executor.v1.RemoveModelResponse.
  * Use `create(RemoveModelResponseSchema)` to create a new message.
  */
 export const RemoveModelResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 17);
+  messageDesc(file_turnwright_executor_v1_control, 7);
 
 /**
  * Describes the message turnwright.executor.v1.SetFileConstraintsRequest.
  * Use `create(SetFileConstraintsRequestSchema)` to create a new message.
  */
 export const SetFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 18);
+  messageDesc(file_turnwright_executor_v1_control, 8);
 
 /**
  * Describes the message turnwright.executor.v1.SetFileConstraintsResponse.
  * Use `create(SetFileConstraintsResponseSchema)` to create a new message.
  */
 export const SetFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 19);
+  messageDesc(file_turnwright_executor_v1_control, 9);
 
 /**
  * Describes the message turnwright.executor.v1.ListFileConstraintsRequest.
  * Use `create(ListFileConstraintsRequestSchema)` to create a new message.
  */
 export const ListFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 20);
+  messageDesc(file_turnwright_executor_v1_control, 10);
 
 /**
  * Describes the message turnwright.executor.v1.ListFileConstraintsResponse.
  * Use `create(ListFileConstraintsResponseSchema)` to create a new message.
  */
 export const ListFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 21);
+  messageDesc(file_turnwright_executor_v1_control, 11);
 

@@ -11,9 +11,9 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
-import type { AbortRequestSchema, AbortResponseSchema, ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema, StartRunRequestSchema, StartRunResponseSchema } from "./task_pb.js";
+import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
-import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ConfigureRunRequestSchema, ConfigureRunResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
+import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
 import type { GetPlanRequestSchema, GetPlanResponseSchema, ListPlansRequestSchema, ListPlansResponseSchema, RemovePlanRequestSchema, RemovePlanResponseSchema, SetPlanRequestSchema, SetPlanResponseSchema, UpdatePlanRequestSchema, UpdatePlanResponseSchema, WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
@@ -508,16 +508,6 @@ export declare const ExecutorService: GenService<{
     output: typeof GetProjectResponseSchema;
   },
   /**
-   * Creates a run without a task.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.StartRun
-   */
-  startRun: {
-    methodKind: "unary";
-    input: typeof StartRunRequestSchema;
-    output: typeof StartRunResponseSchema;
-  },
-  /**
    * Gives a run a read-only task. Creates the run if necessary.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.Ask
@@ -590,66 +580,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchProposalsRequestSchema;
     output: typeof WatchProposalsResponseSchema;
-  },
-  /**
-   * Ends the active loop with 499; the next queued loop then starts. Does nothing if no loop is active.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.Abort
-   */
-  abort: {
-    methodKind: "unary";
-    input: typeof AbortRequestSchema;
-    output: typeof AbortResponseSchema;
-  },
-  /**
-   * Creates a run that starts with what another one sees now, or saw at the end of an earlier turn.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ForkRun
-   */
-  forkRun: {
-    methodKind: "unary";
-    input: typeof ForkRunRequestSchema;
-    output: typeof ForkRunResponseSchema;
-  },
-  /**
-   * Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.RenameRun
-   */
-  renameRun: {
-    methodKind: "unary";
-    input: typeof RenameRunRequestSchema;
-    output: typeof RenameRunResponseSchema;
-  },
-  /**
-   * Changes the settings that the loops of a run share, such as its model.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ConfigureRun
-   */
-  configureRun: {
-    methodKind: "unary";
-    input: typeof ConfigureRunRequestSchema;
-    output: typeof ConfigureRunResponseSchema;
-  },
-  /**
-   * Removes a run whose loops have all ended.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.RemoveRun
-   */
-  removeRun: {
-    methodKind: "unary";
-    input: typeof RemoveRunRequestSchema;
-    output: typeof RemoveRunResponseSchema;
-  },
-  /**
-   * Sends the model a message for its next turn, without giving it a task.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.InjectMessage
-   */
-  injectMessage: {
-    methodKind: "unary";
-    input: typeof InjectMessageRequestSchema;
-    output: typeof InjectMessageResponseSchema;
   },
   /**
    * Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes

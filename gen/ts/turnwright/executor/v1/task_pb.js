@@ -12,7 +12,7 @@ import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js
  * Describes the file turnwright/executor/v1/task.proto.
  */
 export const file_turnwright_executor_v1_task = /*@__PURE__*/
-  fileDesc("CiF0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3Rhc2sucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEi8wEKBFRhc2sSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJEjMKBGZvcmsYByABKAsyIC50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlRhc2tGb3JrSACIAQFCBwoFX2ZvcmsiJQoIVGFza0ZvcmsSCwoDcnVuGAEgASgJEgwKBHR1cm4YAiABKA0ijgEKClF1ZXVlZFRhc2sSJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SJwoEbG9vcBgCIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIwCgZjdXJzb3IYAyABKAsyIC50dXJud3JpZ2h0LnR5cGVzLnYxLkV2ZW50Q3Vyc29yIncKD1N0YXJ0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIyCghzZXR0aW5ncxgDIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuU2V0dGluZ3MSEgoKcmVxdWVzdF9pZBgEIAEoCSI5ChBTdGFydFJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuIjgKCkFza1JlcXVlc3QSKgoEdGFzaxgBIAEoCzIcLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuVGFzayJBCgtBc2tSZXNwb25zZRIyCgZxdWV1ZWQYASABKAsyIi50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlF1ZXVlZFRhc2siOAoKQWN0UmVxdWVzdBIqCgR0YXNrGAEgASgLMhwudHVybndyaWdodC5leGVjdXRvci52MS5UYXNrIkEKC0FjdFJlc3BvbnNlEjIKBnF1ZXVlZBgBIAEoCzIiLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuUXVldWVkVGFzayJACgxBYm9ydFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCSJoCg1BYm9ydFJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEjAKBmN1cnNvchgCIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRXZlbnRDdXJzb3JCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_types_v1_cursor, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
+  fileDesc("CiF0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3Rhc2sucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEi8wEKBFRhc2sSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJEjMKBGZvcmsYByABKAsyIC50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlRhc2tGb3JrSACIAQFCBwoFX2ZvcmsiJQoIVGFza0ZvcmsSCwoDcnVuGAEgASgJEgwKBHR1cm4YAiABKA0ijgEKClF1ZXVlZFRhc2sSJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SJwoEbG9vcBgCIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIwCgZjdXJzb3IYAyABKAsyIC50dXJud3JpZ2h0LnR5cGVzLnYxLkV2ZW50Q3Vyc29yIjgKCkFza1JlcXVlc3QSKgoEdGFzaxgBIAEoCzIcLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuVGFzayJBCgtBc2tSZXNwb25zZRIyCgZxdWV1ZWQYASABKAsyIi50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlF1ZXVlZFRhc2siOAoKQWN0UmVxdWVzdBIqCgR0YXNrGAEgASgLMhwudHVybndyaWdodC5leGVjdXRvci52MS5UYXNrIkEKC0FjdFJlc3BvbnNlEjIKBnF1ZXVlZBgBIAEoCzIiLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuUXVldWVkVGFza0K2AQoaY29tLnR1cm53cmlnaHQuZXhlY3V0b3IudjFQAVpJZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvZXhlY3V0b3IvdjE7ZXhlY3V0b3J2MaoCFlR1cm53cmlnaHQuRXhlY3V0b3IuVjHKAhZUdXJud3JpZ2h0XEV4ZWN1dG9yXFYx6gIYVHVybndyaWdodDo6RXhlY3V0b3I6OlYxYgZwcm90bzM", [file_turnwright_types_v1_cursor, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
 
 /**
  * Describes the message turnwright.executor.v1.Task.
@@ -36,58 +36,30 @@ export const QueuedTaskSchema = /*@__PURE__*/
   messageDesc(file_turnwright_executor_v1_task, 2);
 
 /**
- * Describes the message turnwright.executor.v1.StartRunRequest.
- * Use `create(StartRunRequestSchema)` to create a new message.
- */
-export const StartRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 3);
-
-/**
- * Describes the message turnwright.executor.v1.StartRunResponse.
- * Use `create(StartRunResponseSchema)` to create a new message.
- */
-export const StartRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 4);
-
-/**
  * Describes the message turnwright.executor.v1.AskRequest.
  * Use `create(AskRequestSchema)` to create a new message.
  */
 export const AskRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 5);
+  messageDesc(file_turnwright_executor_v1_task, 3);
 
 /**
  * Describes the message turnwright.executor.v1.AskResponse.
  * Use `create(AskResponseSchema)` to create a new message.
  */
 export const AskResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 6);
+  messageDesc(file_turnwright_executor_v1_task, 4);
 
 /**
  * Describes the message turnwright.executor.v1.ActRequest.
  * Use `create(ActRequestSchema)` to create a new message.
  */
 export const ActRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 7);
+  messageDesc(file_turnwright_executor_v1_task, 5);
 
 /**
  * Describes the message turnwright.executor.v1.ActResponse.
  * Use `create(ActResponseSchema)` to create a new message.
  */
 export const ActResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 8);
-
-/**
- * Describes the message turnwright.executor.v1.AbortRequest.
- * Use `create(AbortRequestSchema)` to create a new message.
- */
-export const AbortRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 9);
-
-/**
- * Describes the message turnwright.executor.v1.AbortResponse.
- * Use `create(AbortResponseSchema)` to create a new message.
- */
-export const AbortResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_task, 10);
+  messageDesc(file_turnwright_executor_v1_task, 6);
 

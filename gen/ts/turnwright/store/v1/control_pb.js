@@ -5,83 +5,39 @@
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_turnwright_types_v1_budget } from "../../types/v1/budget_pb.js";
-import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
 import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
-import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/control.proto.
  */
 export const file_turnwright_store_v1_control = /*@__PURE__*/
-  fileDesc("CiF0dXJud3JpZ2h0L3N0b3JlL3YxL2NvbnRyb2wucHJvdG8SE3R1cm53cmlnaHQuc3RvcmUudjEiVQoQUmVuYW1lUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIPCgduZXdfcnVuGAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkiOgoRUmVuYW1lUnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4ifQoTQ29uZmlndXJlUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRI0CgVwYXRjaBgDIAEoCzIlLnR1cm53cmlnaHQudHlwZXMudjEuUnVuU2V0dGluZ3NQYXRjaBISCgpyZXF1ZXN0X2lkGAQgASgJIj0KFENvbmZpZ3VyZVJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuIlkKFEluamVjdE1lc3NhZ2VSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSEgoKcmVxdWVzdF9pZBgEIAEoCSJ5ChVJbmplY3RNZXNzYWdlUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SDAoEcGF0aBgCIAEoCRIrCgZjdXJzb3IYAyABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvciI9Cg9HZXRTcGVuZFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEbG9vcBgDIAEoDSJlChBHZXRTcGVuZFJlc3BvbnNlEicKA3J1bhgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSKAoEbG9vcBgCIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQiIwoQV2F0Y2hSdW5zUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJIqwBChFXYXRjaFJ1bnNSZXNwb25zZRIuCgRydW5zGAEgAygLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5PdmVydmlldxIPCgdyZW1vdmVkGAIgAygJEhAKCHNuYXBzaG90GAMgASgIEhUKDXNuYXBzaG90X2xhc3QYBCABKAgSLQoJc2VuZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEKkAQoXY29tLnR1cm53cmlnaHQuc3RvcmUudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvc3RvcmUvdjE7c3RvcmV2MaoCE1R1cm53cmlnaHQuU3RvcmUuVjHKAhNUdXJud3JpZ2h0XFN0b3JlXFYx6gIVVHVybndyaWdodDo6U3RvcmU6OlYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_turnwright_types_v1_budget, file_turnwright_types_v1_cursor, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
-
-/**
- * Describes the message turnwright.store.v1.RenameRunRequest.
- * Use `create(RenameRunRequestSchema)` to create a new message.
- */
-export const RenameRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 0);
-
-/**
- * Describes the message turnwright.store.v1.RenameRunResponse.
- * Use `create(RenameRunResponseSchema)` to create a new message.
- */
-export const RenameRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 1);
-
-/**
- * Describes the message turnwright.store.v1.ConfigureRunRequest.
- * Use `create(ConfigureRunRequestSchema)` to create a new message.
- */
-export const ConfigureRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 2);
-
-/**
- * Describes the message turnwright.store.v1.ConfigureRunResponse.
- * Use `create(ConfigureRunResponseSchema)` to create a new message.
- */
-export const ConfigureRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 3);
-
-/**
- * Describes the message turnwright.store.v1.InjectMessageRequest.
- * Use `create(InjectMessageRequestSchema)` to create a new message.
- */
-export const InjectMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 4);
-
-/**
- * Describes the message turnwright.store.v1.InjectMessageResponse.
- * Use `create(InjectMessageResponseSchema)` to create a new message.
- */
-export const InjectMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 5);
+  fileDesc("CiF0dXJud3JpZ2h0L3N0b3JlL3YxL2NvbnRyb2wucHJvdG8SE3R1cm53cmlnaHQuc3RvcmUudjEiPQoPR2V0U3BlbmRSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEgwKBGxvb3AYAyABKA0iZQoQR2V0U3BlbmRSZXNwb25zZRInCgNydW4YASABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kEigKBGxvb3AYAiABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kIiMKEFdhdGNoUnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCSKsAQoRV2F0Y2hSdW5zUmVzcG9uc2USLgoEcnVucxgBIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXcSDwoHcmVtb3ZlZBgCIAMoCRIQCghzbmFwc2hvdBgDIAEoCBIVCg1zbmFwc2hvdF9sYXN0GAQgASgIEi0KCXNlbmRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_turnwright_types_v1_budget, file_turnwright_types_v1_run]);
 
 /**
  * Describes the message turnwright.store.v1.GetSpendRequest.
  * Use `create(GetSpendRequestSchema)` to create a new message.
  */
 export const GetSpendRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 6);
+  messageDesc(file_turnwright_store_v1_control, 0);
 
 /**
  * Describes the message turnwright.store.v1.GetSpendResponse.
  * Use `create(GetSpendResponseSchema)` to create a new message.
  */
 export const GetSpendResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 7);
+  messageDesc(file_turnwright_store_v1_control, 1);
 
 /**
  * Describes the message turnwright.store.v1.WatchRunsRequest.
  * Use `create(WatchRunsRequestSchema)` to create a new message.
  */
 export const WatchRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 8);
+  messageDesc(file_turnwright_store_v1_control, 2);
 
 /**
  * Describes the message turnwright.store.v1.WatchRunsResponse.
  * Use `create(WatchRunsResponseSchema)` to create a new message.
  */
 export const WatchRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 9);
+  messageDesc(file_turnwright_store_v1_control, 3);
 

@@ -172,67 +172,6 @@ export declare type EnqueueLoopResponse = Message<"turnwright.store.v1.EnqueueLo
 export declare const EnqueueLoopResponseSchema: GenMessage<EnqueueLoopResponse>;
 
 /**
- * Requests that the active loop ends.
- *
- * @generated from message turnwright.store.v1.RequestAbortRequest
- */
-export declare type RequestAbortRequest = Message<"turnwright.store.v1.RequestAbortRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-   *
-   * @generated from field: string request_id = 3;
-   */
-  requestId: string;
-};
-
-/**
- * Describes the message turnwright.store.v1.RequestAbortRequest.
- * Use `create(RequestAbortRequestSchema)` to create a new message.
- */
-export declare const RequestAbortRequestSchema: GenMessage<RequestAbortRequest>;
-
-/**
- * The request is durable.
- *
- * @generated from message turnwright.store.v1.RequestAbortResponse
- */
-export declare type RequestAbortResponse = Message<"turnwright.store.v1.RequestAbortResponse"> & {
-  /**
-   * The run as it is now; unchanged if no loop was active.
-   *
-   * @generated from field: turnwright.types.v1.Run run = 1;
-   */
-  run?: Run | undefined;
-
-  /**
-   * The run's cursor before this call.
-   *
-   * @generated from field: turnwright.types.v1.Cursor cursor = 2;
-   */
-  cursor?: Cursor | undefined;
-};
-
-/**
- * Describes the message turnwright.store.v1.RequestAbortResponse.
- * Use `create(RequestAbortResponseSchema)` to create a new message.
- */
-export declare const RequestAbortResponseSchema: GenMessage<RequestAbortResponse>;
-
-/**
  * Decides on a proposal.
  *
  * @generated from message turnwright.store.v1.ResolveProposalRequest

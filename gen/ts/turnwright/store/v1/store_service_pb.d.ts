@@ -3,9 +3,9 @@
 /* eslint-disable */
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { CreateRunRequestSchema, CreateRunResponseSchema, DeleteModelRequestSchema, DeleteModelResponseSchema, ForkRunRequestSchema, ForkRunResponseSchema, GetRunRequestSchema, GetRunResponseSchema, InitProjectRequestSchema, InitProjectResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListProjectsRequestSchema, ListProjectsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema, ListSchemesRequestSchema, ListSchemesResponseSchema, PutModelsRequestSchema, PutModelsResponseSchema, PutSchemeRequestSchema, PutSchemeResponseSchema, RemoveFileConstraintsRequestSchema, RemoveFileConstraintsResponseSchema, RemoveRunRequestSchema, RemoveRunResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./registry_pb.js";
-import type { ConfigureRunRequestSchema, ConfigureRunResponseSchema, GetSpendRequestSchema, GetSpendResponseSchema, InjectMessageRequestSchema, InjectMessageResponseSchema, RenameRunRequestSchema, RenameRunResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
-import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, RequestAbortRequestSchema, RequestAbortResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
+import type { DeleteModelRequestSchema, DeleteModelResponseSchema, GetRunRequestSchema, GetRunResponseSchema, InitProjectRequestSchema, InitProjectResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListProjectsRequestSchema, ListProjectsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema, ListSchemesRequestSchema, ListSchemesResponseSchema, PutModelsRequestSchema, PutModelsResponseSchema, PutSchemeRequestSchema, PutSchemeResponseSchema, RemoveFileConstraintsRequestSchema, RemoveFileConstraintsResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./registry_pb.js";
+import type { GetSpendRequestSchema, GetSpendResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
+import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
 import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
@@ -129,67 +129,6 @@ export declare const StoreService: GenService<{
     output: typeof ListFileConstraintsResponseSchema;
   },
   /**
-   * Creates a run without a task. Fails with ALREADY_EXISTS if the alias is taken in the project.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.CreateRun
-   */
-  createRun: {
-    methodKind: "unary";
-    input: typeof CreateRunRequestSchema;
-    output: typeof CreateRunResponseSchema;
-  },
-  /**
-   * Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
-   * writes of the other; shared entries stay shared. Fails with ALREADY_EXISTS if the alias is taken in the project.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ForkRun
-   */
-  forkRun: {
-    methodKind: "unary";
-    input: typeof ForkRunRequestSchema;
-    output: typeof ForkRunResponseSchema;
-  },
-  /**
-   * Removes a run whose loops have all ended.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.RemoveRun
-   */
-  removeRun: {
-    methodKind: "unary";
-    input: typeof RemoveRunRequestSchema;
-    output: typeof RemoveRunResponseSchema;
-  },
-  /**
-   * Changes the alias of a run. Fails with FAILED_PRECONDITION while it has a loop that has not ended.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.RenameRun
-   */
-  renameRun: {
-    methodKind: "unary";
-    input: typeof RenameRunRequestSchema;
-    output: typeof RenameRunResponseSchema;
-  },
-  /**
-   * Changes the settings that the loops of a run share.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ConfigureRun
-   */
-  configureRun: {
-    methodKind: "unary";
-    input: typeof ConfigureRunRequestSchema;
-    output: typeof ConfigureRunResponseSchema;
-  },
-  /**
-   * Adds a message that the model reads in its next turn, without giving it a task.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.InjectMessage
-   */
-  injectMessage: {
-    methodKind: "unary";
-    input: typeof InjectMessageRequestSchema;
-    output: typeof InjectMessageResponseSchema;
-  },
-  /**
    * Returns what a run and one of its loops have spent.
    *
    * @generated from rpc turnwright.store.v1.StoreService.GetSpend
@@ -228,16 +167,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof EnqueueLoopRequestSchema;
     output: typeof EnqueueLoopResponseSchema;
-  },
-  /**
-   * Marks the run's active loop to be aborted; queued loops are kept. The owner of the run ends the loop.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.RequestAbort
-   */
-  requestAbort: {
-    methodKind: "unary";
-    input: typeof RequestAbortRequestSchema;
-    output: typeof RequestAbortResponseSchema;
   },
   /**
    * Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not

@@ -1,0 +1,51 @@
+"""What the executor adds to RunService: a check of vendors, the end of work at the owner, and where events stood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from turnwright_core.kit.peer import Around, UnaryHandler
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.watching.hubs import Hubs
+
+
+class ClientRuns(Struct, frozen=True):
+    """The runs that clients create, change and end."""
+
+    hubs: Hubs
+    scheduler: Scheduler
+    check_vendor: CheckVendor
+    to_owner: Around
+    """The call reaches the owner of the run, if that is another executor."""
+
+    def around(self) -> Mapping[str, Around]:
+        """Handlers by method."""
+        return {
+            "CreateRun": lambda _, inner: partial(self._configured, inner, lambda request: request.settings.model),
+            "ConfigureRun": lambda _, inner: partial(self._configured, inner, lambda request: request.patch.model),
+            "InjectMessage": lambda _, inner: partial(self._with_events, inner),
+            "AbortRun": lambda method, inner: self.to_owner(method, partial(self._aborted, inner)),
+        }
+
+    async def _configured(self, inner: UnaryHandler, model_of: Callable[[Any], str], request: Any, context: Any) -> Any:
+        await self.check_vendor(model_of(request), "settings.model")
+        return await inner(request, context)
+
+    async def _with_events(self, inner: UnaryHandler, request: Any, context: Any) -> Any:
+        """The answer with the position of the events before the call."""
+        async with self.hubs.hold(RunAddress(request.project, request.run)) as hub:
+            before = hub.before_call()
+            answer = await inner(request, context)
+        answer.event_cursor.CopyFrom(before.cursor(answer.cursor))
+        return answer
+
+    async def _aborted(self, inner: UnaryHandler, request: Any, context: Any) -> Any:
+        answer = await self._with_events(inner, request, context)
+        self.scheduler.abort(RunAddress(request.project, request.run), answer.run.loop.sequence)
+        return answer
