@@ -295,11 +295,11 @@ def request_for(method, **fields) -> Message:
 
 async def called(services, method, tier: Tier, **fields) -> Reason | None:
     """Why a method refuses a request; what a stream says before that does not count."""
-    async with calling(services, tier) as (peer, stub):
+    async with calling(services, tier) as (peer, _):
         request = request_for(method, **fields)
         if not method.server_streaming:
             return await reason_of(peer.call(rpc_of(peer.channel, method), request))
-        async with peer.stream(getattr(stub, method.name), request, 5.0) as messages:
+        async with peer.stream(rpc_of(peer.channel, method), request, 5.0) as messages:
             while not (reason := await reason_of(anext(messages))):
                 pass
             return reason
