@@ -94,7 +94,7 @@ async def update_plan(call: Invocation, *, run: str, text: str | None, file: Pat
 async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
     async with open_run(call, run) as (client, project, found):
         plan = await client.get_plan(project, found.run, plan_id=plan_id)
-        await client.remove_plan(project, found.run, plan_id=plan_id)
+        await client.delete_plan(project, found.run, plan_id=plan_id)
     shown = f"turnwright plan show {safe_line(found.run)} --plan-id {safe_line(plan.plan_id)} --version {plan.version}"
     return answer(call, [plan], f"plan {safe_line(plan.plan_id)}: removed; `{shown}` still shows it")
 

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
+from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2_grpc
@@ -92,6 +93,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
             peer.channel
         )
+        self._plans = plan_service_pb2_grpc.PlanServiceStub(peer.channel)
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)

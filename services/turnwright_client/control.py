@@ -20,6 +20,7 @@ from turnwright.executor.v1 import (
     plan_pb2,
     watch_pb2,
 )
+from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import registry_pb2
 from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
@@ -50,6 +51,7 @@ class ControlCalls:
     _peer: Peer
     _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _plans: plan_service_pb2_grpc.PlanServiceAsyncStub
     _runs: run_service_pb2_grpc.RunServiceAsyncStub
     _streams: stream_service_pb2_grpc.StreamServiceAsyncStub
 
@@ -193,30 +195,30 @@ class ControlCalls:
 
     async def set_plan(self, project: str, run: str, plan: Plan, request_id: str = "") -> Plan:
         """Create or replace a plan; its id, kind, body or items, and mode are used."""
-        request = plan_pb2.SetPlanRequest(project=project, run=run, plan=plan, request_id=request_id)
-        return (await self._peer.call(self._stub.SetPlan, request)).plan
+        request = plan_service_pb2.SetPlanRequest(project=project, run=run, plan=plan, request_id=request_id)
+        return (await self._peer.call(self._plans.SetPlan, request)).plan
 
     async def update_plan(self, project: str, run: str, delta: str, *, plan_id: str = "", request_id: str = "") -> Plan:
         """Append to a plan; returns it with all deltas of its version."""
-        request = plan_pb2.UpdatePlanRequest(
+        request = plan_service_pb2.UpdatePlanRequest(
             project=project, run=run, plan_id=plan_id, delta=delta, request_id=request_id
         )
-        return (await self._peer.call(self._stub.UpdatePlan, request)).plan
+        return (await self._peer.call(self._plans.UpdatePlan, request)).plan
 
-    async def remove_plan(self, project: str, run: str, *, plan_id: str = "", request_id: str = "") -> None:
-        """Remove a plan; its versions can still be read."""
-        request = plan_pb2.RemovePlanRequest(project=project, run=run, plan_id=plan_id, request_id=request_id)
-        await self._peer.call(self._stub.RemovePlan, request)
+    async def delete_plan(self, project: str, run: str, *, plan_id: str = "", request_id: str = "") -> None:
+        """Delete a plan; its versions can still be read."""
+        request = plan_service_pb2.DeletePlanRequest(project=project, run=run, plan_id=plan_id, request_id=request_id)
+        await self._peer.call(self._plans.DeletePlan, request)
 
     async def get_plan(self, project: str, run: str, *, plan_id: str = "", version: int = 0) -> Plan:
-        """A plan with its deltas; version 0 is the latest, unless the plan was removed."""
-        request = plan_pb2.GetPlanRequest(project=project, run=run, plan_id=plan_id, version=version)
-        return (await self._peer.call(self._stub.GetPlan, request)).plan
+        """A plan with its deltas; version 0 is the latest, unless the plan was deleted."""
+        request = plan_service_pb2.GetPlanRequest(project=project, run=run, plan_id=plan_id, version=version)
+        return (await self._peer.call(self._plans.GetPlan, request)).plan
 
     async def list_plans(self, project: str, run: str) -> AsyncIterator[Plan]:
         """The latest version of each plan of the run, with its deltas, sorted by plan_id."""
-        request = plan_pb2.ListPlansRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._stub.ListPlans, request):
+        request = plan_service_pb2.ListPlansRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._plans.ListPlans, request):
             for plan in page.plans:
                 yield plan
 

@@ -7,9 +7,9 @@ import statistics
 import time
 
 import pytest
-from turnwright.store.v1 import plan_pb2, write_pb2
-from turnwright.types.v1 import entry_pb2
-from turnwright.types.v1 import plan_pb2 as types_pb2
+from turnwright.plans.v1 import plan_service_pb2 as pb
+from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import entry_pb2, plan_pb2
 
 from bench.test_storage import random_words
 from bench.test_store_speed import BODY, Step, _stored_bytes, bench, kind  # noqa: F401 - fixtures
@@ -17,7 +17,6 @@ from contract.store.harness import set_
 
 pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(600)]
 
-MODEL = entry_pb2.TIER_MODEL
 PAIRS = 300
 DELTAS = 100
 DELTA_CHARS = 2_500
@@ -29,10 +28,9 @@ async def test_setting_a_plan_beside_writing_the_same_bytes(bench):  # noqa: F81
     number = iter(range(10**9))
 
     async def set_plan():
-        plan = types_pb2.Plan(plan_id="main", body=f"{BODY} {next(number)}")
-        await bench.send(
-            "SetPlan", plan_pb2.SetPlanRequest(**bench.run.address, fence=bench.run.fence, plan=plan, writer=MODEL)
-        )
+        plan = plan_pb2.Plan(plan_id="main", body=f"{BODY} {next(number)}")
+        by = pb.PlanWriter(tier=entry_pb2.TIER_MODEL, epoch=bench.run.epoch)
+        await bench.send("SetPlan", pb.SetPlanRequest(**bench.run.address, plan=plan, written_by=by))
 
     async def write():
         body = f"{BODY} {next(number)}"
@@ -65,14 +63,13 @@ async def _in_turn(count: int, *steps: Step) -> list[tuple[float, ...]]:
 
 async def test_stored_bytes_of_a_hundred_deltas(bench):  # noqa: F811
     words = random.Random(7)
-    await bench.send(
-        "SetPlan", plan_pb2.SetPlanRequest(**bench.run.address, plan=types_pb2.Plan(body="Go."), writer=MODEL)
-    )
+    by, plan = pb.PlanWriter(tier=entry_pb2.TIER_MODEL), plan_pb2.Plan(body="Go.")
+    await bench.send("SetPlan", pb.SetPlanRequest(**bench.run.address, plan=plan, written_by=by))
     before, told = _stored_bytes(bench), 0
     for _ in range(DELTAS):
         delta = "".join(random_words(words) for _ in range(3))[:DELTA_CHARS]
         told += len(delta)
-        await bench.send("UpdatePlan", plan_pb2.UpdatePlanRequest(**bench.run.address, delta=delta, writer=MODEL))
+        await bench.send("UpdatePlan", pb.UpdatePlanRequest(**bench.run.address, delta=delta, written_by=by))
     ratio = (_stored_bytes(bench) - before) / told
     assert ratio > 0
     bench.say(f"{DELTAS} deltas of {DELTA_CHARS} bytes: {ratio:.2f} bytes stored for a byte of them")

@@ -73,7 +73,7 @@ class Bench:
 
     async def send(self, rpc: str, request: object) -> object:
         """One rpc as any client's stub makes it: nothing of ours is around it."""
-        return await getattr(self.client.stub, rpc)(request, metadata=METADATA, timeout=20)
+        return await self.client.rpc(rpc)(request, metadata=METADATA, timeout=20)
 
     def write_of(self, *writes: write_pb2.EntryWrite, **more: object) -> ledger_pb2.WriteEntriesRequest:
         """A request that writes."""

@@ -67,7 +67,8 @@ class Writer(Worker):
         rpc, wanted, self.hoped = self._next()
         fields = {**self.run.address, **wanted}
         if rpc != "WriteEntries":
-            fields["writer"] = entry_pb2.TIER_PLUGIN
+            by = entry_pb2.TIER_PLUGIN
+            fields |= {"writer": by} if rpc == "ChangeEntries" else {"written_by": {"tier": by}}
         if self.dice.random() < 0.3:
             fields["request_id"] = f"{self.name}-{next(numbers)}"
             self.repeat = (rpc, fields)

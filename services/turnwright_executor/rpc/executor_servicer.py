@@ -14,7 +14,6 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
-from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
 from turnwright_executor.rpc.proposal_reads_servicer import Shown
 from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs
@@ -32,7 +31,6 @@ class ExecutorServicer(
     ExecutorProposalRpcs,
     WatchRpcs,
     ExecutorControlRpcs,
-    ExecutorPlanRpcs,
     PlanWatchRpcs,
     QueryRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,

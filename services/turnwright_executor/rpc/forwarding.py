@@ -8,7 +8,7 @@ Source: architecture 7, 10 (forwarded calls carry the client's principal).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -39,33 +39,26 @@ class CallIdentity(Enum):
 
 
 class Forward:
-    """One forwarded rpc; by default the store's rpc has the same name.
-
-    `renamed` maps fields to their names in the store's request, `given` has additional values for it.
-    """
+    """One forwarded rpc; by default the store's rpc has the same name."""
 
     def __init__(
         self,
         method: str = "",
         identity: CallIdentity = CallIdentity.CLIENT,
         floor: Tier = Tier.MODEL,
-        renamed: Mapping[str, str] | None = None,
-        **given: Any,
     ) -> None:
         """`floor` is the minimum tier here; the store checks its own as well."""
         self._method = method
         self._identity = identity
         self._floor = floor
-        self._renamed = renamed or {}
-        self._given = given
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Find both messages. Raises TypeError if their fields do not match."""
         self._name = name
         self._method = self._method or name
         ours, theirs = _EXECUTOR.methods_by_name[name], _STORE.methods_by_name[self._method]
-        _check_shape(ours.input_type, theirs.input_type, self._renamed)
-        _check_shape(ours.output_type, theirs.output_type, {})
+        _check_shape(ours.input_type, theirs.input_type)
+        _check_shape(ours.output_type, theirs.output_type)
         self._request = GetMessageClass(theirs.input_type)
         self._answer = GetMessageClass(ours.output_type)
 
@@ -74,13 +67,11 @@ class Forward:
 
     async def _handle(self, servicer: Forwarding, request: Message, _context: Any) -> Message:
         caller = check_floor(self._floor, self._name)
-        given = dict(self._given)
-        given |= {theirs: getattr(request, ours) for ours, theirs in self._renamed.items()}
         name: Caller | None = caller
         if self._identity is CallIdentity.EXECUTOR:
             name = None
         method = getattr(servicer.rows, self._method)
-        answer = await servicer.store.call(method, copy_fields(request, self._request, **given), caller=name)
+        answer = await servicer.store.call(method, copy_fields(request, self._request), caller=name)
         return copy_fields(answer, self._answer)
 
 
@@ -123,8 +114,8 @@ def _type(field: FieldDescriptor) -> tuple[Any, ...]:
     return field.type, field.is_repeated, field.has_presence, field.message_type, field.enum_type
 
 
-def _check_shape(ours: Descriptor, theirs: Descriptor, renamed: Mapping[str, str]) -> None:
+def _check_shape(ours: Descriptor, theirs: Descriptor) -> None:
     """Raises TypeError if the store's message lacks one of our fields."""
     for field in ours.fields:
-        if not _same(field, theirs.fields_by_name.get(renamed.get(field.name, field.name))):
+        if not _same(field, theirs.fields_by_name.get(field.name)):
             raise TypeError(f"{theirs.full_name} has nothing for {field.full_name}.")

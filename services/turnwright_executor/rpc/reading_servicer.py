@@ -10,14 +10,12 @@ from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright_core.kit.peer import Peer
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.workspaces import FindProject
-from turnwright_executor.rpc.plan_servicer import ExecutorPlanRpcs
 from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 
 
 class ReadingServicer(
     QueryRpcs,
-    ExecutorPlanRpcs,
     ProposalReadRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
 ):

@@ -73,11 +73,11 @@ class PlanChange(Struct, frozen=True):
 
     caller: Caller
     address: RunRef
-    epoch: int | None
+    writer: Tier = Tier.CLIENT
+    epoch: int | None = None
     """Epoch of the owner's fencing token; None: a write from outside the loop."""
-    writer: Tier
-    window: int | None = None
-    """Tokens of a packet; 0: by the settings of the run; None: the plans are not checked against it."""
+    window: int = 0
+    """Tokens of a packet; 0: by the settings of the run."""
 
 
 class _LoadedPlan(Struct, frozen=True):
@@ -180,7 +180,8 @@ def set_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan: Plan) -> 
     check_count("plans", sum(not part_of(row.path).version for row in found.others) + 1, PLANS_MAX)
     # A shorter plan is never refused, so that a run over the limit can be brought below it plan by plan.
     is_less = seen is not None and len(plan.body.encode()) <= seen.size_bytes
-    _check_size(tx, rules, run, plan.body, found.others, None if is_less else by.window)
+    if not is_less:
+        _check_size(tx, rules, run, plan.body, found.others, by.window)
     plan = replace(plan, version=_next_version(tx.connection, run, plan.plan_id, seen), deltas=(), update_ms=tx.now_ms)
     write = EntryWrite(
         plan_path(plan.plan_id),
@@ -269,8 +270,8 @@ def _plan_full_error(plan_id: str, limit: int, actual: int, unit: str) -> Except
     return fault(Reason.LIMIT_EXCEEDED, message, field="deltas", limit=limit, actual=actual, unit=unit)
 
 
-def remove_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str) -> Cursor:
-    """Remove a plan from the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
+def delete_plan(tx: Transaction, rules: StoreRules, by: PlanChange, plan_id: str) -> Cursor:
+    """Delete a plan from the run's view; its versions can still be read. Raises ENTRY_NOT_FOUND."""
     check_name("plan_id", plan_id, PLAN_ID)
     run = _run_for(tx, by)
     seen = _plans(tx.connection, run, plan_id).seen or _refuse_missing(plan_id)
@@ -315,19 +316,18 @@ def _weight(plan: Plan) -> int:
 
 
 def _check_size(
-    tx: Transaction, rules: StoreRules, run: RunHead, text: str, kept: Sequence[EntryRow], window: int | None
+    tx: Transaction, rules: StoreRules, run: RunHead, text: str, kept: Sequence[EntryRow], window: int
 ) -> None:
     """Refuse a text if all plans of the run together become too long: each packet contains all of them.
 
-    `kept` are the others, `window` the tokens of a packet (0: by the settings of the run; None: do not check). Raises
-    LIMIT_EXCEEDED.
+    `kept` are the others, `window` the tokens of a packet (0: by the settings of the run). Raises LIMIT_EXCEEDED.
     """
     size_bytes = sum(row.body_size_bytes for row in kept) + len(text.encode())
     if size_bytes > PLANS_BYTES_MAX:
         raise _over_limit(PLANS_BYTES_MAX, size_bytes, "bytes", f"the limit is {PLANS_BYTES_MAX}")
     # A code point has at least one byte, so this is an upper bound.
     most = tokens_of(size_bytes, rules.token_divisor)
-    if window is None or most <= _ALWAYS_TOKENS:
+    if most <= _ALWAYS_TOKENS:
         return
     window = window or _context_window(tx.connection, run)
     if window and most >= window:

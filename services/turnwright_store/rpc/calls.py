@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright.plans.v1 import plan_service_pb2
 from turnwright.runs.v1 import run_service_pb2
 from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.sessions.v1 import session_service_pb2
@@ -53,10 +54,11 @@ Fields = dict[str, Any]
 _METHODS: Final = {
     method.name: method
     for file in (
-        store_service_pb2,
+        plan_service_pb2,
         run_service_pb2,
         schedule_service_pb2,
         session_service_pb2,
+        store_service_pb2,
         stream_service_pb2,
         turn_service_pb2,
     )
@@ -155,7 +157,7 @@ class Calls:
         )
 
 
-_OWNER_FIELDS: Final = ("fence", "window", "new")
+_OWNER_FIELDS: Final = ("fence", "written_by", "new")
 """Fields that differ if a later owner repeats a request."""
 
 

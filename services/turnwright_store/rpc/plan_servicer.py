@@ -1,10 +1,11 @@
-"""Rpcs of plan.proto."""
+"""Rpcs of PlanService."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from turnwright.store.v1 import plan_pb2
+from turnwright.plans.v1 import plan_service_pb2 as pb
+from turnwright.plans.v1 import plan_service_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
@@ -14,41 +15,45 @@ from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange
+from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
 
 
-def _by(request: Any, caller: Caller) -> PlanChange:
-    epoch = request.fence.epoch if request.HasField("fence") else None
-    has_window = not isinstance(request, plan_pb2.RemovePlanRequest) and request.HasField("window")
-    window = request.window if has_window else None
-    return PlanChange(caller, address_of(request), epoch, known(Tier, request.writer, "writer"), window)
+class PlanServicer(Calls, plan_service_pb2_grpc.PlanServiceServicer):
+    """Serves turnwright.plans.v1.PlanService."""
 
-
-class PlanRpcs(Calls):
-    """Rpcs of plan.proto."""
-
-    @mutation(locks=run_locks, min_tier=Tier.MODEL)
-    def SetPlan(self, request: plan_pb2.SetPlanRequest, tx: Transaction, caller: Caller) -> Fields:
+    @mutation(locks=run_locks)
+    def SetPlan(self, request: pb.SetPlanRequest, tx: Transaction, caller: Caller) -> Fields:
         plan, cursor = plans.set_plan(tx, self._rules, _by(request, caller), plan_from_pb(request.plan))
         return {"plan": plan_to_pb(plan), "cursor": cursor_to_pb(cursor)}
 
-    @mutation(locks=run_locks, min_tier=Tier.MODEL)
-    def UpdatePlan(self, request: plan_pb2.UpdatePlanRequest, tx: Transaction, caller: Caller) -> Fields:
+    @mutation(locks=run_locks)
+    def UpdatePlan(self, request: pb.UpdatePlanRequest, tx: Transaction, caller: Caller) -> Fields:
         plan, cursor = plans.update_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN, request.delta)
         return {"plan": plan_to_pb(plan), "cursor": cursor_to_pb(cursor)}
 
-    @mutation(locks=run_locks, min_tier=Tier.MODEL)
-    def RemovePlan(self, request: plan_pb2.RemovePlanRequest, tx: Transaction, caller: Caller) -> Fields:
-        cursor = plans.remove_plan(tx, self._rules, _by(request, caller), request.plan_id or MAIN)
-        return {"cursor": cursor_to_pb(cursor)}
+    @mutation(locks=run_locks)
+    def DeletePlan(self, request: pb.DeletePlanRequest, tx: Transaction, caller: Caller) -> Fields:
+        by = PlanChange(caller, address_of(request))
+        return {"cursor": cursor_to_pb(plans.delete_plan(tx, self._rules, by, request.plan_id or MAIN))}
 
     @query
-    def GetPlan(self, request: plan_pb2.GetPlanRequest, connection: Connection) -> Fields:
+    def GetPlan(self, request: pb.GetPlanRequest, connection: Connection) -> Fields:
         plan = plans.get_plan(connection, address_of(request), request.plan_id or MAIN, request.version)
         return {"plan": plan_to_pb(plan)}
 
     @query
-    def ListPlans(self, request: plan_pb2.ListPlansRequest, connection: Connection) -> Fields:
+    def ListPlans(self, request: pb.ListPlansRequest, connection: Connection) -> Fields:
         found, token = plans.list_plans(connection, address_of(request), request.page_size, request.page_token)
         return {"plans": map(plan_to_pb, found), "next_page_token": token}
+
+
+def _by(request: Any, caller: Caller) -> PlanChange:
+    if not request.HasField("written_by"):
+        return PlanChange(caller, address_of(request))
+    check_min_tier(caller, Tier.SYSTEM, "written_by")
+    writer = request.written_by
+    tier = known(Tier, writer.tier, "written_by.tier") or Tier.CLIENT
+    epoch = writer.epoch if writer.HasField("epoch") else None
+    return PlanChange(caller, address_of(request), tier, epoch, writer.window)

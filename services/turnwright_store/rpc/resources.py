@@ -10,6 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
+from turnwright.plans.v1.plan_service_pb2_grpc import add_PlanServiceServicer_to_server
 from turnwright.runs.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
 from turnwright.schedules.v1.schedule_service_pb2_grpc import add_ScheduleServiceServicer_to_server
 from turnwright.sessions.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
@@ -20,6 +21,7 @@ from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_store.rpc.calls import StoreBackend
 
 _ADDED: Final[dict[str, Callable[[Any, Any], None]]] = {
+    "plan": add_PlanServiceServicer_to_server,
     "run": add_RunServiceServicer_to_server,
     "schedule": add_ScheduleServiceServicer_to_server,
     "session": add_SessionServiceServicer_to_server,

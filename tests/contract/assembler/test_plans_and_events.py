@@ -1,8 +1,9 @@
 """Plans and events in packets over a real store. Rows RP05-RP07, RH01, RH03, RH05, RU215; decisions C34, C46, C47."""
 
 import pytest
+from turnwright.plans.v1 import plan_service_pb2 as pb
+from turnwright.plans.v1.plan_service_pb2_grpc import PlanServiceStub
 from turnwright.runs.v1 import run_service_pb2
-from turnwright.store.v1 import plan_pb2 as plans
 from turnwright.types.v1 import entry_pb2, plan_pb2
 
 from contract.assembler.ledger import Ledger, put
@@ -16,25 +17,27 @@ __all__ = ["stack"]
 
 pytestmark = pytest.mark.asyncio
 
-WRITER = entry_pb2.TIER_PLUGIN
+
+def by(ledger: Ledger) -> pb.PlanWriter:
+    return pb.PlanWriter(tier=entry_pb2.TIER_PLUGIN, epoch=ledger.fence.epoch)
 
 
 async def set_plan(ledger: Ledger, body: str, plan_id: str = "main", mode: str = "") -> None:
     plan = plan_pb2.Plan(plan_id=plan_id, kind=plan_pb2.PLAN_KIND_MARKDOWN, body=body, mode=mode)
-    request = plans.SetPlanRequest(**ledger.key, fence=ledger.fence, plan=plan, writer=WRITER)
-    answer = await ledger.stub.SetPlan(request, **ledger.call)
+    request = pb.SetPlanRequest(**ledger.key, plan=plan, written_by=by(ledger))
+    answer = await PlanServiceStub(ledger.channel).SetPlan(request, **ledger.call)
     ledger.cursor = cursor_from_pb(answer.cursor)
 
 
 async def update_plan(ledger: Ledger, delta: str, plan_id: str = "main") -> None:
-    request = plans.UpdatePlanRequest(**ledger.key, fence=ledger.fence, plan_id=plan_id, delta=delta, writer=WRITER)
-    answer = await ledger.stub.UpdatePlan(request, **ledger.call)
+    request = pb.UpdatePlanRequest(**ledger.key, plan_id=plan_id, delta=delta, written_by=by(ledger))
+    answer = await PlanServiceStub(ledger.channel).UpdatePlan(request, **ledger.call)
     ledger.cursor = cursor_from_pb(answer.cursor)
 
 
-async def remove_plan(ledger: Ledger, plan_id: str = "main") -> None:
-    request = plans.RemovePlanRequest(**ledger.key, fence=ledger.fence, plan_id=plan_id, writer=WRITER)
-    answer = await ledger.stub.RemovePlan(request, **ledger.call)
+async def delete_plan(ledger: Ledger) -> None:
+    request = pb.DeletePlanRequest(**ledger.key)
+    answer = await PlanServiceStub(ledger.channel).DeletePlan(request, **ledger.call)
     ledger.cursor = cursor_from_pb(answer.cursor)
 
 
@@ -116,7 +119,7 @@ async def test_a_plan_that_is_replaced_or_removed_takes_its_deltas_along(stack):
     ]
     assert (shown, updates(user)) == ([("main", "2", "second"), ("side", "1", "beside")], [])
     await update_plan(stack.ledger, "added to second")
-    await remove_plan(stack.ledger)
+    await delete_plan(stack.ledger)
     user = (await both(stack)).user
     assert ([node.body for node in section(user, "plans").children], updates(user)) == (["beside"], [])
     await set_plan(stack.ledger, "third")

@@ -140,7 +140,7 @@ async def test_a_packet_stays_as_it_was_sent_when_its_plan_does_not(services) ->
     await services.until(await services.act())
     sent = [(await services.entry(f"user://{turn}")).body for turn in (1, 2)]
     await client.set_plan(*run, plan_pb2.Plan(body="something else"))
-    await client.remove_plan(*run, plan_id="main")
+    await client.delete_plan(*run, plan_id="main")
     await services.restart("store")
     await services.until(await services.act("Go on."))
     assert [(await services.entry(f"user://{turn}")).body for turn in (1, 2)] == sent

@@ -67,6 +67,6 @@ async def test_a_watcher_in_node_hears_of_plans_in_its_form(services) -> None:
         main = await client.set_plan(*at, plan_pb2.Plan(kind=plan_pb2.PLAN_KIND_ITEMS, items=items))
         assert await asked() == ["plan_updated", ["main", "PLAN_KIND_ITEMS", main.body, ["step"]]]
         assert await old() == ["legacy_plan", [done, step]]
-        await client.remove_plan(*at, plan_id="notes")
+        await client.delete_plan(*at, plan_id="notes")
         assert await asked() == ["plan_removed", "notes"]
         assert await old() == ["legacy_plan", [step]]

@@ -12,8 +12,9 @@ import re
 import grpc
 import pytest
 import pytest_asyncio
-from turnwright.executor.v1 import executor_service_pb2_grpc
-from turnwright.executor.v1 import plan_pb2 as pb
+from turnwright.executor.v1.plan_pb2 import WatchPlansRequest
+from turnwright.plans.v1 import plan_service_pb2 as pb
+from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, plan_pb2, settings_pb2
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
@@ -166,26 +167,31 @@ async def test_a_body_is_kept_to_the_letter_and_stays_one_in_the_packet(run, way
 
 async def test_the_secret_of_the_deployment_changes_plans_as_a_client(run) -> None:
     async with grpc.aio.insecure_channel(run.addresses["executor"]) as channel:
-        rpcs, allowed = executor_service_pb2_grpc.ExecutorServiceStub(channel), call_metadata(SECRET)
+        rpcs, allowed = plan_service_pb2_grpc.PlanServiceStub(channel), call_metadata(SECRET)
         plan = plan_pb2.Plan(body="By hand.")
         await rpcs.SetPlan(pb.SetPlanRequest(project=run.project, run="r", plan=plan), metadata=allowed)
         await rpcs.UpdatePlan(pb.UpdatePlanRequest(project=run.project, run="r", delta="More."), metadata=allowed)
         assert (await run.entry("plan://main")).writer == entry_pb2.TIER_CLIENT
-        await rpcs.RemovePlan(pb.RemovePlanRequest(project=run.project, run="r"), metadata=allowed)
+        await rpcs.DeletePlan(pb.DeletePlanRequest(project=run.project, run="r"), metadata=allowed)
     assert await plans(run) == []
 
 
-@pytest.mark.parametrize("rpc", ["UpdatePlan", "WatchPlans"])
-async def test_half_a_character_on_the_wire_is_an_error_with_a_name(run, rpc) -> None:
+@pytest.mark.parametrize(
+    ("method", "asked"),
+    [
+        ("turnwright.plans.v1.PlanService/UpdatePlan", pb.UpdatePlanRequest(run="@@@")),
+        ("turnwright.executor.v1.ExecutorService/WatchPlans", WatchPlansRequest(run="@@@")),
+    ],
+)
+async def test_half_a_character_on_the_wire_is_an_error_with_a_name(run, method, asked) -> None:
     """What Python's messages cannot even say, other languages' can send."""
-    asked = {"UpdatePlan": pb.UpdatePlanRequest, "WatchPlans": pb.WatchPlansRequest}[rpc](run="@@@")
     message = asked.SerializeToString().replace(b"@@@", b"\xed\xa0\x80")
     async with grpc.aio.insecure_channel(run.addresses["executor"]) as channel:
-        kind = channel.unary_unary if rpc == "UpdatePlan" else channel.unary_stream
-        call = kind(f"/turnwright.executor.v1.ExecutorService/{rpc}")
+        is_watch = isinstance(asked, WatchPlansRequest)
+        call = (channel.unary_stream if is_watch else channel.unary_unary)(f"/{method}")
         answer = call(message, metadata=call_metadata(SECRET), timeout=10)
         with pytest.raises(grpc.aio.AioRpcError) as error:
-            await (answer if rpc == "UpdatePlan" else answer.read())
+            await (answer.read() if is_watch else answer)
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "Strings must be UTF-8" in error.value.details()
     assert [plan.body for plan in await plans(run)] == ["As it was."]

@@ -21,7 +21,7 @@ async def test_a_client_sets_adds_to_reads_lists_and_removes_plans(services):
     assert (await client.get_plan(*run)).body == "# Do it well"
     kept = await client.get_plan(*run, plan_id="main", version=1)
     assert (kept.body, [delta.text for delta in kept.deltas]) == ("# Do it", ["and test it"])
-    await client.remove_plan(*run, plan_id="next")
+    await client.delete_plan(*run, plan_id="next")
     assert [plan.plan_id async for plan in client.list_plans(*run)] == ["main"]
     with pytest.raises(TurnwrightError) as caught:
         await client.get_plan(*run, plan_id="next")

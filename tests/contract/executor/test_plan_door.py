@@ -131,7 +131,7 @@ async def test_a_plan_of_a_fork_is_its_own_at_whatever_turn_it_was_taken(service
         *[f"<set_plan>at {n}</set_plan><update_plan>more {n}</update_plan>{GO_ON}" for n in (1, 2, 3)], DONE
     )
     await services.until(await services.act())
-    await client.remove_plan(*run)
+    await client.delete_plan(*run)
     for turn in (1, 2, 3):
         await client.fork_run(*run, new_run=f"fork{turn}", turn=turn)
         forked = await client.get_plan(services.project, f"fork{turn}")

@@ -119,7 +119,7 @@ async def test_each_change_of_a_plan_is_reported_with_the_whole_plan(services) -
             client.update_plan(*at, "more", plan_id="main"),
             client.set_plan(*at, checklist("Main", ("a", "pending"))),
             client.set_plan(*at, checklist("main")),
-            client.remove_plan(*at, plan_id="main"),
+            client.delete_plan(*at, plan_id="main"),
             client.set_plan(*at, markdown("main", "# Again")),
         )):  # fmt: skip
             await change
@@ -170,9 +170,9 @@ async def test_two_watchers_of_a_run_hear_each_its_own_form(services) -> None:
         await old.until(lambda one: one.items == ["b1"])
         await client.set_plan(*at, markdown("a", "Text\n- [x] a1\n- [ ] a2"))
         await old.until(lambda one: one.items == ["b1", "a1", "a2"])
-        await client.remove_plan(*at, plan_id="b")
+        await client.delete_plan(*at, plan_id="b")
         await old.until(lambda one: one.items == ["a1", "a2"])
-        await client.remove_plan(*at, plan_id="a")
+        await client.delete_plan(*at, plan_id="a")
         await old.until(lambda one: one.items == [])
         await asked.until(lambda one: len(one.told()) == 4)
     assert asked.told() == [("b", 1, 0), ("a", 1, 0), "b", "a"]
@@ -273,7 +273,7 @@ async def test_a_watcher_that_comes_back_hears_what_it_missed_and_no_snapshot(se
         await asked.began()
     cursor = asked.view.cursor
     await client.set_plan(*at, markdown("main", "- [ ] 2"))
-    await client.remove_plan(*at, plan_id="first")
+    await client.delete_plan(*at, plan_id="first")
     async with Watcher(services, after=cursor) as back, Watcher(services, after=cursor, form="legacy") as old:
         await back.until(lambda one: len(one.told()) == 2)
         await old.until(lambda one: one.items == ["0", "2"])
@@ -337,7 +337,7 @@ async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_for
             await old.until(lambda one: one.items == ["zero", "one", "two"])
             # Whatever their form, one stream from the owner tells all watchers of the other executor.
             await here.until(lambda _: seen.watches_open == 2)
-            await other.remove_plan(*at)
+            await other.delete_plan(*at)
             for watcher in (*asked, here):
                 await watcher.until(lambda one: set(one.bodies) == {"early", "b"})
             await old.until(lambda one: one.items == ["zero", "two"])
@@ -387,7 +387,7 @@ async def test_the_plans_of_a_run_can_be_watched_by_themselves_anywhere(own_data
             await client.set_plan(*at, markdown("z", "# Z2"))
             for watcher in (here, there):
                 await watcher.has("# Z2", "# A")
-            await other.remove_plan(*at, plan_id="z")
+            await other.delete_plan(*at, plan_id="z")
             for watcher in (here, there):
                 await watcher.has("# A")
             await client.set_plan(*at, markdown("z", "# Z3"))

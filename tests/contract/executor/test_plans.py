@@ -214,7 +214,7 @@ class Deafening(grpc.aio.ServerInterceptor):
     """The first call of an rpc of the store is carried out, and its caller does not hear of it."""
 
     def __init__(self, rpc: str) -> None:
-        self.rpc = f"/turnwright.store.v1.StoreService/{rpc}"
+        self.rpc = f"/turnwright.plans.v1.PlanService/{rpc}"
         self.heard: list[str] = []
 
     async def intercept_service(self, continuation, details):
@@ -263,6 +263,6 @@ async def test_no_plan_is_removed_that_is_not_there(services) -> None:
     await services.until(await services.act())
     before = (await services.client.get_run(services.project, "r")).run
     with pytest.raises(TurnwrightError) as error:
-        await services.client.remove_plan(services.project, "r", plan_id="other")
+        await services.client.delete_plan(services.project, "r", plan_id="other")
     assert (error.value.reason, error.value.metadata) == (Reason.ENTRY_NOT_FOUND, {"path": "plan://other"})
     assert (await services.client.get_run(services.project, "r")).run == before

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
@@ -14,7 +15,6 @@ from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
     ledger_pb2,
-    plan_pb2,
     proposal_pb2,
     queue_pb2,
     read_pb2,
@@ -46,7 +46,7 @@ MESSAGES = (
     ledger_pb2,
     change_pb2,
     read_pb2,
-    plan_pb2,
+    plan_service_pb2,
     proposal_pb2,
     control_pb2,
     stream_pb2,
@@ -85,6 +85,7 @@ class Client:
         channel = self.peer.channel
         self._stubs = (
             self.stub,
+            plan_service_pb2_grpc.PlanServiceStub(channel),
             run_service_pb2_grpc.RunServiceStub(channel),
             schedule_service_pb2_grpc.ScheduleServiceStub(channel),
             session_service_pb2_grpc.SessionServiceStub(channel),
@@ -92,16 +93,16 @@ class Client:
             turn_service_pb2_grpc.TurnServiceStub(channel),
         )
 
+    def rpc(self, name: str) -> Any:
+        return next(getattr(stub, name) for stub in self._stubs if hasattr(stub, name))
+
     async def call(self, rpc: str, **fields: Any) -> Any:
-        return await self.peer.call(self._method(rpc), request_of(rpc, fields))
+        return await self.peer.call(self.rpc(rpc), request_of(rpc, fields))
 
     async def stream(self, rpc: str, **fields: Any) -> AsyncGenerator[Any, None]:
-        async with self.peer.stream(self._method(rpc), request_of(rpc, fields), None) as messages:
+        async with self.peer.stream(self.rpc(rpc), request_of(rpc, fields), None) as messages:
             async for message in messages:
                 yield message
-
-    def _method(self, rpc: str) -> Any:
-        return next(getattr(stub, rpc) for stub in self._stubs if hasattr(stub, rpc))
 
     async def close(self) -> None:
         await self.peer.close()

@@ -126,7 +126,7 @@ async def _put(run, path, attributes, writer):
     if path.startswith("plan:"):
         # Plans are written by rpcs of their own (C45).
         plan = plan_pb2.Plan(plan_id=path.removeprefix("plan://"), body="x")
-        return await run.client.call("SetPlan", **run.address, plan=plan, writer=int(writer), fence=run.fence)
+        return await run.client.call("SetPlan", **run.address, plan=plan, written_by={"tier": int(writer)})
     return await run.write(set_(path, "x", attributes, writer=writer))
 
 

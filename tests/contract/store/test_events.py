@@ -4,8 +4,7 @@ import asyncio
 import json
 
 import pytest
-from turnwright.store.v1 import write_pb2
-from turnwright.types.v1 import command_record_pb2, entry_pb2, plan_pb2, proposal_pb2
+from turnwright.types.v1 import command_record_pb2, plan_pb2, proposal_pb2
 
 from contract.store.harness import ARCHIVED, PROPOSED, Client, Run, remove, set_, start_store
 from turnwright_core.entries import Tier
@@ -157,7 +156,7 @@ async def events(run) -> dict:
 
 
 async def change_plan(run, rpc, **more):
-    return await run.client.call(rpc, **run.address, **{"writer": entry_pb2.TIER_PLUGIN, **more})
+    return await run.client.call(rpc, **run.address, **more)
 
 
 async def test_each_operation_on_a_plan_writes_one_event(run):
@@ -165,7 +164,7 @@ async def test_each_operation_on_a_plan_writes_one_event(run):
     await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="x"))
     await change_plan(run, "UpdatePlan", delta="y")
     await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="[]", kind=plan_pb2.PLAN_KIND_ITEMS))
-    await change_plan(run, "RemovePlan")
+    await change_plan(run, "DeletePlan")
     notice = {"plan_id": "main", "version": 1, "kind": "markdown", "change": "set"}
     assert await events(run) == {
         "event://turn_0/system_notice/main-v1": ("plan", notice, "The plan main is now version 1."),
@@ -191,7 +190,7 @@ async def test_an_owners_event_is_of_its_open_turn_and_anybody_elses_of_the_late
     await run.begin()
     await run.end(1)
     await run.begin()
-    await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="x"), fence=run.fence)
+    await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="x"), written_by={"epoch": run.epoch})
     await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="y"))
     await run.end(2)
     await change_plan(run, "SetPlan", plan=plan_pb2.Plan(body="z"))
@@ -208,10 +207,10 @@ async def test_an_operation_that_is_repeated_or_refused_writes_no_event(run):
     for _ in range(2):
         await change_plan(run, "SetPlan", plan=plan, request_id="once")
         await change_plan(run, "UpdatePlan", delta="y", request_id="again")
-    lost = write_pb2.Fence(epoch=run.epoch + 1)
-    assert (await refused(change_plan(run, "SetPlan", plan=plan, fence=lost))).reason is Reason.LEASE_LOST
+    lost = {"epoch": run.epoch + 1}
+    assert (await refused(change_plan(run, "SetPlan", plan=plan, written_by=lost))).reason is Reason.LEASE_LOST
     assert (await refused(change_plan(run, "UpdatePlan", delta=""))).reason is Reason.INVALID_FIELD
-    assert (await refused(change_plan(run, "RemovePlan", plan_id="other"))).reason is Reason.ENTRY_NOT_FOUND
+    assert (await refused(change_plan(run, "DeletePlan", plan_id="other"))).reason is Reason.ENTRY_NOT_FOUND
     assert list(await events(run)) == ["event://turn_0/system_notice/main-v1", "event://turn_0/plan_delta/main-v1-1"]
 
 

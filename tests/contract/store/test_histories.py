@@ -145,7 +145,7 @@ class Driver:
         return self._moment(asked.alias, answer.cursor)
 
     async def _replan(self, asked):
-        what = {"plan": plan_pb2.Plan(body=asked.body, mode="agent"), "writer": entry_pb2.TIER_PLUGIN}
+        what = {"plan": plan_pb2.Plan(body=asked.body, mode="agent"), "written_by": {"tier": entry_pb2.TIER_PLUGIN}}
         answer = await self.client.call("SetPlan", **self.at(asked.alias), **what)
         return self._moment(asked.alias, answer.cursor)
 

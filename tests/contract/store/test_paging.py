@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from turnwright.store.v1 import registry_pb2, store_service_pb2
-from turnwright.turns.v1 import turn_service_pb2
-from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
+from turnwright.store.v1 import registry_pb2
+from turnwright.types.v1 import model_pb2, plan_pb2, settings_pb2
 
-from contract.store.harness import PROPOSED, Run, new_project, new_run, remove, request_of, set_, working_run
+from contract.store.harness import MESSAGES, PROPOSED, Run, new_project, new_run, remove, request_of, set_, working_run
 from turnwright_core.errors import InvalidError, Reason
 
 COUNT = 9
 PAGE = 2
-SERVICES = [one for file in (store_service_pb2, turn_service_pb2) for one in file.DESCRIPTOR.services_by_name.values()]
-PAGED = {rpc.name for one in SERVICES for rpc in one.methods if "page_token" in rpc.input_type.fields_by_name}
+PAGED = {
+    name.removesuffix("Request")
+    for module in MESSAGES
+    for name, message in module.DESCRIPTOR.message_types_by_name.items()
+    if "page_token" in message.fields_by_name
+}
 
 
 class Rows:
@@ -259,10 +262,10 @@ class Plans(OfARun):
 
     async def change(self, name):
         plan = plan_pb2.Plan(plan_id=name, kind=plan_pb2.PLAN_KIND_MARKDOWN, body=f"x{next(self.numbers)}")
-        await self.client.call("SetPlan", **self.run.address, plan=plan, writer=entry_pb2.TIER_PLUGIN)
+        await self.client.call("SetPlan", **self.run.address, plan=plan)
 
     async def remove(self, name):
-        await self.client.call("RemovePlan", **self.run.address, plan_id=name, writer=entry_pb2.TIER_PLUGIN)
+        await self.client.call("DeletePlan", **self.run.address, plan_id=name)
 
     def key(self, row):
         return row.plan_id

@@ -7,10 +7,9 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
-from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
 
-from contract.store.harness import ARCHIVED, VISIBLE, Run, remove, set_
+from contract.store.harness import ARCHIVED, VISIBLE, Run, as_tier, remove, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.entries import (
     AppendEntry,
@@ -33,7 +32,9 @@ db, client, project, run = SHARED_FIXTURES
 BODY_MAX, DELTA_MAX, DELTAS_MAX, DELTAS_BYTES_MAX = 98_304, 16_384, 100, 262_144
 MARKDOWN, ITEMS, FILE = plan_pb2.PLAN_KIND_MARKDOWN, plan_pb2.PLAN_KIND_ITEMS, plan_pb2.PLAN_KIND_FILE
 ITEM = '{"content":"do it","priority":"high","status":"pending"}'
-WRITER = {"writer": entry_pb2.TIER_PLUGIN}
+PLUGIN = {"tier": entry_pb2.TIER_PLUGIN}
+WRITER = {"written_by": {**PLUGIN, "window": 1_000_000}}
+"""A plugin with a window for every plan."""
 
 
 async def refused(call) -> TurnwrightError:
@@ -51,8 +52,8 @@ async def update_plan(run, delta, plan_id=""):
     return (await run.client.call("UpdatePlan", **run.address, plan_id=plan_id, delta=delta, **WRITER)).plan
 
 
-async def remove_plan(run, plan_id=""):
-    return await run.client.call("RemovePlan", **run.address, plan_id=plan_id, **WRITER)
+async def delete_plan(run, plan_id=""):
+    return await run.client.call("DeletePlan", **run.address, plan_id=plan_id)
 
 
 async def get_plan(run, plan_id="", version=0):
@@ -149,7 +150,7 @@ async def test_three_versions_are_numbered_and_all_readable(run):
 
 async def test_what_needs_a_plan_is_refused_without_one(run):
     """RP03: the error says what to do."""
-    for call in (update_plan(run, "x"), remove_plan(run), get_plan(run), get_plan(run, version=1)):
+    for call in (update_plan(run, "x"), delete_plan(run), get_plan(run), get_plan(run, version=1)):
         error = await refused(call)
         assert (error.reason, error.metadata) == (Reason.ENTRY_NOT_FOUND, {"path": "plan://main"})
     assert "set it first" in (await refused(update_plan(run, "x"))).message
@@ -159,7 +160,7 @@ async def test_what_needs_a_plan_is_refused_without_one(run):
 async def test_a_removed_plan_leaves_the_view_and_its_number_is_not_used_again(run):
     await set_plan(run, "one")
     await update_plan(run, "added")
-    await remove_plan(run)
+    await delete_plan(run)
     assert await run.entry("plan://main") is None
     assert (await refused(get_plan(run))).reason is Reason.ENTRY_NOT_FOUND
     assert told(await get_plan(run, version=1))[4:] == ("one", [(1, "added")])
@@ -235,7 +236,7 @@ async def test_a_pattern_that_fits_a_plan_changes_nothing(run, rpc, change):
     await run.write(set_("known://a", "x"))
     await set_plan(run, "one")
     before = await run.view()
-    asked = {**run.address, "pattern": "{known,plan}://*", rpc: change, **WRITER}
+    asked = {**run.address, "pattern": "{known,plan}://*", rpc: change, "writer": entry_pb2.TIER_PLUGIN}
     assert (await refused(run.client.call("ChangeEntries", **asked))).reason is Reason.PLAN_ENTRY
     assert await run.view() == before
 
@@ -264,7 +265,7 @@ async def test_the_plans_of_a_run_have_a_limit_together(run):
         )
     # Versions that were replaced or removed do not count.
     await set_plan(run, "x" * left, "last")
-    await remove_plan(run, "last")
+    await delete_plan(run, "last")
     await set_plan(run, "x" * left, "last")
 
 
@@ -282,7 +283,7 @@ def over(actual, limit=2048):
 
 async def test_plans_that_no_packet_can_show_are_refused_with_both_figures(small):
     """C46: together, with their latest deltas; replaced ones do not count."""
-    known = {**WRITER, **small.address, "window": 0}
+    known = {**small.address, "written_by": PLUGIN}
     plan = partial(plan_pb2.Plan, plan_id="main")
     error = await refused(small.client.call("SetPlan", **known, plan=plan(body="x" * 4095)))
     assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, over(2048))
@@ -303,7 +304,7 @@ async def test_plans_that_no_packet_can_show_are_refused_with_both_figures(small
 async def test_plans_that_are_too_long_already_can_be_made_shorter_one_by_one(small):
     for plan_id in "ab":
         await set_plan(small, "x" * 9000, plan_id)
-    known = {**WRITER, **small.address, "window": 0}
+    known = {**small.address, "written_by": PLUGIN}
     assert (await refused(small.client.call("UpdatePlan", **known, plan_id="a", delta="d"))).metadata == over(9001)
     for plan_id, body in (("a", "x" * 5000), ("b", "x" * 3000), ("a", "x")):
         plan = plan_pb2.Plan(plan_id=plan_id, body=body)
@@ -312,7 +313,7 @@ async def test_plans_that_are_too_long_already_can_be_made_shorter_one_by_one(sm
 
 
 async def test_code_points_are_what_plans_are_held_against_a_window_by(small):
-    known = {**WRITER, **small.address, "window": 0}
+    known = {**small.address, "written_by": PLUGIN}
     for length in (3000, 4000):
         await small.client.call("SetPlan", **known, plan=plan_pb2.Plan(body="語" * length))
     await small.client.call("UpdatePlan", **known, delta="語" * 94)
@@ -322,12 +323,12 @@ async def test_code_points_are_what_plans_are_held_against_a_window_by(small):
 async def test_the_window_is_the_smaller_of_what_is_known(run):
     """Of an alias, of a run, or what an owner says."""
     for window, body, limit in ((0, "x" * 16_384, 8192), (3000, "x" * 6000, 3000)):
-        asked = {**WRITER, **run.address, "window": window}
+        asked = {**run.address, "written_by": {**PLUGIN, "window": window}}
         error = await refused(run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body=body)))
         assert error.metadata == over(len(body) // 2, limit)
     await run.client.call("SetPlan", **WRITER, **run.address, plan=plan_pb2.Plan(body="x" * BODY_MAX))
     await run.client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a")])
-    await run.client.call("SetPlan", **WRITER, **run.address, window=0, plan=plan_pb2.Plan(body="x" * BODY_MAX))
+    await run.client.call("SetPlan", **run.address, plan=plan_pb2.Plan(body="x" * BODY_MAX))
 
 
 async def test_a_run_has_a_hundred_plans_at_most(run):
@@ -336,7 +337,7 @@ async def test_a_run_has_a_hundred_plans_at_most(run):
     error = await refused(set_plan(run, "x", "more"))
     assert (error.metadata["field"], error.metadata["limit"], error.metadata["actual"]) == ("plans", "100", "101")
     await set_plan(run, "y", "p7")
-    await remove_plan(run, "p7")
+    await delete_plan(run, "p7")
     await set_plan(run, "x", "more")
 
 
@@ -428,7 +429,7 @@ async def test_plans_live_side_by_side_and_are_listed_by_identity(run):
         pages.append([plan.plan_id for plan in page.plans])
         token = page.next_page_token
     assert pages == [["a", "a-b"], ["b", "main"], ["x1"]]
-    await remove_plan(run, "b")
+    await delete_plan(run, "b")
     left = (await run.client.call("ListPlans", **run.address)).plans
     assert [plan.plan_id for plan in left] == ["a", "a-b", "main", "x1"]
 
@@ -459,7 +460,7 @@ async def test_a_fork_has_the_plan_in_every_version_and_goes_its_own_way(run):
 async def test_a_fork_uses_no_number_again_of_a_plan_that_was_removed_before(run):
     await set_plan(run, "one")
     await set_plan(run, "two")
-    await remove_plan(run)
+    await delete_plan(run)
     child = await fork(run)
     assert [(await get_plan(child, version=version)).body for version in (1, 2)] == ["one", "two"]
     assert (await set_plan(child, "three")).version == 3
@@ -512,16 +513,16 @@ async def test_a_repeated_request_is_answered_as_the_first(run):
 
 async def test_a_request_that_a_later_owner_repeats_is_answered_as_the_first(run):
     """RP01: who goes on with a run sets nothing twice."""
-    asked = {**run.address, **WRITER, "request_id": "once"}
+    asked = {**run.address, "request_id": "once", "written_by": {"epoch": run.epoch}}
     await run.enqueue()
-    first = await run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body="x"), fence=run.fence)
-    added = await run.client.call("UpdatePlan", **asked, delta="more", fence=run.fence)
+    first = await run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body="x"))
+    added = await run.client.call("UpdatePlan", **asked, delta="more")
     await run.client.call("ReleaseRun", **run.address, fence=run.fence)
     epoch = run.epoch
     run.epoch = (await run.claim("another")).fence.epoch
     assert run.epoch > epoch
     # What a later owner knows of the window may be another thing too.
-    later = {**asked, "fence": run.fence, "window": 7000}
+    later = {**asked, "written_by": {"epoch": run.epoch, "window": 7000}}
     assert await run.client.call("SetPlan", **later, plan=plan_pb2.Plan(body="x")) == first
     assert await run.client.call("UpdatePlan", **later, delta="more") == added
     assert told(await get_plan(run))[2:] == (1, "", "x", [(1, "more")])
@@ -531,22 +532,40 @@ async def test_a_request_that_a_later_owner_repeats_is_answered_as_the_first(run
 async def test_a_plan_is_written_by_the_tiers_of_its_scheme(run, tier):
     """C32."""
     plan = plan_pb2.Plan(body="x")
-    made = await run.client.call("SetPlan", **run.address, plan=plan, writer=int(tier), fence=run.fence)
+    by = {"tier": int(tier), "epoch": run.epoch}
+    made = await run.client.call("SetPlan", **run.address, plan=plan, written_by=by)
     assert (made.plan.version, (await run.entry("plan://main")).writer) == (1, tier)
-    error = await refused(
-        run.client.call("SetPlan", **run.address, plan=plan, writer=int(Tier.SYSTEM), fence=run.fence)
-    )
+    by = {"tier": int(Tier.SYSTEM), "epoch": run.epoch}
+    error = await refused(run.client.call("SetPlan", **run.address, plan=plan, written_by=by))
     assert error.reason is Reason.WRITER_FORBIDDEN
     assert (await get_plan(run)).version == 1
 
 
+async def test_who_writes_as_a_client_cannot_say_by_whom(run):
+    plan, client = plan_pb2.Plan(body="x"), as_tier(run.client.peer.address, Tier.CLIENT)
+    for writer in ({"tier": entry_pb2.TIER_MODEL}, {"epoch": run.epoch}, {"window": 1_000_000}):
+        error = await refused(client.call("SetPlan", **run.address, plan=plan, written_by=writer))
+        assert error.reason is Reason.TIER_FORBIDDEN
+    await client.call("SetPlan", **run.address, plan=plan)
+    assert (await run.entry("plan://main")).writer == Tier.CLIENT
+    await client.close()
+
+
+async def test_a_model_writes_no_plans_of_its_own(run):
+    model = as_tier(run.client.peer.address, Tier.MODEL)
+    calls = {"SetPlan": {"plan": plan_pb2.Plan(body="x")}, "UpdatePlan": {"delta": "y"}, "DeletePlan": {}}
+    for rpc, fields in calls.items():
+        assert (await refused(model.call(rpc, **run.address, **fields))).reason is Reason.TIER_FORBIDDEN
+    assert not (await model.call("ListPlans", **run.address)).plans
+    await model.close()
+
+
 async def test_a_stale_fence_is_refused(run):
     await set_plan(run, "x")
-    stale = {**run.address, **WRITER, "fence": write_pb2.Fence(epoch=run.epoch + 7)}
+    stale = {**run.address, "written_by": {**PLUGIN, "epoch": run.epoch + 7}}
     calls = [
         run.client.call("SetPlan", **stale, plan=plan_pb2.Plan(body="y")),
         run.client.call("UpdatePlan", **stale, delta="y"),
-        run.client.call("RemovePlan", **stale),
     ]
-    assert [(await refused(call)).reason for call in calls] == [Reason.LEASE_LOST] * 3
+    assert [(await refused(call)).reason for call in calls] == [Reason.LEASE_LOST] * 2
     assert told(await get_plan(run))[2:] == (1, "", "x", [])

@@ -37,11 +37,6 @@ const (
 	ExecutorService_ExplainPacket_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
 	ExecutorService_PreviewPacket_FullMethodName       = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
 	ExecutorService_GetEntry_FullMethodName            = "/turnwright.executor.v1.ExecutorService/GetEntry"
-	ExecutorService_SetPlan_FullMethodName             = "/turnwright.executor.v1.ExecutorService/SetPlan"
-	ExecutorService_UpdatePlan_FullMethodName          = "/turnwright.executor.v1.ExecutorService/UpdatePlan"
-	ExecutorService_RemovePlan_FullMethodName          = "/turnwright.executor.v1.ExecutorService/RemovePlan"
-	ExecutorService_GetPlan_FullMethodName             = "/turnwright.executor.v1.ExecutorService/GetPlan"
-	ExecutorService_ListPlans_FullMethodName           = "/turnwright.executor.v1.ExecutorService/ListPlans"
 	ExecutorService_WatchPlans_FullMethodName          = "/turnwright.executor.v1.ExecutorService/WatchPlans"
 	ExecutorService_ListModels_FullMethodName          = "/turnwright.executor.v1.ExecutorService/ListModels"
 	ExecutorService_AddModel_FullMethodName            = "/turnwright.executor.v1.ExecutorService/AddModel"
@@ -100,16 +95,6 @@ type ExecutorServiceClient interface {
 	PreviewPacket(ctx context.Context, in *PreviewPacketRequest, opts ...grpc.CallOption) (*PreviewPacketResponse, error)
 	// Reads one entry of a run with its body.
 	GetEntry(ctx context.Context, in *GetEntryRequest, opts ...grpc.CallOption) (*GetEntryResponse, error)
-	// Creates or replaces a plan of a run.
-	SetPlan(ctx context.Context, in *SetPlanRequest, opts ...grpc.CallOption) (*SetPlanResponse, error)
-	// Appends a delta to a plan.
-	UpdatePlan(ctx context.Context, in *UpdatePlanRequest, opts ...grpc.CallOption) (*UpdatePlanResponse, error)
-	// Removes a plan; its versions can still be read.
-	RemovePlan(ctx context.Context, in *RemovePlanRequest, opts ...grpc.CallOption) (*RemovePlanResponse, error)
-	// Reads the latest or an earlier version of a plan.
-	GetPlan(ctx context.Context, in *GetPlanRequest, opts ...grpc.CallOption) (*GetPlanResponse, error)
-	// Lists the plans of a run.
-	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error)
 	// Lists the models that runs can use.
@@ -368,51 +353,6 @@ func (c *executorServiceClient) GetEntry(ctx context.Context, in *GetEntryReques
 	return out, nil
 }
 
-func (c *executorServiceClient) SetPlan(ctx context.Context, in *SetPlanRequest, opts ...grpc.CallOption) (*SetPlanResponse, error) {
-	out := new(SetPlanResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_SetPlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) UpdatePlan(ctx context.Context, in *UpdatePlanRequest, opts ...grpc.CallOption) (*UpdatePlanResponse, error) {
-	out := new(UpdatePlanResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_UpdatePlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) RemovePlan(ctx context.Context, in *RemovePlanRequest, opts ...grpc.CallOption) (*RemovePlanResponse, error) {
-	out := new(RemovePlanResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_RemovePlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) GetPlan(ctx context.Context, in *GetPlanRequest, opts ...grpc.CallOption) (*GetPlanResponse, error) {
-	out := new(GetPlanResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_GetPlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error) {
-	out := new(ListPlansResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListPlans_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *executorServiceClient) WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error) {
 	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[3], ExecutorService_WatchPlans_FullMethodName, opts...)
 	if err != nil {
@@ -556,16 +496,6 @@ type ExecutorServiceServer interface {
 	PreviewPacket(context.Context, *PreviewPacketRequest) (*PreviewPacketResponse, error)
 	// Reads one entry of a run with its body.
 	GetEntry(context.Context, *GetEntryRequest) (*GetEntryResponse, error)
-	// Creates or replaces a plan of a run.
-	SetPlan(context.Context, *SetPlanRequest) (*SetPlanResponse, error)
-	// Appends a delta to a plan.
-	UpdatePlan(context.Context, *UpdatePlanRequest) (*UpdatePlanResponse, error)
-	// Removes a plan; its versions can still be read.
-	RemovePlan(context.Context, *RemovePlanRequest) (*RemovePlanResponse, error)
-	// Reads the latest or an earlier version of a plan.
-	GetPlan(context.Context, *GetPlanRequest) (*GetPlanResponse, error)
-	// Lists the plans of a run.
-	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error
 	// Lists the models that runs can use.
@@ -643,21 +573,6 @@ func (UnimplementedExecutorServiceServer) PreviewPacket(context.Context, *Previe
 }
 func (UnimplementedExecutorServiceServer) GetEntry(context.Context, *GetEntryRequest) (*GetEntryResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetEntry not implemented")
-}
-func (UnimplementedExecutorServiceServer) SetPlan(context.Context, *SetPlanRequest) (*SetPlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SetPlan not implemented")
-}
-func (UnimplementedExecutorServiceServer) UpdatePlan(context.Context, *UpdatePlanRequest) (*UpdatePlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method UpdatePlan not implemented")
-}
-func (UnimplementedExecutorServiceServer) RemovePlan(context.Context, *RemovePlanRequest) (*RemovePlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemovePlan not implemented")
-}
-func (UnimplementedExecutorServiceServer) GetPlan(context.Context, *GetPlanRequest) (*GetPlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetPlan not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListPlans not implemented")
 }
 func (UnimplementedExecutorServiceServer) WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchPlans not implemented")
@@ -1029,96 +944,6 @@ func _ExecutorService_GetEntry_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutorService_SetPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SetPlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).SetPlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_SetPlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).SetPlan(ctx, req.(*SetPlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_UpdatePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(UpdatePlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).UpdatePlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_UpdatePlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).UpdatePlan(ctx, req.(*UpdatePlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_RemovePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemovePlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).RemovePlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_RemovePlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).RemovePlan(ctx, req.(*RemovePlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_GetPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetPlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).GetPlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_GetPlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).GetPlan(ctx, req.(*GetPlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ListPlans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListPlansRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListPlans(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListPlans_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListPlans(ctx, req.(*ListPlansRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_WatchPlans_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchPlansRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1332,26 +1157,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetEntry",
 			Handler:    _ExecutorService_GetEntry_Handler,
-		},
-		{
-			MethodName: "SetPlan",
-			Handler:    _ExecutorService_SetPlan_Handler,
-		},
-		{
-			MethodName: "UpdatePlan",
-			Handler:    _ExecutorService_UpdatePlan_Handler,
-		},
-		{
-			MethodName: "RemovePlan",
-			Handler:    _ExecutorService_RemovePlan_Handler,
-		},
-		{
-			MethodName: "GetPlan",
-			Handler:    _ExecutorService_GetPlan_Handler,
-		},
-		{
-			MethodName: "ListPlans",
-			Handler:    _ExecutorService_ListPlans_Handler,
 		},
 		{
 			MethodName: "ListModels",

@@ -34,8 +34,6 @@ var file_turnwright_store_v1_store_service_proto_rawDesc = []byte{
 	0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x2f, 0x6c, 0x65, 0x61, 0x73, 0x65, 0x2e, 0x70,
 	0x72, 0x6f, 0x74, 0x6f, 0x1a, 0x20, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74,
 	0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x2f, 0x6c, 0x65, 0x64, 0x67, 0x65, 0x72,
-	0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x1a, 0x1e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x2f, 0x70, 0x6c, 0x61, 0x6e,
 	0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x1a, 0x22, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
 	0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2f, 0x76, 0x31, 0x2f, 0x70, 0x72, 0x6f, 0x70,
 	0x6f, 0x73, 0x61, 0x6c, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x1a, 0x1f, 0x74, 0x75, 0x72, 0x6e,
@@ -47,7 +45,7 @@ var file_turnwright_store_v1_store_service_proto_rawDesc = []byte{
 	0x2f, 0x72, 0x65, 0x67, 0x69, 0x73, 0x74, 0x72, 0x79, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x1a,
 	0x20, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x73, 0x74, 0x6f, 0x72,
 	0x65, 0x2f, 0x76, 0x31, 0x2f, 0x73, 0x74, 0x72, 0x65, 0x61, 0x6d, 0x2e, 0x70, 0x72, 0x6f, 0x74,
-	0x6f, 0x32, 0xa4, 0x20, 0x0a, 0x0c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x53, 0x65, 0x72, 0x76, 0x69,
+	0x6f, 0x32, 0xd4, 0x1c, 0x0a, 0x0c, 0x53, 0x74, 0x6f, 0x72, 0x65, 0x53, 0x65, 0x72, 0x76, 0x69,
 	0x63, 0x65, 0x12, 0x65, 0x0a, 0x0b, 0x49, 0x6e, 0x69, 0x74, 0x50, 0x72, 0x6f, 0x6a, 0x65, 0x63,
 	0x74, 0x12, 0x27, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73,
 	0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x49, 0x6e, 0x69, 0x74, 0x50, 0x72, 0x6f, 0x6a,
@@ -263,35 +261,6 @@ var file_turnwright_store_v1_store_service_proto_rawDesc = []byte{
 	0x61, 0x64, 0x42, 0x6f, 0x64, 0x79, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x25, 0x2e,
 	0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65,
 	0x2e, 0x76, 0x31, 0x2e, 0x52, 0x65, 0x61, 0x64, 0x42, 0x6f, 0x64, 0x79, 0x52, 0x65, 0x73, 0x70,
-	0x6f, 0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x12, 0x54, 0x0a, 0x07, 0x53, 0x65, 0x74,
-	0x50, 0x6c, 0x61, 0x6e, 0x12, 0x23, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x53, 0x65, 0x74, 0x50, 0x6c,
-	0x61, 0x6e, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x24, 0x2e, 0x74, 0x75, 0x72, 0x6e,
-	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e,
-	0x53, 0x65, 0x74, 0x50, 0x6c, 0x61, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12,
-	0x5d, 0x0a, 0x0a, 0x55, 0x70, 0x64, 0x61, 0x74, 0x65, 0x50, 0x6c, 0x61, 0x6e, 0x12, 0x26, 0x2e,
-	0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65,
-	0x2e, 0x76, 0x31, 0x2e, 0x55, 0x70, 0x64, 0x61, 0x74, 0x65, 0x50, 0x6c, 0x61, 0x6e, 0x52, 0x65,
-	0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x27, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x55, 0x70, 0x64, 0x61,
-	0x74, 0x65, 0x50, 0x6c, 0x61, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x5d,
-	0x0a, 0x0a, 0x52, 0x65, 0x6d, 0x6f, 0x76, 0x65, 0x50, 0x6c, 0x61, 0x6e, 0x12, 0x26, 0x2e, 0x74,
-	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e,
-	0x76, 0x31, 0x2e, 0x52, 0x65, 0x6d, 0x6f, 0x76, 0x65, 0x50, 0x6c, 0x61, 0x6e, 0x52, 0x65, 0x71,
-	0x75, 0x65, 0x73, 0x74, 0x1a, 0x27, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x65, 0x6d, 0x6f, 0x76,
-	0x65, 0x50, 0x6c, 0x61, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x59, 0x0a,
-	0x07, 0x47, 0x65, 0x74, 0x50, 0x6c, 0x61, 0x6e, 0x12, 0x23, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77,
-	0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x47,
-	0x65, 0x74, 0x50, 0x6c, 0x61, 0x6e, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x24, 0x2e,
-	0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65,
-	0x2e, 0x76, 0x31, 0x2e, 0x47, 0x65, 0x74, 0x50, 0x6c, 0x61, 0x6e, 0x52, 0x65, 0x73, 0x70, 0x6f,
-	0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x12, 0x5f, 0x0a, 0x09, 0x4c, 0x69, 0x73, 0x74,
-	0x50, 0x6c, 0x61, 0x6e, 0x73, 0x12, 0x25, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
-	0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e, 0x4c, 0x69, 0x73, 0x74,
-	0x50, 0x6c, 0x61, 0x6e, 0x73, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x1a, 0x26, 0x2e, 0x74,
-	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e,
-	0x76, 0x31, 0x2e, 0x4c, 0x69, 0x73, 0x74, 0x50, 0x6c, 0x61, 0x6e, 0x73, 0x52, 0x65, 0x73, 0x70,
 	0x6f, 0x6e, 0x73, 0x65, 0x22, 0x03, 0x90, 0x02, 0x01, 0x12, 0x6a, 0x0a, 0x0c, 0x57, 0x61, 0x74,
 	0x63, 0x68, 0x43, 0x68, 0x61, 0x6e, 0x67, 0x65, 0x73, 0x12, 0x28, 0x2e, 0x74, 0x75, 0x72, 0x6e,
 	0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x73, 0x74, 0x6f, 0x72, 0x65, 0x2e, 0x76, 0x31, 0x2e,
@@ -354,54 +323,44 @@ var file_turnwright_store_v1_store_service_proto_goTypes = []interface{}{
 	(*ListEntryHistoryRequest)(nil),       // 31: turnwright.store.v1.ListEntryHistoryRequest
 	(*SearchEntriesRequest)(nil),          // 32: turnwright.store.v1.SearchEntriesRequest
 	(*ReadBodyRequest)(nil),               // 33: turnwright.store.v1.ReadBodyRequest
-	(*SetPlanRequest)(nil),                // 34: turnwright.store.v1.SetPlanRequest
-	(*UpdatePlanRequest)(nil),             // 35: turnwright.store.v1.UpdatePlanRequest
-	(*RemovePlanRequest)(nil),             // 36: turnwright.store.v1.RemovePlanRequest
-	(*GetPlanRequest)(nil),                // 37: turnwright.store.v1.GetPlanRequest
-	(*ListPlansRequest)(nil),              // 38: turnwright.store.v1.ListPlansRequest
-	(*WatchChangesRequest)(nil),           // 39: turnwright.store.v1.WatchChangesRequest
-	(*WatchRunsRequest)(nil),              // 40: turnwright.store.v1.WatchRunsRequest
-	(*InitProjectResponse)(nil),           // 41: turnwright.store.v1.InitProjectResponse
-	(*ListProjectsResponse)(nil),          // 42: turnwright.store.v1.ListProjectsResponse
-	(*PutModelsResponse)(nil),             // 43: turnwright.store.v1.PutModelsResponse
-	(*ListModelsResponse)(nil),            // 44: turnwright.store.v1.ListModelsResponse
-	(*DeleteModelResponse)(nil),           // 45: turnwright.store.v1.DeleteModelResponse
-	(*ListSchemesResponse)(nil),           // 46: turnwright.store.v1.ListSchemesResponse
-	(*PutSchemeResponse)(nil),             // 47: turnwright.store.v1.PutSchemeResponse
-	(*SetFileConstraintsResponse)(nil),    // 48: turnwright.store.v1.SetFileConstraintsResponse
-	(*RemoveFileConstraintsResponse)(nil), // 49: turnwright.store.v1.RemoveFileConstraintsResponse
-	(*ListFileConstraintsResponse)(nil),   // 50: turnwright.store.v1.ListFileConstraintsResponse
-	(*GetSpendResponse)(nil),              // 51: turnwright.store.v1.GetSpendResponse
-	(*GetRunResponse)(nil),                // 52: turnwright.store.v1.GetRunResponse
-	(*ListRunsResponse)(nil),              // 53: turnwright.store.v1.ListRunsResponse
-	(*EnqueueLoopResponse)(nil),           // 54: turnwright.store.v1.EnqueueLoopResponse
-	(*ResolveProposalResponse)(nil),       // 55: turnwright.store.v1.ResolveProposalResponse
-	(*ListProposalsResponse)(nil),         // 56: turnwright.store.v1.ListProposalsResponse
-	(*WatchProposalsResponse)(nil),        // 57: turnwright.store.v1.WatchProposalsResponse
-	(*ClaimRunResponse)(nil),              // 58: turnwright.store.v1.ClaimRunResponse
-	(*ClaimWorkResponse)(nil),             // 59: turnwright.store.v1.ClaimWorkResponse
-	(*RenewLeasesResponse)(nil),           // 60: turnwright.store.v1.RenewLeasesResponse
-	(*GetLeaseResponse)(nil),              // 61: turnwright.store.v1.GetLeaseResponse
-	(*ReleaseRunResponse)(nil),            // 62: turnwright.store.v1.ReleaseRunResponse
-	(*ListWorkResponse)(nil),              // 63: turnwright.store.v1.ListWorkResponse
-	(*BeginTurnResponse)(nil),             // 64: turnwright.store.v1.BeginTurnResponse
-	(*AdoptFilesResponse)(nil),            // 65: turnwright.store.v1.AdoptFilesResponse
-	(*WriteEntriesResponse)(nil),          // 66: turnwright.store.v1.WriteEntriesResponse
-	(*ChangeEntriesResponse)(nil),         // 67: turnwright.store.v1.ChangeEntriesResponse
-	(*EndTurnResponse)(nil),               // 68: turnwright.store.v1.EndTurnResponse
-	(*ReadViewResponse)(nil),              // 69: turnwright.store.v1.ReadViewResponse
-	(*GetEntriesResponse)(nil),            // 70: turnwright.store.v1.GetEntriesResponse
-	(*ListEntriesResponse)(nil),           // 71: turnwright.store.v1.ListEntriesResponse
-	(*ListEntryHistoryResponse)(nil),      // 72: turnwright.store.v1.ListEntryHistoryResponse
-	(*SearchEntriesResponse)(nil),         // 73: turnwright.store.v1.SearchEntriesResponse
-	(*ReadBodyResponse)(nil),              // 74: turnwright.store.v1.ReadBodyResponse
-	(*SetPlanResponse)(nil),               // 75: turnwright.store.v1.SetPlanResponse
-	(*UpdatePlanResponse)(nil),            // 76: turnwright.store.v1.UpdatePlanResponse
-	(*RemovePlanResponse)(nil),            // 77: turnwright.store.v1.RemovePlanResponse
-	(*GetPlanResponse)(nil),               // 78: turnwright.store.v1.GetPlanResponse
-	(*ListPlansResponse)(nil),             // 79: turnwright.store.v1.ListPlansResponse
-	(*WatchChangesResponse)(nil),          // 80: turnwright.store.v1.WatchChangesResponse
-	(*WatchRunsResponse)(nil),             // 81: turnwright.store.v1.WatchRunsResponse
+	(*WatchChangesRequest)(nil),           // 34: turnwright.store.v1.WatchChangesRequest
+	(*WatchRunsRequest)(nil),              // 35: turnwright.store.v1.WatchRunsRequest
+	(*InitProjectResponse)(nil),           // 36: turnwright.store.v1.InitProjectResponse
+	(*ListProjectsResponse)(nil),          // 37: turnwright.store.v1.ListProjectsResponse
+	(*PutModelsResponse)(nil),             // 38: turnwright.store.v1.PutModelsResponse
+	(*ListModelsResponse)(nil),            // 39: turnwright.store.v1.ListModelsResponse
+	(*DeleteModelResponse)(nil),           // 40: turnwright.store.v1.DeleteModelResponse
+	(*ListSchemesResponse)(nil),           // 41: turnwright.store.v1.ListSchemesResponse
+	(*PutSchemeResponse)(nil),             // 42: turnwright.store.v1.PutSchemeResponse
+	(*SetFileConstraintsResponse)(nil),    // 43: turnwright.store.v1.SetFileConstraintsResponse
+	(*RemoveFileConstraintsResponse)(nil), // 44: turnwright.store.v1.RemoveFileConstraintsResponse
+	(*ListFileConstraintsResponse)(nil),   // 45: turnwright.store.v1.ListFileConstraintsResponse
+	(*GetSpendResponse)(nil),              // 46: turnwright.store.v1.GetSpendResponse
+	(*GetRunResponse)(nil),                // 47: turnwright.store.v1.GetRunResponse
+	(*ListRunsResponse)(nil),              // 48: turnwright.store.v1.ListRunsResponse
+	(*EnqueueLoopResponse)(nil),           // 49: turnwright.store.v1.EnqueueLoopResponse
+	(*ResolveProposalResponse)(nil),       // 50: turnwright.store.v1.ResolveProposalResponse
+	(*ListProposalsResponse)(nil),         // 51: turnwright.store.v1.ListProposalsResponse
+	(*WatchProposalsResponse)(nil),        // 52: turnwright.store.v1.WatchProposalsResponse
+	(*ClaimRunResponse)(nil),              // 53: turnwright.store.v1.ClaimRunResponse
+	(*ClaimWorkResponse)(nil),             // 54: turnwright.store.v1.ClaimWorkResponse
+	(*RenewLeasesResponse)(nil),           // 55: turnwright.store.v1.RenewLeasesResponse
+	(*GetLeaseResponse)(nil),              // 56: turnwright.store.v1.GetLeaseResponse
+	(*ReleaseRunResponse)(nil),            // 57: turnwright.store.v1.ReleaseRunResponse
+	(*ListWorkResponse)(nil),              // 58: turnwright.store.v1.ListWorkResponse
+	(*BeginTurnResponse)(nil),             // 59: turnwright.store.v1.BeginTurnResponse
+	(*AdoptFilesResponse)(nil),            // 60: turnwright.store.v1.AdoptFilesResponse
+	(*WriteEntriesResponse)(nil),          // 61: turnwright.store.v1.WriteEntriesResponse
+	(*ChangeEntriesResponse)(nil),         // 62: turnwright.store.v1.ChangeEntriesResponse
+	(*EndTurnResponse)(nil),               // 63: turnwright.store.v1.EndTurnResponse
+	(*ReadViewResponse)(nil),              // 64: turnwright.store.v1.ReadViewResponse
+	(*GetEntriesResponse)(nil),            // 65: turnwright.store.v1.GetEntriesResponse
+	(*ListEntriesResponse)(nil),           // 66: turnwright.store.v1.ListEntriesResponse
+	(*ListEntryHistoryResponse)(nil),      // 67: turnwright.store.v1.ListEntryHistoryResponse
+	(*SearchEntriesResponse)(nil),         // 68: turnwright.store.v1.SearchEntriesResponse
+	(*ReadBodyResponse)(nil),              // 69: turnwright.store.v1.ReadBodyResponse
+	(*WatchChangesResponse)(nil),          // 70: turnwright.store.v1.WatchChangesResponse
+	(*WatchRunsResponse)(nil),             // 71: turnwright.store.v1.WatchRunsResponse
 }
 var file_turnwright_store_v1_store_service_proto_depIdxs = []int32{
 	0,  // 0: turnwright.store.v1.StoreService.InitProject:input_type -> turnwright.store.v1.InitProjectRequest
@@ -438,56 +397,46 @@ var file_turnwright_store_v1_store_service_proto_depIdxs = []int32{
 	31, // 31: turnwright.store.v1.StoreService.ListEntryHistory:input_type -> turnwright.store.v1.ListEntryHistoryRequest
 	32, // 32: turnwright.store.v1.StoreService.SearchEntries:input_type -> turnwright.store.v1.SearchEntriesRequest
 	33, // 33: turnwright.store.v1.StoreService.ReadBody:input_type -> turnwright.store.v1.ReadBodyRequest
-	34, // 34: turnwright.store.v1.StoreService.SetPlan:input_type -> turnwright.store.v1.SetPlanRequest
-	35, // 35: turnwright.store.v1.StoreService.UpdatePlan:input_type -> turnwright.store.v1.UpdatePlanRequest
-	36, // 36: turnwright.store.v1.StoreService.RemovePlan:input_type -> turnwright.store.v1.RemovePlanRequest
-	37, // 37: turnwright.store.v1.StoreService.GetPlan:input_type -> turnwright.store.v1.GetPlanRequest
-	38, // 38: turnwright.store.v1.StoreService.ListPlans:input_type -> turnwright.store.v1.ListPlansRequest
-	39, // 39: turnwright.store.v1.StoreService.WatchChanges:input_type -> turnwright.store.v1.WatchChangesRequest
-	40, // 40: turnwright.store.v1.StoreService.WatchRuns:input_type -> turnwright.store.v1.WatchRunsRequest
-	41, // 41: turnwright.store.v1.StoreService.InitProject:output_type -> turnwright.store.v1.InitProjectResponse
-	42, // 42: turnwright.store.v1.StoreService.ListProjects:output_type -> turnwright.store.v1.ListProjectsResponse
-	43, // 43: turnwright.store.v1.StoreService.PutModels:output_type -> turnwright.store.v1.PutModelsResponse
-	44, // 44: turnwright.store.v1.StoreService.ListModels:output_type -> turnwright.store.v1.ListModelsResponse
-	45, // 45: turnwright.store.v1.StoreService.DeleteModel:output_type -> turnwright.store.v1.DeleteModelResponse
-	46, // 46: turnwright.store.v1.StoreService.ListSchemes:output_type -> turnwright.store.v1.ListSchemesResponse
-	47, // 47: turnwright.store.v1.StoreService.PutScheme:output_type -> turnwright.store.v1.PutSchemeResponse
-	48, // 48: turnwright.store.v1.StoreService.SetFileConstraints:output_type -> turnwright.store.v1.SetFileConstraintsResponse
-	49, // 49: turnwright.store.v1.StoreService.RemoveFileConstraints:output_type -> turnwright.store.v1.RemoveFileConstraintsResponse
-	50, // 50: turnwright.store.v1.StoreService.ListFileConstraints:output_type -> turnwright.store.v1.ListFileConstraintsResponse
-	51, // 51: turnwright.store.v1.StoreService.GetSpend:output_type -> turnwright.store.v1.GetSpendResponse
-	52, // 52: turnwright.store.v1.StoreService.GetRun:output_type -> turnwright.store.v1.GetRunResponse
-	53, // 53: turnwright.store.v1.StoreService.ListRuns:output_type -> turnwright.store.v1.ListRunsResponse
-	54, // 54: turnwright.store.v1.StoreService.EnqueueLoop:output_type -> turnwright.store.v1.EnqueueLoopResponse
-	55, // 55: turnwright.store.v1.StoreService.ResolveProposal:output_type -> turnwright.store.v1.ResolveProposalResponse
-	56, // 56: turnwright.store.v1.StoreService.ListProposals:output_type -> turnwright.store.v1.ListProposalsResponse
-	57, // 57: turnwright.store.v1.StoreService.WatchProposals:output_type -> turnwright.store.v1.WatchProposalsResponse
-	58, // 58: turnwright.store.v1.StoreService.ClaimRun:output_type -> turnwright.store.v1.ClaimRunResponse
-	59, // 59: turnwright.store.v1.StoreService.ClaimWork:output_type -> turnwright.store.v1.ClaimWorkResponse
-	60, // 60: turnwright.store.v1.StoreService.RenewLeases:output_type -> turnwright.store.v1.RenewLeasesResponse
-	61, // 61: turnwright.store.v1.StoreService.GetLease:output_type -> turnwright.store.v1.GetLeaseResponse
-	62, // 62: turnwright.store.v1.StoreService.ReleaseRun:output_type -> turnwright.store.v1.ReleaseRunResponse
-	63, // 63: turnwright.store.v1.StoreService.ListWork:output_type -> turnwright.store.v1.ListWorkResponse
-	64, // 64: turnwright.store.v1.StoreService.BeginTurn:output_type -> turnwright.store.v1.BeginTurnResponse
-	65, // 65: turnwright.store.v1.StoreService.AdoptFiles:output_type -> turnwright.store.v1.AdoptFilesResponse
-	66, // 66: turnwright.store.v1.StoreService.WriteEntries:output_type -> turnwright.store.v1.WriteEntriesResponse
-	67, // 67: turnwright.store.v1.StoreService.ChangeEntries:output_type -> turnwright.store.v1.ChangeEntriesResponse
-	68, // 68: turnwright.store.v1.StoreService.EndTurn:output_type -> turnwright.store.v1.EndTurnResponse
-	69, // 69: turnwright.store.v1.StoreService.ReadView:output_type -> turnwright.store.v1.ReadViewResponse
-	70, // 70: turnwright.store.v1.StoreService.GetEntries:output_type -> turnwright.store.v1.GetEntriesResponse
-	71, // 71: turnwright.store.v1.StoreService.ListEntries:output_type -> turnwright.store.v1.ListEntriesResponse
-	72, // 72: turnwright.store.v1.StoreService.ListEntryHistory:output_type -> turnwright.store.v1.ListEntryHistoryResponse
-	73, // 73: turnwright.store.v1.StoreService.SearchEntries:output_type -> turnwright.store.v1.SearchEntriesResponse
-	74, // 74: turnwright.store.v1.StoreService.ReadBody:output_type -> turnwright.store.v1.ReadBodyResponse
-	75, // 75: turnwright.store.v1.StoreService.SetPlan:output_type -> turnwright.store.v1.SetPlanResponse
-	76, // 76: turnwright.store.v1.StoreService.UpdatePlan:output_type -> turnwright.store.v1.UpdatePlanResponse
-	77, // 77: turnwright.store.v1.StoreService.RemovePlan:output_type -> turnwright.store.v1.RemovePlanResponse
-	78, // 78: turnwright.store.v1.StoreService.GetPlan:output_type -> turnwright.store.v1.GetPlanResponse
-	79, // 79: turnwright.store.v1.StoreService.ListPlans:output_type -> turnwright.store.v1.ListPlansResponse
-	80, // 80: turnwright.store.v1.StoreService.WatchChanges:output_type -> turnwright.store.v1.WatchChangesResponse
-	81, // 81: turnwright.store.v1.StoreService.WatchRuns:output_type -> turnwright.store.v1.WatchRunsResponse
-	41, // [41:82] is the sub-list for method output_type
-	0,  // [0:41] is the sub-list for method input_type
+	34, // 34: turnwright.store.v1.StoreService.WatchChanges:input_type -> turnwright.store.v1.WatchChangesRequest
+	35, // 35: turnwright.store.v1.StoreService.WatchRuns:input_type -> turnwright.store.v1.WatchRunsRequest
+	36, // 36: turnwright.store.v1.StoreService.InitProject:output_type -> turnwright.store.v1.InitProjectResponse
+	37, // 37: turnwright.store.v1.StoreService.ListProjects:output_type -> turnwright.store.v1.ListProjectsResponse
+	38, // 38: turnwright.store.v1.StoreService.PutModels:output_type -> turnwright.store.v1.PutModelsResponse
+	39, // 39: turnwright.store.v1.StoreService.ListModels:output_type -> turnwright.store.v1.ListModelsResponse
+	40, // 40: turnwright.store.v1.StoreService.DeleteModel:output_type -> turnwright.store.v1.DeleteModelResponse
+	41, // 41: turnwright.store.v1.StoreService.ListSchemes:output_type -> turnwright.store.v1.ListSchemesResponse
+	42, // 42: turnwright.store.v1.StoreService.PutScheme:output_type -> turnwright.store.v1.PutSchemeResponse
+	43, // 43: turnwright.store.v1.StoreService.SetFileConstraints:output_type -> turnwright.store.v1.SetFileConstraintsResponse
+	44, // 44: turnwright.store.v1.StoreService.RemoveFileConstraints:output_type -> turnwright.store.v1.RemoveFileConstraintsResponse
+	45, // 45: turnwright.store.v1.StoreService.ListFileConstraints:output_type -> turnwright.store.v1.ListFileConstraintsResponse
+	46, // 46: turnwright.store.v1.StoreService.GetSpend:output_type -> turnwright.store.v1.GetSpendResponse
+	47, // 47: turnwright.store.v1.StoreService.GetRun:output_type -> turnwright.store.v1.GetRunResponse
+	48, // 48: turnwright.store.v1.StoreService.ListRuns:output_type -> turnwright.store.v1.ListRunsResponse
+	49, // 49: turnwright.store.v1.StoreService.EnqueueLoop:output_type -> turnwright.store.v1.EnqueueLoopResponse
+	50, // 50: turnwright.store.v1.StoreService.ResolveProposal:output_type -> turnwright.store.v1.ResolveProposalResponse
+	51, // 51: turnwright.store.v1.StoreService.ListProposals:output_type -> turnwright.store.v1.ListProposalsResponse
+	52, // 52: turnwright.store.v1.StoreService.WatchProposals:output_type -> turnwright.store.v1.WatchProposalsResponse
+	53, // 53: turnwright.store.v1.StoreService.ClaimRun:output_type -> turnwright.store.v1.ClaimRunResponse
+	54, // 54: turnwright.store.v1.StoreService.ClaimWork:output_type -> turnwright.store.v1.ClaimWorkResponse
+	55, // 55: turnwright.store.v1.StoreService.RenewLeases:output_type -> turnwright.store.v1.RenewLeasesResponse
+	56, // 56: turnwright.store.v1.StoreService.GetLease:output_type -> turnwright.store.v1.GetLeaseResponse
+	57, // 57: turnwright.store.v1.StoreService.ReleaseRun:output_type -> turnwright.store.v1.ReleaseRunResponse
+	58, // 58: turnwright.store.v1.StoreService.ListWork:output_type -> turnwright.store.v1.ListWorkResponse
+	59, // 59: turnwright.store.v1.StoreService.BeginTurn:output_type -> turnwright.store.v1.BeginTurnResponse
+	60, // 60: turnwright.store.v1.StoreService.AdoptFiles:output_type -> turnwright.store.v1.AdoptFilesResponse
+	61, // 61: turnwright.store.v1.StoreService.WriteEntries:output_type -> turnwright.store.v1.WriteEntriesResponse
+	62, // 62: turnwright.store.v1.StoreService.ChangeEntries:output_type -> turnwright.store.v1.ChangeEntriesResponse
+	63, // 63: turnwright.store.v1.StoreService.EndTurn:output_type -> turnwright.store.v1.EndTurnResponse
+	64, // 64: turnwright.store.v1.StoreService.ReadView:output_type -> turnwright.store.v1.ReadViewResponse
+	65, // 65: turnwright.store.v1.StoreService.GetEntries:output_type -> turnwright.store.v1.GetEntriesResponse
+	66, // 66: turnwright.store.v1.StoreService.ListEntries:output_type -> turnwright.store.v1.ListEntriesResponse
+	67, // 67: turnwright.store.v1.StoreService.ListEntryHistory:output_type -> turnwright.store.v1.ListEntryHistoryResponse
+	68, // 68: turnwright.store.v1.StoreService.SearchEntries:output_type -> turnwright.store.v1.SearchEntriesResponse
+	69, // 69: turnwright.store.v1.StoreService.ReadBody:output_type -> turnwright.store.v1.ReadBodyResponse
+	70, // 70: turnwright.store.v1.StoreService.WatchChanges:output_type -> turnwright.store.v1.WatchChangesResponse
+	71, // 71: turnwright.store.v1.StoreService.WatchRuns:output_type -> turnwright.store.v1.WatchRunsResponse
+	36, // [36:72] is the sub-list for method output_type
+	0,  // [0:36] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name
@@ -502,7 +451,6 @@ func file_turnwright_store_v1_store_service_proto_init() {
 	file_turnwright_store_v1_control_proto_init()
 	file_turnwright_store_v1_lease_proto_init()
 	file_turnwright_store_v1_ledger_proto_init()
-	file_turnwright_store_v1_plan_proto_init()
 	file_turnwright_store_v1_proposal_proto_init()
 	file_turnwright_store_v1_queue_proto_init()
 	file_turnwright_store_v1_read_proto_init()

@@ -53,11 +53,6 @@ const (
 	StoreService_ListEntryHistory_FullMethodName      = "/turnwright.store.v1.StoreService/ListEntryHistory"
 	StoreService_SearchEntries_FullMethodName         = "/turnwright.store.v1.StoreService/SearchEntries"
 	StoreService_ReadBody_FullMethodName              = "/turnwright.store.v1.StoreService/ReadBody"
-	StoreService_SetPlan_FullMethodName               = "/turnwright.store.v1.StoreService/SetPlan"
-	StoreService_UpdatePlan_FullMethodName            = "/turnwright.store.v1.StoreService/UpdatePlan"
-	StoreService_RemovePlan_FullMethodName            = "/turnwright.store.v1.StoreService/RemovePlan"
-	StoreService_GetPlan_FullMethodName               = "/turnwright.store.v1.StoreService/GetPlan"
-	StoreService_ListPlans_FullMethodName             = "/turnwright.store.v1.StoreService/ListPlans"
 	StoreService_WatchChanges_FullMethodName          = "/turnwright.store.v1.StoreService/WatchChanges"
 	StoreService_WatchRuns_FullMethodName             = "/turnwright.store.v1.StoreService/WatchRuns"
 )
@@ -139,16 +134,6 @@ type StoreServiceClient interface {
 	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
 	// Reads a part of an entry's body.
 	ReadBody(ctx context.Context, in *ReadBodyRequest, opts ...grpc.CallOption) (*ReadBodyResponse, error)
-	// Creates or replaces a plan of a run.
-	SetPlan(ctx context.Context, in *SetPlanRequest, opts ...grpc.CallOption) (*SetPlanResponse, error)
-	// Appends a delta to a plan.
-	UpdatePlan(ctx context.Context, in *UpdatePlanRequest, opts ...grpc.CallOption) (*UpdatePlanResponse, error)
-	// Removes a plan from a run's view.
-	RemovePlan(ctx context.Context, in *RemovePlanRequest, opts ...grpc.CallOption) (*RemovePlanResponse, error)
-	// Reads the latest or an earlier version of a plan.
-	GetPlan(ctx context.Context, in *GetPlanRequest, opts ...grpc.CallOption) (*GetPlanResponse, error)
-	// Lists the plans of a run.
-	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error)
 	// Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
@@ -538,51 +523,6 @@ func (c *storeServiceClient) ReadBody(ctx context.Context, in *ReadBodyRequest, 
 	return out, nil
 }
 
-func (c *storeServiceClient) SetPlan(ctx context.Context, in *SetPlanRequest, opts ...grpc.CallOption) (*SetPlanResponse, error) {
-	out := new(SetPlanResponse)
-	err := c.cc.Invoke(ctx, StoreService_SetPlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) UpdatePlan(ctx context.Context, in *UpdatePlanRequest, opts ...grpc.CallOption) (*UpdatePlanResponse, error) {
-	out := new(UpdatePlanResponse)
-	err := c.cc.Invoke(ctx, StoreService_UpdatePlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) RemovePlan(ctx context.Context, in *RemovePlanRequest, opts ...grpc.CallOption) (*RemovePlanResponse, error) {
-	out := new(RemovePlanResponse)
-	err := c.cc.Invoke(ctx, StoreService_RemovePlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) GetPlan(ctx context.Context, in *GetPlanRequest, opts ...grpc.CallOption) (*GetPlanResponse, error) {
-	out := new(GetPlanResponse)
-	err := c.cc.Invoke(ctx, StoreService_GetPlan_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error) {
-	out := new(ListPlansResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListPlans_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *storeServiceClient) WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error) {
 	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_WatchChanges_FullMethodName, opts...)
 	if err != nil {
@@ -724,16 +664,6 @@ type StoreServiceServer interface {
 	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)
 	// Reads a part of an entry's body.
 	ReadBody(context.Context, *ReadBodyRequest) (*ReadBodyResponse, error)
-	// Creates or replaces a plan of a run.
-	SetPlan(context.Context, *SetPlanRequest) (*SetPlanResponse, error)
-	// Appends a delta to a plan.
-	UpdatePlan(context.Context, *UpdatePlanRequest) (*UpdatePlanResponse, error)
-	// Removes a plan from a run's view.
-	RemovePlan(context.Context, *RemovePlanRequest) (*RemovePlanResponse, error)
-	// Reads the latest or an earlier version of a plan.
-	GetPlan(context.Context, *GetPlanRequest) (*GetPlanResponse, error)
-	// Lists the plans of a run.
-	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error
 	// Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
@@ -846,21 +776,6 @@ func (UnimplementedStoreServiceServer) SearchEntries(context.Context, *SearchEnt
 }
 func (UnimplementedStoreServiceServer) ReadBody(context.Context, *ReadBodyRequest) (*ReadBodyResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ReadBody not implemented")
-}
-func (UnimplementedStoreServiceServer) SetPlan(context.Context, *SetPlanRequest) (*SetPlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SetPlan not implemented")
-}
-func (UnimplementedStoreServiceServer) UpdatePlan(context.Context, *UpdatePlanRequest) (*UpdatePlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method UpdatePlan not implemented")
-}
-func (UnimplementedStoreServiceServer) RemovePlan(context.Context, *RemovePlanRequest) (*RemovePlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemovePlan not implemented")
-}
-func (UnimplementedStoreServiceServer) GetPlan(context.Context, *GetPlanRequest) (*GetPlanResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetPlan not implemented")
-}
-func (UnimplementedStoreServiceServer) ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListPlans not implemented")
 }
 func (UnimplementedStoreServiceServer) WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchChanges not implemented")
@@ -1502,96 +1417,6 @@ func _StoreService_ReadBody_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_SetPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SetPlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).SetPlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_SetPlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).SetPlan(ctx, req.(*SetPlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_UpdatePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(UpdatePlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).UpdatePlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_UpdatePlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).UpdatePlan(ctx, req.(*UpdatePlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_RemovePlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemovePlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).RemovePlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_RemovePlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).RemovePlan(ctx, req.(*RemovePlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_GetPlan_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetPlanRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).GetPlan(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_GetPlan_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).GetPlan(ctx, req.(*GetPlanRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListPlans_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListPlansRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListPlans(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListPlans_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListPlans(ctx, req.(*ListPlansRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _StoreService_WatchChanges_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchChangesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1764,26 +1589,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReadBody",
 			Handler:    _StoreService_ReadBody_Handler,
-		},
-		{
-			MethodName: "SetPlan",
-			Handler:    _StoreService_SetPlan_Handler,
-		},
-		{
-			MethodName: "UpdatePlan",
-			Handler:    _StoreService_UpdatePlan_Handler,
-		},
-		{
-			MethodName: "RemovePlan",
-			Handler:    _StoreService_RemovePlan_Handler,
-		},
-		{
-			MethodName: "GetPlan",
-			Handler:    _StoreService_GetPlan_Handler,
-		},
-		{
-			MethodName: "ListPlans",
-			Handler:    _StoreService_ListPlans_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -130,7 +130,7 @@ const (
 	// `turnwright-receive-bytes` with the limit that the client accepts. Metadata: `limit`, `actual`, `unit`.
 	ErrorReason_ERROR_REASON_MESSAGE_TOO_LARGE ErrorReason = 41
 	// INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
-	// UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
+	// UpdatePlan or DeletePlan. Metadata: `path`, `outcome`.
 	ErrorReason_ERROR_REASON_PLAN_ENTRY ErrorReason = 42
 	// FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
 	// `generating`, ...).

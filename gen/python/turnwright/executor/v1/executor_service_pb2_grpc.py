@@ -138,31 +138,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.FromString,
                 _registered_method=True)
-        self.SetPlan = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/SetPlan',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
-                _registered_method=True)
-        self.UpdatePlan = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/UpdatePlan',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
-                _registered_method=True)
-        self.RemovePlan = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/RemovePlan',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
-                _registered_method=True)
-        self.GetPlan = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/GetPlan',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
-                _registered_method=True)
-        self.ListPlans = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListPlans',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
-                _registered_method=True)
         self.WatchPlans = channel.unary_stream(
                 '/turnwright.executor.v1.ExecutorService/WatchPlans',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
@@ -349,41 +324,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SetPlan(self, request, context):
-        """Creates or replaces a plan of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UpdatePlan(self, request, context):
-        """Appends a delta to a plan.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemovePlan(self, request, context):
-        """Removes a plan; its versions can still be read.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetPlan(self, request, context):
-        """Reads the latest or an earlier version of a plan.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListPlans(self, request, context):
-        """Lists the plans of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def WatchPlans(self, request, context):
         """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
         """
@@ -533,31 +473,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.GetEntry,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.SerializeToString,
-            ),
-            'SetPlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetPlan,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanResponse.SerializeToString,
-            ),
-            'UpdatePlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.UpdatePlan,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanResponse.SerializeToString,
-            ),
-            'RemovePlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemovePlan,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanResponse.SerializeToString,
-            ),
-            'GetPlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetPlan,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanResponse.SerializeToString,
-            ),
-            'ListPlans': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListPlans,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.SerializeToString,
             ),
             'WatchPlans': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchPlans,
@@ -1093,141 +1008,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/GetEntry',
             turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetPlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/SetPlan',
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def UpdatePlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/UpdatePlan',
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemovePlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/RemovePlan',
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetPlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/GetPlan',
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListPlans(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListPlans',
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

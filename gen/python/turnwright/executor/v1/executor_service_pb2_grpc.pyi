@@ -95,16 +95,6 @@ class ExecutorServiceStub:
     """Explains the packet that the next turn would be sent. Writes nothing."""
     GetEntry: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]
     """Reads one entry of a run with its body."""
-    SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
-    """Creates or replaces a plan of a run."""
-    UpdatePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]
-    """Appends a delta to a plan."""
-    RemovePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]
-    """Removes a plan; its versions can still be read."""
-    GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
-    """Reads the latest or an earlier version of a plan."""
-    ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
-    """Lists the plans of a run."""
     WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]
@@ -184,16 +174,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Explains the packet that the next turn would be sent. Writes nothing."""
     GetEntry: _aio.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]  # type: ignore[assignment]
     """Reads one entry of a run with its body."""
-    SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
-    """Creates or replaces a plan of a run."""
-    UpdatePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]  # type: ignore[assignment]
-    """Appends a delta to a plan."""
-    RemovePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]  # type: ignore[assignment]
-    """Removes a plan; its versions can still be read."""
-    GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
-    """Reads the latest or an earlier version of a plan."""
-    ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
-    """Lists the plans of a run."""
     WatchPlans: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]  # type: ignore[assignment]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     ListModels: _aio.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]  # type: ignore[assignment]
@@ -378,46 +358,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_query_pb2.GetEntryResponse, _abc.Awaitable[_query_pb2.GetEntryResponse]]:
         """Reads one entry of a run with its body."""
-
-    @_abc_1.abstractmethod
-    def SetPlan(
-        self,
-        request: _plan_pb2.SetPlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.SetPlanResponse, _abc.Awaitable[_plan_pb2.SetPlanResponse]]:
-        """Creates or replaces a plan of a run."""
-
-    @_abc_1.abstractmethod
-    def UpdatePlan(
-        self,
-        request: _plan_pb2.UpdatePlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.UpdatePlanResponse, _abc.Awaitable[_plan_pb2.UpdatePlanResponse]]:
-        """Appends a delta to a plan."""
-
-    @_abc_1.abstractmethod
-    def RemovePlan(
-        self,
-        request: _plan_pb2.RemovePlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.RemovePlanResponse, _abc.Awaitable[_plan_pb2.RemovePlanResponse]]:
-        """Removes a plan; its versions can still be read."""
-
-    @_abc_1.abstractmethod
-    def GetPlan(
-        self,
-        request: _plan_pb2.GetPlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.GetPlanResponse, _abc.Awaitable[_plan_pb2.GetPlanResponse]]:
-        """Reads the latest or an earlier version of a plan."""
-
-    @_abc_1.abstractmethod
-    def ListPlans(
-        self,
-        request: _plan_pb2.ListPlansRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.ListPlansResponse, _abc.Awaitable[_plan_pb2.ListPlansResponse]]:
-        """Lists the plans of a run."""
 
     @_abc_1.abstractmethod
     def WatchPlans(

@@ -23,11 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.executor.v1 import event_pb2 as turnwright_dot_executor_dot_v1_dot_event__pb2
-from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cursor__pb2
 from turnwright.types.v1 import plan_pb2 as turnwright_dot_types_dot_v1_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/plan.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/event.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1eturnwright/types/v1/plan.proto\"k\n\x0eSetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\'\n\x04plan\x18\x03 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"g\n\x0fSetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"e\n\x11UpdatePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"j\n\x12UpdatePlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"V\n\x11RemovePlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"A\n\x12RemovePlanResponse\x12+\n\x06\x63ursor\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\"P\n\x0eGetPlanRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07plan_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\r\":\n\x0fGetPlanResponse\x12\'\n\x04plan\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Plan\"W\n\x10ListPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"V\n\x11ListPlansResponse\x12(\n\x05plans\x18\x01 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"1\n\x11WatchPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"\x80\x02\n\x12WatchPlansResponse\x12\x39\n\x08snapshot\x18\x01 \x01(\x0b\x32%.turnwright.executor.v1.PlansSnapshotH\x00\x12\x36\n\x07updated\x18\x02 \x01(\x0b\x32#.turnwright.executor.v1.PlanUpdatedH\x00\x12\x36\n\x07removed\x18\x03 \x01(\x0b\x32#.turnwright.executor.v1.PlanRemovedH\x00\x12\x36\n\theartbeat\x18\x04 \x01(\x0b\x32!.turnwright.executor.v1.HeartbeatH\x00\x42\x07\n\x05\x65vent\"U\n\rPlansSnapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12(\n\x05plans\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.PlanB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/plan.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/event.proto\x1a\x1eturnwright/types/v1/plan.proto\"1\n\x11WatchPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"\x80\x02\n\x12WatchPlansResponse\x12\x39\n\x08snapshot\x18\x01 \x01(\x0b\x32%.turnwright.executor.v1.PlansSnapshotH\x00\x12\x36\n\x07updated\x18\x02 \x01(\x0b\x32#.turnwright.executor.v1.PlanUpdatedH\x00\x12\x36\n\x07removed\x18\x03 \x01(\x0b\x32#.turnwright.executor.v1.PlanRemovedH\x00\x12\x36\n\theartbeat\x18\x04 \x01(\x0b\x32!.turnwright.executor.v1.HeartbeatH\x00\x42\x07\n\x05\x65vent\"U\n\rPlansSnapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12(\n\x05plans\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.PlanB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,30 +34,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.plan
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_SETPLANREQUEST']._serialized_start=163
-  _globals['_SETPLANREQUEST']._serialized_end=270
-  _globals['_SETPLANRESPONSE']._serialized_start=272
-  _globals['_SETPLANRESPONSE']._serialized_end=375
-  _globals['_UPDATEPLANREQUEST']._serialized_start=377
-  _globals['_UPDATEPLANREQUEST']._serialized_end=478
-  _globals['_UPDATEPLANRESPONSE']._serialized_start=480
-  _globals['_UPDATEPLANRESPONSE']._serialized_end=586
-  _globals['_REMOVEPLANREQUEST']._serialized_start=588
-  _globals['_REMOVEPLANREQUEST']._serialized_end=674
-  _globals['_REMOVEPLANRESPONSE']._serialized_start=676
-  _globals['_REMOVEPLANRESPONSE']._serialized_end=741
-  _globals['_GETPLANREQUEST']._serialized_start=743
-  _globals['_GETPLANREQUEST']._serialized_end=823
-  _globals['_GETPLANRESPONSE']._serialized_start=825
-  _globals['_GETPLANRESPONSE']._serialized_end=883
-  _globals['_LISTPLANSREQUEST']._serialized_start=885
-  _globals['_LISTPLANSREQUEST']._serialized_end=972
-  _globals['_LISTPLANSRESPONSE']._serialized_start=974
-  _globals['_LISTPLANSRESPONSE']._serialized_end=1060
-  _globals['_WATCHPLANSREQUEST']._serialized_start=1062
-  _globals['_WATCHPLANSREQUEST']._serialized_end=1111
-  _globals['_WATCHPLANSRESPONSE']._serialized_start=1114
-  _globals['_WATCHPLANSRESPONSE']._serialized_end=1370
-  _globals['_PLANSSNAPSHOT']._serialized_start=1372
-  _globals['_PLANSSNAPSHOT']._serialized_end=1457
+  _globals['_WATCHPLANSREQUEST']._serialized_start=129
+  _globals['_WATCHPLANSREQUEST']._serialized_end=178
+  _globals['_WATCHPLANSRESPONSE']._serialized_start=181
+  _globals['_WATCHPLANSRESPONSE']._serialized_end=437
+  _globals['_PLANSSNAPSHOT']._serialized_start=439
+  _globals['_PLANSSNAPSHOT']._serialized_end=524
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,6 @@ from turnwright.store.v1 import change_pb2 as turnwright_dot_store_dot_v1_dot_ch
 from turnwright.store.v1 import control_pb2 as turnwright_dot_store_dot_v1_dot_control__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
-from turnwright.store.v1 import plan_pb2 as turnwright_dot_store_dot_v1_dot_plan__pb2
 from turnwright.store.v1 import proposal_pb2 as turnwright_dot_store_dot_v1_dot_proposal__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
@@ -215,31 +214,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/ReadBody',
                 request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.FromString,
-                _registered_method=True)
-        self.SetPlan = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/SetPlan',
-                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
-                _registered_method=True)
-        self.UpdatePlan = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/UpdatePlan',
-                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
-                _registered_method=True)
-        self.RemovePlan = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/RemovePlan',
-                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
-                _registered_method=True)
-        self.GetPlan = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/GetPlan',
-                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
-                _registered_method=True)
-        self.ListPlans = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListPlans',
-                request_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
                 _registered_method=True)
         self.WatchChanges = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/WatchChanges',
@@ -502,41 +476,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SetPlan(self, request, context):
-        """Creates or replaces a plan of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UpdatePlan(self, request, context):
-        """Appends a delta to a plan.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemovePlan(self, request, context):
-        """Removes a plan from a run's view.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetPlan(self, request, context):
-        """Reads the latest or an earlier version of a plan.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListPlans(self, request, context):
-        """Lists the plans of a run.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def WatchChanges(self, request, context):
         """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
         """
@@ -723,31 +662,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.ReadBody,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.SerializeToString,
-            ),
-            'SetPlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetPlan,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.SerializeToString,
-            ),
-            'UpdatePlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.UpdatePlan,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanResponse.SerializeToString,
-            ),
-            'RemovePlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemovePlan,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanResponse.SerializeToString,
-            ),
-            'GetPlan': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetPlan,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanResponse.SerializeToString,
-            ),
-            'ListPlans': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListPlans,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansResponse.SerializeToString,
             ),
             'WatchChanges': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchChanges,
@@ -1681,141 +1595,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ReadBody',
             turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetPlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/SetPlan',
-            turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_plan__pb2.SetPlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def UpdatePlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/UpdatePlan',
-            turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_plan__pb2.UpdatePlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemovePlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/RemovePlan',
-            turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_plan__pb2.RemovePlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetPlan(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/GetPlan',
-            turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_plan__pb2.GetPlanResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListPlans(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListPlans',
-            turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_plan__pb2.ListPlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,7 +9,6 @@ from turnwright.store.v1 import change_pb2 as _change_pb2
 from turnwright.store.v1 import control_pb2 as _control_pb2
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
-from turnwright.store.v1 import plan_pb2 as _plan_pb2
 from turnwright.store.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
@@ -123,16 +122,6 @@ class StoreServiceStub:
     """Full-text search in a project's shared entries."""
     ReadBody: _grpc.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]
     """Reads a part of an entry's body."""
-    SetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]
-    """Creates or replaces a plan of a run."""
-    UpdatePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]
-    """Appends a delta to a plan."""
-    RemovePlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]
-    """Removes a plan from a run's view."""
-    GetPlan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]
-    """Reads the latest or an earlier version of a plan."""
-    ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]
-    """Lists the plans of a run."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchRuns: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]
@@ -224,16 +213,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Full-text search in a project's shared entries."""
     ReadBody: _aio.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]  # type: ignore[assignment]
     """Reads a part of an entry's body."""
-    SetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.SetPlanRequest, _plan_pb2.SetPlanResponse]  # type: ignore[assignment]
-    """Creates or replaces a plan of a run."""
-    UpdatePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.UpdatePlanRequest, _plan_pb2.UpdatePlanResponse]  # type: ignore[assignment]
-    """Appends a delta to a plan."""
-    RemovePlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.RemovePlanRequest, _plan_pb2.RemovePlanResponse]  # type: ignore[assignment]
-    """Removes a plan from a run's view."""
-    GetPlan: _aio.UnaryUnaryMultiCallable[_plan_pb2.GetPlanRequest, _plan_pb2.GetPlanResponse]  # type: ignore[assignment]
-    """Reads the latest or an earlier version of a plan."""
-    ListPlans: _aio.UnaryUnaryMultiCallable[_plan_pb2.ListPlansRequest, _plan_pb2.ListPlansResponse]  # type: ignore[assignment]
-    """Lists the plans of a run."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchRuns: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]  # type: ignore[assignment]
@@ -526,46 +505,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_stream_pb2.ReadBodyResponse, _abc.Awaitable[_stream_pb2.ReadBodyResponse]]:
         """Reads a part of an entry's body."""
-
-    @_abc_1.abstractmethod
-    def SetPlan(
-        self,
-        request: _plan_pb2.SetPlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.SetPlanResponse, _abc.Awaitable[_plan_pb2.SetPlanResponse]]:
-        """Creates or replaces a plan of a run."""
-
-    @_abc_1.abstractmethod
-    def UpdatePlan(
-        self,
-        request: _plan_pb2.UpdatePlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.UpdatePlanResponse, _abc.Awaitable[_plan_pb2.UpdatePlanResponse]]:
-        """Appends a delta to a plan."""
-
-    @_abc_1.abstractmethod
-    def RemovePlan(
-        self,
-        request: _plan_pb2.RemovePlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.RemovePlanResponse, _abc.Awaitable[_plan_pb2.RemovePlanResponse]]:
-        """Removes a plan from a run's view."""
-
-    @_abc_1.abstractmethod
-    def GetPlan(
-        self,
-        request: _plan_pb2.GetPlanRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.GetPlanResponse, _abc.Awaitable[_plan_pb2.GetPlanResponse]]:
-        """Reads the latest or an earlier version of a plan."""
-
-    @_abc_1.abstractmethod
-    def ListPlans(
-        self,
-        request: _plan_pb2.ListPlansRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_plan_pb2.ListPlansResponse, _abc.Awaitable[_plan_pb2.ListPlansResponse]]:
-        """Lists the plans of a run."""
 
     @_abc_1.abstractmethod
     def WatchChanges(

@@ -141,7 +141,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_PLAN_ENTRY: _ErrorReason.ValueType  # 42
     """INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
-    UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
+    UpdatePlan or DeletePlan. Metadata: `path`, `outcome`.
     """
     ERROR_REASON_COMMAND_GATED: _ErrorReason.ValueType  # 43
     """FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,
@@ -292,7 +292,7 @@ ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 41
 """
 ERROR_REASON_PLAN_ENTRY: ErrorReason.ValueType  # 42
 """INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
-UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
+UpdatePlan or DeletePlan. Metadata: `path`, `outcome`.
 """
 ERROR_REASON_COMMAND_GATED: ErrorReason.ValueType  # 43
 """FAILED_PRECONDITION. The state of the run does not allow the command. Metadata: `run`, `command`, `state` (`idle`,

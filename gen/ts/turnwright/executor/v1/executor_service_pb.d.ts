@@ -16,7 +16,7 @@ import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposals
 import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
-import type { GetPlanRequestSchema, GetPlanResponseSchema, ListPlansRequestSchema, ListPlansResponseSchema, RemovePlanRequestSchema, RemovePlanResponseSchema, SetPlanRequestSchema, SetPlanResponseSchema, UpdatePlanRequestSchema, UpdatePlanResponseSchema, WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
+import type { WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/executor_service.proto.
@@ -674,56 +674,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof GetEntryRequestSchema;
     output: typeof GetEntryResponseSchema;
-  },
-  /**
-   * Creates or replaces a plan of a run.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.SetPlan
-   */
-  setPlan: {
-    methodKind: "unary";
-    input: typeof SetPlanRequestSchema;
-    output: typeof SetPlanResponseSchema;
-  },
-  /**
-   * Appends a delta to a plan.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.UpdatePlan
-   */
-  updatePlan: {
-    methodKind: "unary";
-    input: typeof UpdatePlanRequestSchema;
-    output: typeof UpdatePlanResponseSchema;
-  },
-  /**
-   * Removes a plan; its versions can still be read.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.RemovePlan
-   */
-  removePlan: {
-    methodKind: "unary";
-    input: typeof RemovePlanRequestSchema;
-    output: typeof RemovePlanResponseSchema;
-  },
-  /**
-   * Reads the latest or an earlier version of a plan.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.GetPlan
-   */
-  getPlan: {
-    methodKind: "unary";
-    input: typeof GetPlanRequestSchema;
-    output: typeof GetPlanResponseSchema;
-  },
-  /**
-   * Lists the plans of a run.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListPlans
-   */
-  listPlans: {
-    methodKind: "unary";
-    input: typeof ListPlansRequestSchema;
-    output: typeof ListPlansResponseSchema;
   },
   /**
    * Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.

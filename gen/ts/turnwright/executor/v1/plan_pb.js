@@ -4,103 +4,32 @@
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_executor_v1_event } from "./event_pb.js";
-import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
 import { file_turnwright_types_v1_plan } from "../../types/v1/plan_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/plan.proto.
  */
 export const file_turnwright_executor_v1_plan = /*@__PURE__*/
-  fileDesc("CiF0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3BsYW4ucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEiawoOU2V0UGxhblJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSJwoEcGxhbhgDIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuUGxhbhISCgpyZXF1ZXN0X2lkGAQgASgJImcKD1NldFBsYW5SZXNwb25zZRInCgRwbGFuGAEgASgLMhkudHVybndyaWdodC50eXBlcy52MS5QbGFuEisKBmN1cnNvchgCIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yImUKEVVwZGF0ZVBsYW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB3BsYW5faWQYAyABKAkSDQoFZGVsdGEYBCABKAkSEgoKcmVxdWVzdF9pZBgFIAEoCSJqChJVcGRhdGVQbGFuUmVzcG9uc2USJwoEcGxhbhgBIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuUGxhbhIrCgZjdXJzb3IYAiABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvciJWChFSZW1vdmVQbGFuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIPCgdwbGFuX2lkGAMgASgJEhIKCnJlcXVlc3RfaWQYBCABKAkiQQoSUmVtb3ZlUGxhblJlc3BvbnNlEisKBmN1cnNvchgBIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yIlAKDkdldFBsYW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB3BsYW5faWQYAyABKAkSDwoHdmVyc2lvbhgEIAEoDSI6Cg9HZXRQbGFuUmVzcG9uc2USJwoEcGxhbhgBIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuUGxhbiJXChBMaXN0UGxhbnNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEhEKCXBhZ2Vfc2l6ZRgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJIlYKEUxpc3RQbGFuc1Jlc3BvbnNlEigKBXBsYW5zGAEgAygLMhkudHVybndyaWdodC50eXBlcy52MS5QbGFuEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIxChFXYXRjaFBsYW5zUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCSKAAgoSV2F0Y2hQbGFuc1Jlc3BvbnNlEjkKCHNuYXBzaG90GAEgASgLMiUudHVybndyaWdodC5leGVjdXRvci52MS5QbGFuc1NuYXBzaG90SAASNgoHdXBkYXRlZBgCIAEoCzIjLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuUGxhblVwZGF0ZWRIABI2CgdyZW1vdmVkGAMgASgLMiMudHVybndyaWdodC5leGVjdXRvci52MS5QbGFuUmVtb3ZlZEgAEjYKCWhlYXJ0YmVhdBgEIAEoCzIhLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuSGVhcnRiZWF0SABCBwoFZXZlbnQiVQoNUGxhbnNTbmFwc2hvdBIMCgRwYXJ0GAEgASgNEgwKBGxhc3QYAiABKAgSKAoFcGxhbnMYAyADKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLlBsYW5CtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_executor_v1_event, file_turnwright_types_v1_cursor, file_turnwright_types_v1_plan]);
-
-/**
- * Describes the message turnwright.executor.v1.SetPlanRequest.
- * Use `create(SetPlanRequestSchema)` to create a new message.
- */
-export const SetPlanRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 0);
-
-/**
- * Describes the message turnwright.executor.v1.SetPlanResponse.
- * Use `create(SetPlanResponseSchema)` to create a new message.
- */
-export const SetPlanResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 1);
-
-/**
- * Describes the message turnwright.executor.v1.UpdatePlanRequest.
- * Use `create(UpdatePlanRequestSchema)` to create a new message.
- */
-export const UpdatePlanRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 2);
-
-/**
- * Describes the message turnwright.executor.v1.UpdatePlanResponse.
- * Use `create(UpdatePlanResponseSchema)` to create a new message.
- */
-export const UpdatePlanResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 3);
-
-/**
- * Describes the message turnwright.executor.v1.RemovePlanRequest.
- * Use `create(RemovePlanRequestSchema)` to create a new message.
- */
-export const RemovePlanRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 4);
-
-/**
- * Describes the message turnwright.executor.v1.RemovePlanResponse.
- * Use `create(RemovePlanResponseSchema)` to create a new message.
- */
-export const RemovePlanResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 5);
-
-/**
- * Describes the message turnwright.executor.v1.GetPlanRequest.
- * Use `create(GetPlanRequestSchema)` to create a new message.
- */
-export const GetPlanRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 6);
-
-/**
- * Describes the message turnwright.executor.v1.GetPlanResponse.
- * Use `create(GetPlanResponseSchema)` to create a new message.
- */
-export const GetPlanResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 7);
-
-/**
- * Describes the message turnwright.executor.v1.ListPlansRequest.
- * Use `create(ListPlansRequestSchema)` to create a new message.
- */
-export const ListPlansRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 8);
-
-/**
- * Describes the message turnwright.executor.v1.ListPlansResponse.
- * Use `create(ListPlansResponseSchema)` to create a new message.
- */
-export const ListPlansResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 9);
+  fileDesc("CiF0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3BsYW4ucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEiMQoRV2F0Y2hQbGFuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkigAIKEldhdGNoUGxhbnNSZXNwb25zZRI5CghzbmFwc2hvdBgBIAEoCzIlLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuUGxhbnNTbmFwc2hvdEgAEjYKB3VwZGF0ZWQYAiABKAsyIy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlBsYW5VcGRhdGVkSAASNgoHcmVtb3ZlZBgDIAEoCzIjLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuUGxhblJlbW92ZWRIABI2CgloZWFydGJlYXQYBCABKAsyIS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkhlYXJ0YmVhdEgAQgcKBWV2ZW50IlUKDVBsYW5zU25hcHNob3QSDAoEcGFydBgBIAEoDRIMCgRsYXN0GAIgASgIEigKBXBsYW5zGAMgAygLMhkudHVybndyaWdodC50eXBlcy52MS5QbGFuQrYBChpjb20udHVybndyaWdodC5leGVjdXRvci52MVABWklnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9leGVjdXRvci92MTtleGVjdXRvcnYxqgIWVHVybndyaWdodC5FeGVjdXRvci5WMcoCFlR1cm53cmlnaHRcRXhlY3V0b3JcVjHqAhhUdXJud3JpZ2h0OjpFeGVjdXRvcjo6VjFiBnByb3RvMw", [file_turnwright_executor_v1_event, file_turnwright_types_v1_plan]);
 
 /**
  * Describes the message turnwright.executor.v1.WatchPlansRequest.
  * Use `create(WatchPlansRequestSchema)` to create a new message.
  */
 export const WatchPlansRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 10);
+  messageDesc(file_turnwright_executor_v1_plan, 0);
 
 /**
  * Describes the message turnwright.executor.v1.WatchPlansResponse.
  * Use `create(WatchPlansResponseSchema)` to create a new message.
  */
 export const WatchPlansResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 11);
+  messageDesc(file_turnwright_executor_v1_plan, 1);
 
 /**
  * Describes the message turnwright.executor.v1.PlansSnapshot.
  * Use `create(PlansSnapshotSchema)` to create a new message.
  */
 export const PlansSnapshotSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_plan, 12);
+  messageDesc(file_turnwright_executor_v1_plan, 2);
 

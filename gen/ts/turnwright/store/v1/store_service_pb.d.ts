@@ -12,7 +12,6 @@ import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnReques
 import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListEntryHistoryRequestSchema, ListEntryHistoryResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, SearchEntriesRequestSchema, SearchEntriesResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 import type { ReadBodyRequestSchema, ReadBodyResponseSchema } from "./stream_pb.js";
-import type { GetPlanRequestSchema, GetPlanResponseSchema, ListPlansRequestSchema, ListPlansResponseSchema, RemovePlanRequestSchema, RemovePlanResponseSchema, SetPlanRequestSchema, SetPlanResponseSchema, UpdatePlanRequestSchema, UpdatePlanResponseSchema } from "./plan_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/store_service.proto.
@@ -371,56 +370,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof ReadBodyRequestSchema;
     output: typeof ReadBodyResponseSchema;
-  },
-  /**
-   * Creates or replaces a plan of a run.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.SetPlan
-   */
-  setPlan: {
-    methodKind: "unary";
-    input: typeof SetPlanRequestSchema;
-    output: typeof SetPlanResponseSchema;
-  },
-  /**
-   * Appends a delta to a plan.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.UpdatePlan
-   */
-  updatePlan: {
-    methodKind: "unary";
-    input: typeof UpdatePlanRequestSchema;
-    output: typeof UpdatePlanResponseSchema;
-  },
-  /**
-   * Removes a plan from a run's view.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.RemovePlan
-   */
-  removePlan: {
-    methodKind: "unary";
-    input: typeof RemovePlanRequestSchema;
-    output: typeof RemovePlanResponseSchema;
-  },
-  /**
-   * Reads the latest or an earlier version of a plan.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.GetPlan
-   */
-  getPlan: {
-    methodKind: "unary";
-    input: typeof GetPlanRequestSchema;
-    output: typeof GetPlanResponseSchema;
-  },
-  /**
-   * Lists the plans of a run.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListPlans
-   */
-  listPlans: {
-    methodKind: "unary";
-    input: typeof ListPlansRequestSchema;
-    output: typeof ListPlansResponseSchema;
   },
   /**
    * Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.

@@ -332,7 +332,7 @@ export enum ErrorReason {
 
   /**
    * INVALID_ARGUMENT. An entry of `plan://` was written, moved, hidden or removed by another rpc than SetPlan,
-   * UpdatePlan or RemovePlan. Metadata: `path`, `outcome`.
+   * UpdatePlan or DeletePlan. Metadata: `path`, `outcome`.
    *
    * @generated from enum value: ERROR_REASON_PLAN_ENTRY = 42;
    */

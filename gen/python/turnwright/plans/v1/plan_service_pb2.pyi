@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import plan_pb2 as _plan_pb2
@@ -23,6 +22,44 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class PlanWriter(_message.Message):
+    """By whom a plan is written: what an executor says when a tool of its run writes one. Needs the tier `system`. Without it
+    the caller writes, at the tier `client` and from outside the loop.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIER_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    WINDOW_FIELD_NUMBER: _builtins.int
+    tier: _entry_pb2.Tier.ValueType
+    """Tier of the writer: `model`, or `plugin` for a tool of a plugin. Unspecified: `client`."""
+    epoch: _builtins.int
+    """Epoch of the executor's claim of the run, for a write in a turn. Fails with FAILED_PRECONDITION, reason LEASE_LOST, if
+    the run was claimed since. Absent: a write from outside the loop.
+    """
+    window: _builtins.int
+    """Maximum tokens of a packet of the loop. 0: the smaller of the model's context window and the run's `context_limit`, as
+    far as they are known.
+    """
+    def __init__(
+        self,
+        *,
+        tier: _entry_pb2.Tier.ValueType = ...,
+        epoch: _builtins.int | None = ...,
+        window: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch", "tier", b"tier", "window", b"window"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
+
+Global___PlanWriter: _TypeAlias = PlanWriter  # noqa: Y015
+
+@_typing.final
 class SetPlanRequest(_message.Message):
     """Creates a plan, or replaces it with a new version without deltas."""
 
@@ -30,58 +67,41 @@ class SetPlanRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
-    WRITER_FIELD_NUMBER: _builtins.int
+    WRITTEN_BY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    WINDOW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
-    writer: _entry_pb2.Tier.ValueType
-    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    window: _builtins.int
-    """Maximum tokens of a packet of the run. If all plans with their latest deltas take as many or more, the call fails with
-    LIMIT_EXCEEDED, `unit` tokens, because no packet could show them. 0: the smaller of the model's context window
-    and the run's `context_limit`, as far as they are known. Absent: no check.
-    """
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token. Absent: a write from outside the loop."""
-
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
         """The plan; `plan_id` (empty: `main`), `kind`, `body`, `items` and `mode` are used. Fails with INVALID_ARGUMENT,
         reason LIMIT_EXCEEDED, and stores nothing if the body has more than 98304 bytes, or if the run would have more than
-        100 plans, or plans and deltas of more than 1048576 bytes in total.
+        100 plans, plans and deltas of more than 1048576 bytes in total, or of as many tokens as the model's context window
+        or the run's `context_limit` has, as far as these are known: no packet could show them.
         """
+
+    @_builtins.property
+    def written_by(self) -> Global___PlanWriter:
+        """By whom it is written, if an executor writes for a tool. Absent: by the caller."""
 
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
         plan: _plan_pb2.Plan | None = ...,
-        writer: _entry_pb2.Tier.ValueType = ...,
+        written_by: Global___PlanWriter | None = ...,
         request_id: _builtins.str = ...,
-        window: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "fence", b"fence", "plan", b"plan", "window", b"window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "written_by", b"written_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "fence", b"fence", "plan", b"plan", "project", b"project", "request_id", b"request_id", "run", b"run", "window", b"window", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "project", b"project", "request_id", b"request_id", "run", b"run", "written_by", b"written_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
-    _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
-    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
-    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetPlanRequest: _TypeAlias = SetPlanRequest  # noqa: Y015
 
@@ -123,12 +143,10 @@ class UpdatePlanRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
     PLAN_ID_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
-    WRITER_FIELD_NUMBER: _builtins.int
+    WRITTEN_BY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    WINDOW_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -139,42 +157,30 @@ class UpdatePlanRequest(_message.Message):
     """
     delta: _builtins.str
     """The delta, 1 to 16384 bytes. A version has at most 100 deltas of 262144 bytes in total, and all plans of a run have
-    at most 1048576 bytes; beyond that the call fails with LIMIT_EXCEEDED: set the plan again.
+    at most 1048576 bytes and fewer tokens than the context window; beyond that the call fails with INVALID_ARGUMENT,
+    reason LIMIT_EXCEEDED: set the plan again.
     """
-    writer: _entry_pb2.Tier.ValueType
-    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    window: _builtins.int
-    """Maximum tokens of a packet, as in SetPlanRequest."""
     @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token. Absent: a write from outside the loop."""
+    def written_by(self) -> Global___PlanWriter:
+        """By whom it is written, if an executor writes for a tool. Absent: by the caller."""
 
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
         plan_id: _builtins.str = ...,
         delta: _builtins.str = ...,
-        writer: _entry_pb2.Tier.ValueType = ...,
+        written_by: Global___PlanWriter | None = ...,
         request_id: _builtins.str = ...,
-        window: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "fence", b"fence", "window", b"window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["written_by", b"written_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_window", b"_window", "delta", b"delta", "fence", b"fence", "plan_id", b"plan_id", "project", b"project", "request_id", b"request_id", "run", b"run", "window", b"window", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "plan_id", b"plan_id", "project", b"project", "request_id", b"request_id", "run", b"run", "written_by", b"written_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
-    _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
-    _WhichOneofReturnType__window: _TypeAlias = _typing.Literal["window"]  # noqa: Y015
-    _WhichOneofArgType__window: _TypeAlias = _typing.Literal["_window", b"_window"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__window) -> _WhichOneofReturnType__window | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdatePlanRequest: _TypeAlias = UpdatePlanRequest  # noqa: Y015
 
@@ -209,53 +215,41 @@ class UpdatePlanResponse(_message.Message):
 Global___UpdatePlanResponse: _TypeAlias = UpdatePlanResponse  # noqa: Y015
 
 @_typing.final
-class RemovePlanRequest(_message.Message):
-    """Removes a plan."""
+class DeletePlanRequest(_message.Message):
+    """Deletes a plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
     PLAN_ID_FIELD_NUMBER: _builtins.int
-    WRITER_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Id of the plan; empty: `main`. Fails with NOT_FOUND if there is no such plan."""
-    writer: _entry_pb2.Tier.ValueType
-    """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such plan."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token. Absent: a write from outside the loop."""
-
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
         plan_id: _builtins.str = ...,
-        writer: _entry_pb2.Tier.ValueType = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence", "plan_id", b"plan_id", "project", b"project", "request_id", b"request_id", "run", b"run", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
-    _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemovePlanRequest: _TypeAlias = RemovePlanRequest  # noqa: Y015
+Global___DeletePlanRequest: _TypeAlias = DeletePlanRequest  # noqa: Y015
 
 @_typing.final
-class RemovePlanResponse(_message.Message):
+class DeletePlanResponse(_message.Message):
     """The plan is removed from the run's view; its versions can still be read."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -276,7 +270,7 @@ class RemovePlanResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemovePlanResponse: _TypeAlias = RemovePlanResponse  # noqa: Y015
+Global___DeletePlanResponse: _TypeAlias = DeletePlanResponse  # noqa: Y015
 
 @_typing.final
 class GetPlanRequest(_message.Message):
@@ -293,9 +287,9 @@ class GetPlanRequest(_message.Message):
     run: _builtins.str
     """Alias of the run."""
     plan_id: _builtins.str
-    """Id of the plan; empty: `main`. Fails with NOT_FOUND if there is no such plan."""
+    """Id of the plan; empty: `main`. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if there is no such plan or version."""
     version: _builtins.int
-    """Version to read; 0: the latest, unless the plan was removed."""
+    """Version to read; 0: the latest, unless the plan was deleted."""
     def __init__(
         self,
         *,
