@@ -13,7 +13,7 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, Invocation
 from turnwright_cli.output import Column, answer, complain, show_list
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import Session, open_session
+from turnwright_cli.session import open_session
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.runs import model_from_pb
@@ -68,7 +68,7 @@ async def list_models(call: Invocation) -> int:
 
 async def add_model(call: Invocation, *, alias: str, **options: Any) -> int:
     async with open_session(call.settings) as session:
-        model = await _put(session, _changed(model_pb2.Model(alias=alias), options))
+        model = await session.client.set_model(_changed(model_pb2.Model(alias=alias), options))
     return _say_model(call, model)
 
 
@@ -78,20 +78,8 @@ async def set_model(call: Invocation, *, alias: str, **options: Any) -> int:
         if alias not in known:
             near = did_you_mean(alias, known)
             raise usage(f"There is no model {safe_line(alias)}{near}. `turnwright models add` adds one.")
-        model = await _put(session, _changed(known[alias], options))
+        model = await session.client.set_model(_changed(known[alias], options))
     return _say_model(call, model)
-
-
-async def _put(session: Session, model: model_pb2.Model) -> model_pb2.Model:
-    can = model.capabilities if model.HasField("capabilities") else None
-    return await session.client.add_model(
-        model.alias,
-        model.vendor_model,
-        model.context_length,
-        model.output_tokens_max,
-        can,
-        model.price if model.HasField("price") else None,
-    )
 
 
 def _say_model(call: Invocation, model: model_pb2.Model) -> int:
@@ -107,7 +95,7 @@ def _say_model(call: Invocation, model: model_pb2.Model) -> int:
 
 async def remove_model(call: Invocation, *, alias: str) -> int:
     async with open_session(call.settings) as session:
-        await session.client.remove_model(alias)
+        await session.client.delete_model(alias)
         left = await session.client.list_models()
     if not call.as_json and (variable := f"{MODEL_PREFIX}{alias}") in os.environ:
         complain(f"{variable} is set here: the next command that starts its own services adds the model again.")

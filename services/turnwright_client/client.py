@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
+from turnwright.models.v1 import model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
@@ -98,6 +99,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         self._runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
+        self._models = model_service_pb2_grpc.ModelServiceStub(peer.channel)
         self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
 
     @classmethod

@@ -20,6 +20,7 @@ from turnwright.executor.v1 import (
     plan_pb2,
     watch_pb2,
 )
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import registry_pb2
@@ -51,6 +52,7 @@ class ControlCalls:
     _peer: Peer
     _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _models: model_service_pb2_grpc.ModelServiceAsyncStub
     _plans: plan_service_pb2_grpc.PlanServiceAsyncStub
     _runs: run_service_pb2_grpc.RunServiceAsyncStub
     _streams: stream_service_pb2_grpc.StreamServiceAsyncStub
@@ -125,28 +127,12 @@ class ControlCalls:
             for entry in page.entries:
                 yield entry
 
-    async def add_model(
-        self,
-        alias: str,
-        vendor_model: str,
-        context_length: int = 0,
-        output_tokens_max: int = 0,
-        capabilities: model_pb2.Capabilities | None = None,
-        price: model_pb2.Price | None = None,
-    ) -> model_pb2.Model:
-        """Add a model, or replace the one with the alias. Tokens; what is 0 or absent, its vendor is asked."""
-        model = model_pb2.Model(
-            alias=alias,
-            vendor_model=vendor_model,
-            context_length=context_length,
-            output_tokens_max=output_tokens_max,
-            capabilities=capabilities,
-            price=price,
-        )
-        return (await self._peer.call(self._stub.AddModel, control_pb2.AddModelRequest(model=model))).model
+    async def set_model(self, model: model_pb2.Model) -> model_pb2.Model:
+        """Add a model, or replace the one with the same alias. What it leaves out, its vendor is asked."""
+        return (await self._peer.call(self._models.SetModel, model_service_pb2.SetModelRequest(model=model))).model
 
-    async def remove_model(self, alias: str) -> None:
-        await self._peer.call(self._stub.RemoveModel, control_pb2.RemoveModelRequest(alias=alias))
+    async def delete_model(self, alias: str) -> None:
+        await self._peer.call(self._models.DeleteModel, model_service_pb2.DeleteModelRequest(alias=alias))
 
     async def set_file_constraints(
         self, project: str, constraints: Mapping[str, str], remove: Sequence[str] = (), request_id: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import (
     entry_pb2,
@@ -29,6 +30,7 @@ class QueryCalls:
     _peer: Peer
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
     _turns: turn_service_pb2_grpc.TurnServiceAsyncStub
+    _models: model_service_pb2_grpc.ModelServiceAsyncStub
 
     async def find_project(self, root: str) -> project_pb2.Project | None:
         """The project of a directory on the executor's host; None if it is not registered. Nothing is written."""
@@ -102,8 +104,8 @@ class QueryCalls:
         return (await self._peer.call(self._stub.PreviewPacket, request)).explanation
 
     async def list_models(self) -> list[model_pb2.Model]:
-        request = query_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        return [model async for page in self._peer.pages(self._stub.ListModels, request) for model in page.models]
+        request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        return [model async for page in self._peer.pages(self._models.ListModels, request) for model in page.models]
 
     async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
         request = query_pb2.GetEntryRequest(project=project, run=run, path=path)

@@ -54,6 +54,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
+from turnwright_executor.rpc.models import around_models
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.project_gate import ProjectGate
 from turnwright_executor.rpc.runs import ClientRuns
@@ -218,7 +219,6 @@ class _Wired:
             check_vendor,
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
             heartbeat_s=settings.event_heartbeat_s,
-            opens_models=settings.client_models,
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
@@ -226,7 +226,8 @@ class _Wired:
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
-        self._around = {**router.around(), **commands.around(), **runs.around()}
+        models = around_models(store, check_vendor, is_open=settings.client_models)
+        self._around = {**router.around(), **commands.around(), **runs.around(), **models}
 
     async def _admits(self, method: str, request: Any) -> None:
         await self._gate.check(method, request)

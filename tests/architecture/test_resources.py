@@ -1,12 +1,14 @@
 """The contract of resources: one service in a package of its own, with fields that all requests share (ADR 54)."""
 
 import pytest
+from turnwright.schemes.v1 import scheme_service_pb2
 
 from turnwright_executor.rpc.mounting import MOUNTED
 
 REQUESTS = {"project": 1, "run": 2, "page_size": 13, "page_token": 14, "request_id": 15}
 ANSWERS = {"next_page_token": 15}
-SERVICES = pytest.mark.parametrize("service", MOUNTED, ids=lambda service: service.name)
+SCHEMES = scheme_service_pb2.DESCRIPTOR.services_by_name["SchemeService"]
+SERVICES = pytest.mark.parametrize("service", [*MOUNTED, SCHEMES], ids=lambda service: service.name)
 
 
 def numbers(message):

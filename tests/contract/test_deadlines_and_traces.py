@@ -102,8 +102,11 @@ async def test_the_trace_of_a_task_reaches_all_services_and_its_deadline_does_no
 async def test_a_trace_that_is_none_is_not_passed_on(tmp_path, scripted, trace):
     seen = Seen()
     async with running(tmp_path, [seen]) as services:
-        await called(services, "ListModels", query_pb2.ListModelsRequest(), trace)
-    assert [trace for service, method, _, trace in seen.calls if method == "ListModels" and service[0] == "S"] == [()]
+        request = query_pb2.GetRunRequest(project=services.project, run="none")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await called(services, "GetRun", request, trace)
+    behind = [call[3] for call in seen.calls if call[1] == "GetRun"]
+    assert behind[1:] == [()]
 
 
 async def test_log_lines_of_a_call_name_its_trace():

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import control_pb2, executor_service_pb2, executor_service_pb2_grpc, query_pb2
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import model_pb2, settings_pb2
 
 from contract.store.harness import Client as StoreClient
 from edges import IDLE_S, ORIGIN, edge, edge_of_processes
@@ -42,7 +42,7 @@ async def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("edge")
     (folder / "m.txt").write_text('=== reply chunk_chars=64 delay_ms=0 ===\n<update status="200">Done</update>\n')
     async with running(folder, event_heartbeat_s=1.0) as services:
-        await services.client.add_model("m", "scripted/m")
+        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         async with edge(services, event_heartbeat_s=1.0) as at:
             yield at, services.project
 
@@ -150,7 +150,7 @@ async def test_runs_are_spread_over_the_executors(served):
     (folder / "busy.txt").write_text(f"=== reply chunk_chars=64 delay_ms=0 ===\n{reply}\n")
     store = StoreClient(f"unix:{folder}/store.sock", SECRET)
     async with Client.connect(at.address, SECRET, 60, tls=Tls(authorities=at.authority.file)) as client:
-        await client.add_model("busy", "scripted/busy")
+        await client.set_model(model_pb2.Model(alias="busy", vendor_model="scripted/busy"))
         wanted = settings_pb2.LoopSettings(model="busy", yolo=True)
         tasks = (client.act(project, "Do it.", run=f"busy{n}", settings=wanted) for n in range(RUNS))
         queued = await asyncio.gather(*tasks)
@@ -234,7 +234,7 @@ async def test_clients_see_no_error_of_an_executor_that_is_killed(tmp_path):
     """But for what was being answered, or may have been done."""
     (tmp_path / "m.txt").write_text('=== reply chunk_chars=64 delay_ms=0 ===\n<update status="200">Done</update>\n')
     async with running(tmp_path) as services:
-        await services.client.add_model("m", "scripted/m")
+        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
         async with edge_of_processes(services) as (at, processes), Bare(at, services.project) as bare:
             bare.writes = True

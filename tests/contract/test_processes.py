@@ -28,10 +28,10 @@ SERVICES = {
     "executor": "turnwright.executor.v1.ExecutorService",
 }
 CALLS = {
-    "store": "ListModels",
+    "store": "ListProjects",
     "assembler": "Assemble",
     "provider": "ListVendors",
-    "executor": "ListModels",
+    "executor": "Discover",
 }
 WAIT_S = 30
 WITHOUT_RIGHTS = """

@@ -8,7 +8,7 @@ import socket
 import ssl
 
 import pytest
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import model_pb2, settings_pb2
 
 from certificates import Authority
 from turnwright_assembler.config import AssemblerSettings
@@ -133,7 +133,7 @@ async def test_a_task_runs_through_four_services_that_know_each_other_by_certifi
         serving(tmp_path, **files(own, authority), tls_mutual=True) as address,
         Client.connect(address, SECRET, tls=caller(authority, own)) as client,
     ):
-        await client.add_model("m", "scripted/m")
+        await client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         project = (await client.init_project(str(tmp_path / "project"))).name
         queued = await client.act(project, "Do it.", settings=settings_pb2.LoopSettings(model="m", yolo=True))
         async with contextlib.aclosing(client.watch(project, queued.run, queued.cursor)) as events:

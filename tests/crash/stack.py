@@ -191,7 +191,7 @@ class Stack:
         (self.root / f"{name}.txt").write_text(text)
         store = StoreClient(self.at("store0"))
         model = model_pb2.Model(alias=name, vendor_model=f"scripted/{name}", context_length=context_length)
-        await insisted(lambda: store.call("PutModels", models=[model]))
+        await insisted(lambda: store.call("SetModel", model=model))
         await store.close()
 
     def complaints(self):

@@ -8,7 +8,7 @@ import json
 import re
 
 import pytest
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import model_pb2, settings_pb2
 
 from contract.store.harness import SECRET, act
 from contract.store.harness import Client as StoreClient
@@ -36,7 +36,7 @@ async def loop_through(stack, point, number, assembly):
     async with Client.connect(stack.at(first.name), SECRET) as client:
         await insisted(client.list_models)
         if number == 1:
-            await client.add_model("m", "openai/gpt-x", context_length=100_000)
+            await client.set_model(model_pb2.Model(alias="m", vendor_model="openai/gpt-x", context_length=100_000))
     first.count()
     store = StoreClient(stack.at("store0"), tier=Tier.SYSTEM)
     task = {"project": stack.project, "run": "r", "prompt": f"Do it {number}."}

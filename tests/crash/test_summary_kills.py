@@ -9,7 +9,7 @@ import json
 from collections import Counter
 
 import pytest
-from turnwright.types.v1 import entry_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
 
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, insisted, started
@@ -56,7 +56,7 @@ async def loop_through(stack, point, model, *, is_first):
         life.start(f"{point} in summary" if life is victim else "")
     async with Client.connect(stack.at(first.name), SECRET, policy=ENDURING) as client:
         if is_first:
-            await insisted(lambda: client.add_model("m", model))
+            await insisted(lambda: client.set_model(model_pb2.Model(alias="m", vendor_model=model)))
         limits = settings_pb2.RunSettings(model="m", context_limit=WINDOW)
         wanted = settings_pb2.LoopSettings(model="m", yolo=True, assembly=TRANSCRIPT, summaries=True)
         await insisted(

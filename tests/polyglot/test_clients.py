@@ -20,6 +20,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import executor_service_pb2
+from turnwright.types.v1 import model_pb2
 
 from edges import ORIGIN, WAIT_S, Edge, edge
 from polyglot.pages import GO, JAVA, NODE, PYTHON, RUST, WEB, Program, build
@@ -102,7 +103,7 @@ async def way(request, tmp_path_factory):
     cursors = Cursors()
     roots = str(folder)
     async with running(folder, [cursors], client_roots=roots) as services:
-        await services.client.add_model("m", "scripted/m")
+        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         if request.param == "direct":
             yield Way(folder, services.addresses["executor"], services.client, cursors)
             return

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
-from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import explanation_pb2, settings_pb2
 
@@ -46,6 +47,7 @@ class RecordedPackets:
         self._store = store
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._turn_rows = turn_service_pb2_grpc.TurnServiceStub(store.channel)
+        self._models = model_service_pb2_grpc.ModelServiceStub(store.channel)
         self._assembler = assembler
         self._packets = assembler_service_pb2_grpc.AssemblerServiceStub(assembler.channel)
 
@@ -101,8 +103,8 @@ class RecordedPackets:
         return f"The vendor named a window of {window.context_length:,} tokens when it refused {where}, not {known}."
 
     async def _model(self, alias: str) -> Model | None:
-        request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        async for page in self._store.pages(self._rows.ListModels, request):
+        request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        async for page in self._store.pages(self._models.ListModels, request):
             for model in page.models:
                 if model.alias == alias:
                     return model_from_pb(model)

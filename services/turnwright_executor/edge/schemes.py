@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, Protocol
 
-from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.kit.peer import Peer
@@ -49,9 +49,9 @@ class KnownSchemes:
 
 async def register_schemes(peer: Peer, wanted: Iterable[Scheme]) -> None:
     """Register these schemes with the store, unless it already has them. Raises TurnwrightError."""
-    store = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-    listed = await peer.call(store.ListSchemes, registry_pb2.ListSchemesRequest())
+    schemes = scheme_service_pb2_grpc.SchemeServiceStub(peer.channel)
+    listed = await peer.call(schemes.ListSchemes, scheme_service_pb2.ListSchemesRequest())
     known = {one.name: scheme_from_pb(one) for one in listed.schemes}
     for scheme in wanted:
         if known.get(scheme.name) != scheme:
-            await peer.call(store.PutScheme, registry_pb2.PutSchemeRequest(scheme=scheme_to_pb(scheme)))
+            await peer.call(schemes.SetScheme, scheme_service_pb2.SetSchemeRequest(scheme=scheme_to_pb(scheme)))

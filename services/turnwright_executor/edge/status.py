@@ -9,9 +9,9 @@ from typing import Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.executor.v1 import query_pb2
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
-from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, setting_pb2
 
 from turnwright_core import __version__
@@ -39,8 +39,8 @@ class Status:
         self._provider = provider
         self._peers: Sequence[Peer] = (store, assembler, provider)
         self._own_address = ""
-        self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
-        self._models = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
+        self._models = model_service_pb2_grpc.ModelServiceStub(store.channel)
+        self._vendors = provider_service_pb2_grpc.ProviderServiceStub(provider.channel)
 
     def reached_at(self, own_address: str) -> None:
         self._own_address = own_address
@@ -61,7 +61,7 @@ class Status:
         serving = {status.name for status in services if status.serving}
         if "provider" in serving:
             vendors = await self._provider.call(
-                self._models.ListVendors, provider_service_pb2.ListVendorsRequest(), STATUS_TIMEOUT_S
+                self._vendors.ListVendors, provider_service_pb2.ListVendorsRequest(), STATUS_TIMEOUT_S
             )
             answer.vendors.extend(vendors.vendors)
         if request.check_models and {"provider", "store"} <= serving:
@@ -69,13 +69,13 @@ class Status:
         return answer
 
     async def _checked_models(self) -> Sequence[provider_service_pb2.ModelCheck]:
-        page = await self._store.call(self._rows.ListModels, registry_pb2.ListModelsRequest(page_size=100))
+        page = await self._store.call(self._models.ListModels, model_service_pb2.ListModelsRequest(page_size=100))
         models: Sequence[model_pb2.Model] = page.models
         if not models:
             return []
         wanted = provider_service_pb2.CheckModelsRequest(models=models)
         try:
-            return (await self._provider.call(self._models.CheckModels, wanted, CHECK_TIMEOUT_S)).checks
+            return (await self._provider.call(self._vendors.CheckModels, wanted, CHECK_TIMEOUT_S)).checks
         except TurnwrightError as error:
             return [provider_service_pb2.ModelCheck(alias=model.alias, problem=error.message) for model in models]
 

@@ -60,12 +60,8 @@ class ExecutorServicer(
         catalogue: watch_pb2.DiscoverResponse,
         *,
         heartbeat_s: float,
-        opens_models: bool,
     ) -> None:
-        """`admits` decides which directories clients may use, `shown` what of lists, `unfit` which nobody means.
-
-        `opens_models`: derived tokens may change models.
-        """
+        """`admits` decides which directories clients may use, `shown` what of lists, `unfit` which nobody means."""
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
         self._ledger = ledger
@@ -82,4 +78,3 @@ class ExecutorServicer(
         self.check_vendor = check_vendor
         self._catalogue = catalogue
         self._heartbeat_s = heartbeat_s
-        self._opens_models = opens_models

@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from turnwright.models.v1 import model_service_pb2
 from turnwright.plans.v1 import plan_service_pb2
 from turnwright.runs.v1 import run_service_pb2
 from turnwright.schedules.v1 import schedule_service_pb2
@@ -25,6 +26,7 @@ from turnwright_core.kit.peer import Around, Peer, rpc_of
 from turnwright_executor.rpc.watches import OpenWatches
 
 MOUNTED: Final = (
+    model_service_pb2.DESCRIPTOR.services_by_name["ModelService"],
     plan_service_pb2.DESCRIPTOR.services_by_name["PlanService"],
     run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
     schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],

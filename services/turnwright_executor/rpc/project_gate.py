@@ -15,7 +15,7 @@ from turnwright_executor.rpc.mounting import MOUNTED
 IsOpen = Callable[[str], Awaitable[bool]]
 
 ABOUT_NO_PROJECT: Final = frozenset(
-    {"InitProject", "GetProject", "ListModels", "AddModel", "RemoveModel", "Discover", "GetStatus"}
+    {"InitProject", "GetProject", "SetModel", "DeleteModel", "ListModels", "Discover", "GetStatus"}
 )
 """Methods whose requests name no project. The first two name a directory, and look at it themselves."""
 

@@ -1,4 +1,4 @@
-"""Read-only rpcs: projects, runs, entries, models and constraints from the store."""
+"""Read-only rpcs: projects, runs, entries and constraints from the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class QueryRpcs(Forwarding):
     _preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]]
 
     ListRuns = _read()
-    ListModels = _read()
     ListFileConstraints = _read()
 
     async def GetProject(self, request: query_pb2.GetProjectRequest, context: Any) -> query_pb2.GetProjectResponse:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import task_pb2
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2, registry_pb2
 from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
@@ -174,8 +175,8 @@ class TaskRpcs(Forwarding):
         return (await self.store.call(self.runs.ForkRun, wanted, caller=current_caller())).run.run
 
     async def _check_model(self, alias: str) -> None:
-        request = registry_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        pages = self.store.pages(self.rows.ListModels, request)
+        models = model_service_pb2_grpc.ModelServiceStub(self.store.channel)
+        pages = self.store.pages(models.ListModels, model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX))
         names = [model.alias async for page in pages for model in page.models]
         if alias not in names:
             available = ", ".join(names[:NAMED_MAX]) or "none"

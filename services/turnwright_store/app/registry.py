@@ -96,14 +96,12 @@ def list_projects(connection: Connection, size: int, token: str) -> tuple[list[P
     return page_of(found, size, lambda project: (project.name,), lambda project: len(f"{project}".encode()))
 
 
-def put_models(tx: Transaction, models: Sequence[Model]) -> Sequence[Model]:
-    """Add models or replace those with the same alias."""
-    check_count("models", len(models), PAGE_SIZE_MAX)
-    for model in models:
-        check_model(model)
-    registry.put_models(tx.connection, models)
-    registry.forget_windows(tx.connection, {model.vendor_model for model in models})
-    return [replace(model, reported_window=None) for model in models]
+def set_model(tx: Transaction, model: Model) -> Model:
+    """Add a model or replace the one with the same alias."""
+    check_model(model)
+    registry.put_models(tx.connection, [model])
+    registry.forget_window(tx.connection, model.vendor_model)
+    return replace(model, reported_window=None)
 
 
 def list_models(connection: Connection, size: int, token: str) -> tuple[list[Model], str]:

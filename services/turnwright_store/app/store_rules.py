@@ -43,12 +43,12 @@ KINDS: Final = {"": ADD, "active": ADD, ADD: ADD, READONLY: READONLY, IGNORE: IG
 """Kinds of constraints as callers name them, and as they are stored (C7)."""
 
 
-def put_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Scheme) -> list[Scheme]:
+def set_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Scheme) -> list[Scheme]:
     """Register or change a scheme; returns all schemes. Raises SCHEME_FIXED.
 
     It increments the global scope's revision, like every change that all runs share.
     """
-    check_min_tier(caller, Tier.PLUGIN, "PutScheme")
+    check_min_tier(caller, Tier.PLUGIN, "SetScheme")
     check_scheme(wanted)
     known = {scheme.name: scheme for scheme in registry.list_schemes(tx.connection)}
     old = known.get(wanted.name) or Scheme(wanted.name)

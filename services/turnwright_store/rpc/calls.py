@@ -16,13 +16,6 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
-from turnwright.plans.v1 import plan_service_pb2
-from turnwright.runs.v1 import run_service_pb2
-from turnwright.schedules.v1 import schedule_service_pb2
-from turnwright.sessions.v1 import session_service_pb2
-from turnwright.store.v1 import store_service_pb2
-from turnwright.streams.v1 import stream_service_pb2
-from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, Tier
@@ -34,7 +27,7 @@ from turnwright_core.wire.schemes import registry_to_pb
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.watches import Watch, Watches
 from turnwright_store.domain.checks import check_words
-from turnwright_store.domain.locks import project_lock, request_lock, run_lock
+from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.permissions import check_min_tier
@@ -50,22 +43,6 @@ WatchHandler = Callable[[C, Q, Any], AsyncIterator[R]]
 Handler = Callable[[C, Q, Any], Awaitable[Any]]
 Fields = dict[str, Any]
 """The fields of an answer: its message is that of the rpc."""
-
-_METHODS: Final = {
-    method.name: method
-    for file in (
-        plan_service_pb2,
-        run_service_pb2,
-        schedule_service_pb2,
-        session_service_pb2,
-        store_service_pb2,
-        stream_service_pb2,
-        turn_service_pb2,
-    )
-    for service in file.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-}
-"""The rpcs of all services of the store; no name is there twice."""
 
 
 class StoreBackend(Struct):
@@ -186,11 +163,11 @@ def mutation(
 
     def declare(work: Callable[[C, Q, Transaction, Caller], Fields]) -> Handler[C, Q]:
         method = work.__name__
-        answer = _answer_of(method)
 
         async def handle(self: C, request: Q, _context: Any) -> Any:
             if deployment:
                 check_deployment(method)
+            answer = _answer_of(request, method)
             return await self._once(
                 request,
                 answer,
@@ -210,12 +187,12 @@ def mutation(
 def query(read: Callable[[C, Q, Connection], Fields], *, inline: bool = False) -> Handler[C, Q]:
     """Declare an rpc as one query. The tokens of pages are bound to what the request asks for."""
     method = read.__name__
-    answer = _answer_of(method)
-    if "page_token" in _METHODS[method].input_type.fields_by_name:
-        read = _paged(read, method)
+    read_page = _paged(read, method)
 
-    async def handle(self: C, request: Q, _context: Any) -> Any:
-        return await self._database.read(lambda connection: answer(**read(self, request, connection)), inline=inline)
+    async def handle(self: C, request: Any, _context: Any) -> Any:
+        answer = _answer_of(request, method)
+        work = read_page if "page_token" in request.DESCRIPTOR.fields_by_name else read
+        return await self._database.read(lambda connection: answer(**work(self, request, connection)), inline=inline)
 
     return handle
 
@@ -241,9 +218,9 @@ def _paged(read: Callable[[C, Q, Connection], Fields], method: str) -> Callable[
     return read_page
 
 
-def _answer_of(method: str) -> type[Any]:
-    """The message that an rpc answers with."""
-    return GetMessageClass(_METHODS[method].output_type)
+def _answer_of(request: Any, method: str) -> type[Any]:
+    """The message that an rpc answers with. It stands in the file of its request."""
+    return GetMessageClass(request.DESCRIPTOR.file.message_types_by_name[f"{method}Response"])
 
 
 def inline_query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:
@@ -275,6 +252,10 @@ def address_of(request: Any) -> RunRef:
 
 def run_locks(request: Any) -> set[str]:
     return {run_lock(request.project, request.run)}
+
+
+def registry_locks(_request: Any) -> set[str]:
+    return {REGISTRY_LOCK}
 
 
 def project_locks(request: Any) -> set[str]:

@@ -1,32 +1,22 @@
-"""Projects, models, schemes and lists of runs."""
+"""Projects and lists of runs."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from turnwright.store.v1 import registry_pb2
 
-from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Assembly
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import known
-from turnwright_core.wire.schemes import scheme_to_pb
 from turnwright_store.app import registry as app
-from turnwright_store.domain.locks import REGISTRY_LOCK
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, query
-from turnwright_store.sql.registry import list_schemes
-
-
-def _registry_locks(_request: Any) -> set[str]:
-    return {REGISTRY_LOCK}
+from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, query, registry_locks
 
 
 class RegistryRpcs(Calls):
     """Rpcs of registry.proto."""
 
-    @mutation(locks=_registry_locks, deployment=True)
+    @mutation(locks=registry_locks, deployment=True)
     def InitProject(self, request: registry_pb2.InitProjectRequest, tx: Transaction, _caller: Caller) -> Fields:
         config_path = request.config_path if request.HasField("config_path") else None
         assembly = known(Assembly, request.assembly, "assembly") if request.HasField("assembly") else None
@@ -41,25 +31,6 @@ class RegistryRpcs(Calls):
             return {"projects": map(wire.project_to_pb, one)}
         found, token = app.list_projects(connection, request.page_size, request.page_token)
         return {"projects": map(wire.project_to_pb, found), "next_page_token": token}
-
-    @mutation(locks=_registry_locks, min_tier=Tier.MODEL, deployment=True)
-    def PutModels(self, request: registry_pb2.PutModelsRequest, tx: Transaction, _caller: Caller) -> Fields:
-        stored = app.put_models(tx, list(map(wire.model_from_pb, request.models)))
-        return {"models": map(wire.model_to_pb, stored)}
-
-    @query
-    def ListModels(self, request: registry_pb2.ListModelsRequest, connection: Connection) -> Fields:
-        found, token = app.list_models(connection, request.page_size, request.page_token)
-        return {"models": map(wire.model_to_pb, found), "next_page_token": token}
-
-    @mutation(locks=_registry_locks, min_tier=Tier.MODEL, deployment=True)
-    def DeleteModel(self, request: registry_pb2.DeleteModelRequest, tx: Transaction, _caller: Caller) -> Fields:
-        app.delete_model(tx, request.alias)
-        return {}
-
-    @query
-    def ListSchemes(self, _request: registry_pb2.ListSchemesRequest, connection: Connection) -> Fields:
-        return {"schemes": map(scheme_to_pb, list_schemes(connection))}
 
     @inline_query
     def GetRun(self, request: registry_pb2.GetRunRequest, connection: Connection) -> Fields:

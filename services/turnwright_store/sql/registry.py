@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -73,7 +73,7 @@ _MODELS_DELETE: Final = delete(models).where(models.c.alias.in_(bindparam("alias
 _MODELS_ADD: Final = insert(models).values(
     parameters("alias", "vendor_model", "context_length", "output_tokens_max", "capabilities", "price")
 )
-_WINDOWS_DELETE: Final = delete(meta).where(meta.c.key.in_(bindparam("keys", expanding=True)))
+_WINDOW_DELETE: Final = delete(meta).where(meta.c.key == bindparam("wanted"))
 
 _SCHEMES: Final = select(
     schemes.c.name, schemes.c.category, schemes.c.default_scope, schemes.c.writable_by, schemes.c.model_visible
@@ -178,8 +178,8 @@ def put_window(connection: Connection, vendor_model: str, window: ReportedWindow
     put_meta(connection, _WINDOW_KEY + vendor_model, msgspec.json.encode(window).decode())
 
 
-def forget_windows(connection: Connection, vendor_models: Iterable[str]) -> None:
-    connection.execute(_WINDOWS_DELETE, {"keys": [_WINDOW_KEY + one for one in vendor_models]})
+def forget_window(connection: Connection, vendor_model: str) -> None:
+    connection.execute(_WINDOW_DELETE, {"wanted": _WINDOW_KEY + vendor_model})
 
 
 def delete_model(connection: Connection, alias: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Iterable
 
 import grpc
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
@@ -54,7 +55,8 @@ class Ledger:
         )
         await self.stub.InitProject(request, **self.call)
         model = model_pb2.Model(alias="m", vendor_model="scripted/m", context_length=100_000)
-        await self.stub.PutModels(registry_pb2.PutModelsRequest(models=[model]), **self.call)
+        models = model_service_pb2_grpc.ModelServiceStub(self.channel)
+        await models.SetModel(model_service_pb2.SetModelRequest(model=model), **self.call)
 
     async def begin_loop(self, prompt: str, mode: int = 2) -> None:
         """Enqueue a loop, claim the run, and begin its first turn with the prompt and the instructions."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import grpc
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import read_pb2, registry_pb2
+from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
+from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import scheme_pb2, view_pb2
 
 from contract.assembler.ledger import INSTRUCTIONS, TOOLS, CountingProxy, Ledger, put
@@ -349,7 +350,8 @@ async def project_write(stack: Stack) -> None:
 
 async def new_scheme(stack: Stack) -> None:
     scheme = scheme_pb2.Scheme(name="fact", category="data", model_visible=True)
-    await stack.ledger.stub.PutScheme(registry_pb2.PutSchemeRequest(scheme=scheme), **stack.ledger.call)
+    schemes = scheme_service_pb2_grpc.SchemeServiceStub(stack.ledger.channel)
+    await schemes.SetScheme(scheme_service_pb2.SetSchemeRequest(scheme=scheme), **stack.ledger.call)
     await stack.ledger.write(put("fact://foreign", "seen"))
 
 

@@ -211,10 +211,14 @@ async def test_a_limit_in_money_works_where_the_model_has_a_price(tmp_path, monk
     async with answered(tmp_path, monkeypatch, *replies) as (services, server):
         (model,) = [one for one in await services.client.list_models() if one.alias == "m"]
         price = model_pb2.Price(input_usd=1, cached_usd=1, output_usd=1)
-        kept = await services.client.add_model("m", model.vendor_model, price=price)
+        kept = await services.client.set_model(model_pb2.Model(alias="m", vendor_model=model.vendor_model, price=price))
         assert [one.price for one in await services.client.list_models() if one.alias == "m"] == [kept.price] == [price]
         with pytest.raises(TurnwrightError) as refused:
-            await services.client.add_model("n", model.vendor_model, price=model_pb2.Price(cached_usd=float("nan")))
+            await services.client.set_model(
+                model_pb2.Model(
+                    alias="n", vendor_model=model.vendor_model, price=model_pb2.Price(cached_usd=float("nan"))
+                )
+            )
         assert refused.value.metadata["field"] == "price.cached_usd"
         loop = await services.until(await services.act(budget=budget(cost_usd_max=1.5)))
         spent = (await services.client.get_run(services.project, "r")).spent

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from turnwright.executor.v1 import event_pb2, task_pb2
-from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
 
 from contract.executor.proposing import Another, waiting
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
@@ -339,12 +339,12 @@ async def test_entries_are_listed_by_patterns_of_the_latest_run(services) -> Non
 
 
 async def test_models_come_and_go(services) -> None:
-    added = await services.client.add_model("n", "scripted/n", 4096)
+    added = await services.client.set_model(model_pb2.Model(alias="n", vendor_model="scripted/n", context_length=4096))
     assert added in await services.client.list_models()
-    await services.client.remove_model("n")
+    await services.client.delete_model("n")
     assert added not in await services.client.list_models()
     with pytest.raises(MissingError):
-        await services.client.remove_model("n")
+        await services.client.delete_model("n")
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ async def test_models_come_and_go(services) -> None:
 async def test_a_model_of_a_vendor_that_there_is_not_is_refused_when_it_is_named(services, vendor_model, words) -> None:
     before = await services.client.list_models()
     with pytest.raises(InvalidError, match=words) as refused:
-        await services.client.add_model("n", vendor_model)
+        await services.client.set_model(model_pb2.Model(alias="n", vendor_model=vendor_model))
     assert refused.value.metadata["field"] == "model.vendor_model"
     assert await services.client.list_models() == before
 
@@ -391,7 +391,7 @@ async def test_an_unknown_vendor_is_refused_wherever_a_model_is_named(services) 
 
 
 async def test_a_mistyped_alias_is_reported_with_the_one_that_is_near(services) -> None:
-    await services.client.add_model("coder", "scripted/m")
+    await services.client.set_model(model_pb2.Model(alias="coder", vendor_model="scripted/m"))
     with pytest.raises(MissingError, match=r"'codr' \(did you mean coder\?\)"):
         await services.act(model="codr")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
-from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, watch_pb2
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2, message_pb2, model_pb2, settings_pb2
@@ -115,7 +116,7 @@ METHODS = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].me
 @pytest.mark.parametrize("tier", [Tier.MODEL, Tier.CLIENT])
 async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_call(folders, tier):
     async with running(folders, client_roots=f"{folders}/open") as services, guest(services, tier) as client:
-        await services.client.add_model("m", "scripted/m")
+        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         mine = (await services.client.init_project(f"{folders}/closed")).name
         await services.client.create_run(mine, run="r", settings=settings_pb2.RunSettings(model="m"))
         await refused(client.init_project(f"{folders}/closed", clients=True))
@@ -148,7 +149,7 @@ async def test_a_marker_of_an_open_project_opens_no_other_directory(folders):
 
 async def test_a_list_of_all_projects_leaves_out_what_is_closed(folders):
     async with running(folders, client_roots=f"{folders}/open") as services, guest(services) as client:
-        await services.client.add_model("m", "scripted/m")
+        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         services.script(f'<set path="a.txt">new</set>{GO_ON}')
         names = []
         for folder in ("open/project", "closed"):
@@ -209,7 +210,7 @@ async def test_a_command_that_nobody_decides_on_takes_the_secret(services, tool,
 
 async def test_a_tool_that_a_setting_names_is_open(tmp_path):
     async with running(tmp_path, client_tools="env, sh") as services:
-        await services.client.add_model("m", "scripted/m")
+        await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         await started(services)
         async with guest(services) as client:
             assert (await client.call_tool(services.project, "r", "sh", {"command": "true"})).status == 200
@@ -217,29 +218,34 @@ async def test_a_tool_that_a_setting_names_is_open(tmp_path):
 
 async def test_models_are_changed_with_the_secret_only(services):
     async with guest(services) as client:
-        await refused(client.add_model("mine", "openai/expensive"))
-        await refused(client.remove_model("m"))
-    await services.client.add_model("mine", "openai/expensive")
+        await refused(client.set_model(model_pb2.Model(alias="mine", vendor_model="openai/expensive")))
+        await refused(client.delete_model("m"))
+    await services.client.set_model(model_pb2.Model(alias="mine", vendor_model="openai/expensive"))
 
 
 async def test_models_are_open_where_a_setting_says_so(tmp_path):
     async with running(tmp_path, client_models=True) as services, guest(services) as client:
-        await client.add_model("mine", "openai/expensive")
-        await client.remove_model("mine")
+        await client.set_model(model_pb2.Model(alias="mine", vendor_model="openai/expensive"))
+        await client.delete_model("mine")
         assert "mine" not in [model.alias for model in await client.list_models()]
 
 
+MODELS = model_service_pb2_grpc.ModelServiceStub
 BEHIND = {
-    "PutModels": registry_pb2.PutModelsRequest(models=[MODEL]),
-    "DeleteModel": registry_pb2.DeleteModelRequest(alias="m"),
-    "InitProject": registry_pb2.InitProjectRequest(root="/etc", workspace_id="w" * 36),
+    "SetModel": (MODELS, model_service_pb2.SetModelRequest(model=MODEL)),
+    "DeleteModel": (MODELS, model_service_pb2.DeleteModelRequest(alias="m")),
+    "InitProject": (
+        store_service_pb2_grpc.StoreServiceStub,
+        registry_pb2.InitProjectRequest(root="/etc", workspace_id="w" * 36),
+    ),
 }
 
 
 @pytest.mark.parametrize("method", list(BEHIND))
 async def test_the_store_is_no_way_around_the_executor(services, method):
-    async with direct(services, "store", store_service_pb2_grpc.StoreServiceStub, Tier.PLUGIN) as (peer, stub):
-        await refused(peer.call(getattr(stub, method), BEHIND[method]))
+    service, request = BEHIND[method]
+    async with direct(services, "store", service, Tier.PLUGIN) as (peer, stub):
+        await refused(peer.call(getattr(stub, method), request))
     assert [project.root for project in await projects(services)] == [str(services.files)]
 
 
@@ -330,7 +336,7 @@ async def test_of_two_tokens_neither_counts(services, tokens):
         sent = tuple(("authorization", f"Bearer {token}") for token in tokens)
         stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
         with pytest.raises(grpc.aio.AioRpcError) as told:
-            await stub.ListModels(query_pb2.ListModelsRequest(), metadata=sent, timeout=10)
+            await stub.Discover(watch_pb2.DiscoverRequest(), metadata=sent, timeout=10)
     assert told.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from turnwright.executor.v1 import control_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
+from turnwright.types.v1 import model_pb2
 
 from services import SECRET
 from turnwright_core.kit.peer import Peer
@@ -13,10 +15,10 @@ pytestmark = pytest.mark.asyncio
 DONE = '<update status="200">Done.</update>'
 
 
-async def pages(services, method, request, field):
+async def pages(services, method, request, field, stub=executor_service_pb2_grpc.ExecutorServiceStub):
     """Every page of a list: what it holds, two at a time."""
     peer = Peer("executor", services.addresses["executor"], SECRET, 10.0)
-    call = getattr(executor_service_pb2_grpc.ExecutorServiceStub(peer.channel), method)
+    call = getattr(stub(peer.channel), method)
     request.page_size, found = 2, []
     while not found or request.page_token:
         page = await peer.call(call, request)
@@ -42,8 +44,11 @@ async def test_runs_are_listed_in_pages_the_latest_written_first(services):
 async def test_models_are_listed_in_pages_by_alias(services):
     """RU227."""
     for alias in ("z", "k"):
-        await services.client.add_model(alias, f"scripted/{alias}", 4096)
-    found = await pages(services, "ListModels", query_pb2.ListModelsRequest(), "models")
+        await services.client.set_model(
+            model_pb2.Model(alias=alias, vendor_model=f"scripted/{alias}", context_length=4096)
+        )
+    models = model_service_pb2_grpc.ModelServiceStub
+    found = await pages(services, "ListModels", model_service_pb2.ListModelsRequest(), "models", models)
     assert [[model.alias for model in page] for page in found] == [["k", "m"], ["z"]]
     assert (found[0][0].vendor_model, found[0][0].context_length) == ("scripted/k", 4096)
 

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 from turnwright.executor.v1 import event_pb2
-from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 
@@ -298,10 +298,10 @@ async def test_a_model_that_is_gone_when_the_decision_comes_fails_the_loop_and_t
     queued = await own_services.act(yolo=False)
     await own_services.until(queued, 202)
     peer = Peer("store", own_services.addresses["store"], SECRET, 5.0)
-    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-    await peer.call(stub.DeleteModel, registry_pb2.DeleteModelRequest(alias="m"))
+    models = model_service_pb2_grpc.ModelServiceStub(peer.channel)
+    await peer.call(models.DeleteModel, model_service_pb2.DeleteModelRequest(alias="m"))
     other = model_pb2.Model(alias="n", vendor_model="scripted/n")
-    await peer.call(stub.PutModels, registry_pb2.PutModelsRequest(models=[other]))
+    await peer.call(models.SetModel, model_service_pb2.SetModelRequest(model=other))
     await peer.close()
 
     await own_services.client.resolve(own_services.project, "r", PROPOSAL, accept=True)

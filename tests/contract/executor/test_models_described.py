@@ -62,7 +62,15 @@ async def test_the_alias_knows_better_than_the_vendor(tmp_path, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         async with running(tmp_path) as services:
             can = model_pb2.Capabilities(tools=False)
-            model = await services.client.add_model("own", "openai/m", 50_000, 2000, can)
+            model = await services.client.set_model(
+                model_pb2.Model(
+                    alias="own",
+                    vendor_model="openai/m",
+                    context_length=50_000,
+                    output_tokens_max=2000,
+                    capabilities=can,
+                )
+            )
             request = await turn_of(services, "own")
             listed_models = await services.client.list_models()
 

@@ -182,7 +182,9 @@ async def test_an_edit_that_cannot_be_applied_ends_the_loop_and_the_model_is_not
 async def test_a_model_that_is_known_to_go_on_is_sent_a_last_word(tmp_path, over_http):
     # OM34
     async with over_http(chat(DONE), chat(DONE)) as server, running(tmp_path) as services:
-        await services.client.add_model("m", "openai/m", capabilities=model_pb2.Capabilities(prefill=True))
+        await services.client.set_model(
+            model_pb2.Model(alias="m", vendor_model="openai/m", capabilities=model_pb2.Capabilities(prefill=True))
+        )
         for assembly in (TRANSCRIPT, PACKET):
             assert (await act(services, append("assistant", "Well,"), assembly=assembly)).status == 200
     assert [messages[-1] for messages in sent(server)] == [{"role": "assistant", "content": "Well,"}] * 2

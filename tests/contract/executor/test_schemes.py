@@ -10,7 +10,8 @@ import contextlib
 import re
 
 import pytest
-from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
+from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, scheme_pb2
 
 from services import SECRET, running
@@ -34,21 +35,23 @@ async def plugin(services):
     """The store, as a plugin with a token of its own calls it."""
     peer = Peer("store", services.addresses["store"], derive_token(SECRET, Tier.PLUGIN, "wiki"), 10.0)
     try:
-        yield peer, store_service_pb2_grpc.StoreServiceStub(peer.channel)
+        yield peer
     finally:
         await peer.close()
 
 
 async def register(services, name="wiki", **rules) -> None:
     scheme = scheme_pb2.Scheme(name=name, **{"model_visible": True, **rules})
-    async with plugin(services) as (peer, store):
-        await peer.call(store.PutScheme, registry_pb2.PutSchemeRequest(scheme=scheme))
+    async with plugin(services) as peer:
+        schemes = scheme_service_pb2_grpc.SchemeServiceStub(peer.channel)
+        await peer.call(schemes.SetScheme, scheme_service_pb2.SetSchemeRequest(scheme=scheme))
 
 
 async def write(services, path: str, body: str) -> None:
     change = SetEntry(body, visibility=Visibility.VISIBLE, state=State.RESOLVED)
     writes = [write_to_pb(EntryWrite(path, change, Tier.PLUGIN))]
-    async with plugin(services) as (peer, store):
+    async with plugin(services) as peer:
+        store = store_service_pb2_grpc.StoreServiceStub(peer.channel)
         request = ledger_pb2.WriteEntriesRequest(project=services.project, run="r", writes=writes)
         await peer.call(store.WriteEntries, request)
 

@@ -13,12 +13,13 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
+from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.store.v1 import (
     lease_pb2,
     ledger_pb2,
     read_pb2,
-    registry_pb2,
     store_service_pb2_grpc,
 )
 from turnwright.types.v1 import entry_pb2, scheme_pb2
@@ -40,6 +41,7 @@ DONE = '<update status="200">Done.</update>'
 GO_ON = '<update status="102">Going on.</update>'
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
 METHODS = [method for service in (SERVICE, *MOUNTED) for method in service.methods]
+STORE = store_service_pb2_grpc.StoreServiceStub
 TIERS = (Tier.MODEL, Tier.CLIENT, Tier.PLUGIN, Tier.SYSTEM)
 
 COMMANDS = {
@@ -67,15 +69,11 @@ def shared_settings(shared_root):
 
 
 @contextlib.asynccontextmanager
-async def calling(services, tier: Tier, service: str = "executor"):
+async def calling(services, tier: Tier, server: str = "executor", stub=executor_service_pb2_grpc.ExecutorServiceStub):
     """A service as a caller with a token of a tier calls it."""
-    peer = Peer(service, services.addresses[service], derive_token(SECRET, tier, "someone"), 10.0)
-    stubs = {
-        "executor": executor_service_pb2_grpc.ExecutorServiceStub,
-        "store": store_service_pb2_grpc.StoreServiceStub,
-    }
+    peer = Peer(server, services.addresses[server], derive_token(SECRET, tier, "someone"), 10.0)
     try:
-        yield peer, stubs[service](peer.channel)
+        yield peer, stub(peer.channel)
     finally:
         await peer.close()
 
@@ -186,7 +184,7 @@ async def test_a_plugin_writes_to_the_store_without_a_handler_and_leaves_no_reco
     await begun(services)
     write = write_to_pb(EntryWrite("known://direct", SetEntry("By a plugin."), Tier.PLUGIN))
     before = [entry.path async for entry in services.client.list_entries(services.project, "r", "log://**")]
-    async with calling(services, Tier.PLUGIN, "store") as (peer, store):
+    async with calling(services, Tier.PLUGIN, "store", STORE) as (peer, store):
         request = ledger_pb2.WriteEntriesRequest(project=services.project, run="r", writes=[write])
         await peer.call(store.WriteEntries, request)
     after = [entry.path async for entry in services.client.list_entries(services.project, "r", "log://**")]
@@ -203,7 +201,7 @@ async def test_a_shell_command_is_entries_that_are_set_one_state_after_the_other
     await services.client.wait_loop(services.project, "r", queued.sequence)
     paths = [(await only(services, pattern)).path for pattern in ("log://turn_1/sh/*", "sh://turn_1/*_1")]
     told = {}
-    async with calling(services, Tier.SYSTEM, "store") as (peer, store):
+    async with calling(services, Tier.SYSTEM, "store", STORE) as (peer, store):
         for path in paths:
             request = read_pb2.ListEntryHistoryRequest(project=services.project, run="r", path=path)
             history = (await peer.call(store.ListEntryHistory, request)).intervals
@@ -247,26 +245,30 @@ async def test_a_model_acts_within_the_tools_of_its_loop(services, flag, tool):
     assert (await only(services, f"log://turn_1/{tool}/*")).status in (403, 404)
 
 
+MODELS, SCHEMES = model_service_pb2_grpc.ModelServiceStub, scheme_service_pb2_grpc.SchemeServiceStub
 FLOORS = [
-    ("store", "ListSchemes", registry_pb2.ListSchemesRequest(), Tier.MODEL),
-    ("executor", "ListModels", query_pb2.ListModelsRequest(), Tier.CLIENT),
-    ("store", "PutModels", registry_pb2.PutModelsRequest(), Tier.SYSTEM),
+    ("store", SCHEMES, "ListSchemes", scheme_service_pb2.ListSchemesRequest(), Tier.MODEL),
+    ("executor", MODELS, "ListModels", model_service_pb2.ListModelsRequest(), Tier.CLIENT),
+    ("store", MODELS, "SetModel", model_service_pb2.SetModelRequest(), Tier.SYSTEM),
     (
         "store",
-        "PutScheme",
-        registry_pb2.PutSchemeRequest(scheme=scheme_pb2.Scheme(name="wiki", model_visible=True)),
+        SCHEMES,
+        "SetScheme",
+        scheme_service_pb2.SetSchemeRequest(scheme=scheme_pb2.Scheme(name="wiki", model_visible=True)),
         Tier.PLUGIN,
     ),
-    ("store", "RenewLeases", lease_pb2.RenewLeasesRequest(owner="o", address="there:1"), Tier.SYSTEM),
+    ("store", STORE, "RenewLeases", lease_pb2.RenewLeasesRequest(owner="o", address="there:1"), Tier.SYSTEM),
 ]
 
 
-@pytest.mark.parametrize(("service", "method", "request_", "floor"), FLOORS, ids=[floor[1] for floor in FLOORS])
-async def test_what_a_tier_may_call_every_higher_tier_may_call_too(services, service, method, request_, floor):
+@pytest.mark.parametrize(
+    ("server", "service", "method", "request_", "floor"), FLOORS, ids=[method for _, _, method, *_ in FLOORS]
+)
+async def test_what_a_tier_may_call_every_higher_tier_may_call_too(services, server, service, method, request_, floor):
     """RU032, RU121: registering schemes is for plugins; RU126: nothing of a client's is closed to them."""
     allowed = []
     for tier in TIERS:
-        async with calling(services, tier, service) as (peer, stub):
+        async with calling(services, tier, server, service) as (peer, stub):
             if await reason_of(peer.call(getattr(stub, method), request_)) is not Reason.TIER_FORBIDDEN:
                 allowed.append(tier)
     assert allowed == list(TIERS[TIERS.index(floor) :])
@@ -305,9 +307,7 @@ async def called(services, method, tier: Tier, **fields) -> Reason | None:
             return reason
 
 
-METHODS = [method for service in (SERVICE, *MOUNTED) for method in service.methods]
-
-PROJECTLESS = {"InitProject", "GetProject", "ListModels", "AddModel", "RemoveModel", "Discover", "GetStatus"}
+PROJECTLESS = {"InitProject", "GetProject", "ListModels", "SetModel", "DeleteModel", "Discover", "GetStatus"}
 """Methods that are not about a project; the inbox is about all where none is named."""
 
 
@@ -354,8 +354,8 @@ async def test_a_ping_is_answered_without_a_token(services):
 @pytest.mark.parametrize(
     ("method", "rpc"),
     [
-        ("discover", "Discover"), ("init", "InitProject"), ("getModels", "ListModels"), ("addModel", "AddModel"),
-        ("removeModel", "RemoveModel"), ("get, set, rm, mv, cp", "CallTool"), ("store", "SetFileConstraints"),
+        ("discover", "Discover"), ("init", "InitProject"), ("getModels", "ListModels"), ("addModel", "SetModel"),
+        ("removeModel", "DeleteModel"), ("get, set, rm, mv, cp", "CallTool"), ("store", "SetFileConstraints"),
         ("getEntries", "ListEntries"), ("startRun", "CreateRun"), ("ask", "Ask"), ("act", "Act"),
         ("run/resolve", "Resolve"), ("run/abort", "AbortRun"), ("run/rename", "RenameRun"),
         ("run/inject", "InjectMessage"), ("run/config", "ConfigureRun"), ("stream", "AppendStream"),

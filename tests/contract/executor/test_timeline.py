@@ -9,7 +9,7 @@ import json
 import re
 
 import pytest
-from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
+from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
@@ -43,8 +43,8 @@ async def attributes(services, path: str) -> dict:
 async def schemes(services) -> dict[str, tuple[str, set[int]]]:
     """The category of each scheme, and the tiers that may write it."""
     peer = Peer("store", services.addresses["store"], SECRET, 10.0)
-    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-    listed = (await peer.call(stub.ListSchemes, registry_pb2.ListSchemesRequest())).schemes
+    stub = scheme_service_pb2_grpc.SchemeServiceStub(peer.channel)
+    listed = (await peer.call(stub.ListSchemes, scheme_service_pb2.ListSchemesRequest())).schemes
     await peer.close()
     assert len({scheme.name for scheme in listed}) == len(listed)
     return {scheme.name: (scheme.category, set(scheme.writable_by)) for scheme in listed}

@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from turnwright.types.v1 import plan_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import model_pb2, plan_pb2, settings_pb2, turn_pb2
 
 from services import Services, running
 from sse_server import Answer, SseServer, chat
@@ -253,7 +253,7 @@ async def test_forty_turns_of_reading_leave_nine_tenths_of_what_is_sent_as_it_wa
     async with over_http(*answers, chat("Done.")) as server, running(tmp_path) as services:
         for number in range(40):
             (services.files / f"f{number}.txt").write_text(f"{number} " + "some words of text\n" * 80)
-        await services.client.add_model("large", "openai/m", context_length=200_000)
+        await services.client.set_model(model_pb2.Model(alias="large", vendor_model="openai/m", context_length=200_000))
         settings = settings_pb2.LoopSettings(model="large", yolo=True, assembly=TRANSCRIPT)
         loop = await services.until(
             await services.client.act(services.project, "Read all.", run="r", settings=settings)

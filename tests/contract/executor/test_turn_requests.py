@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import settings_pb2, turn_pb2
+from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from cases import load_cases
 from services import Services, running
@@ -65,7 +65,7 @@ async def test_every_message_is_joined_to_what_its_turn_ran_with(services, case)
     # OM03, OM05, OM07, OM09, OM12
     for alias in {alias_of(turn["request"]) for turn in case["turns"]}:
         services.script(*[DONE] * 9, name=alias)
-        await services.client.add_model(alias, f"scripted/{alias}")
+        await services.client.set_model(model_pb2.Model(alias=alias, vendor_model=f"scripted/{alias}"))
     numbers = {turn["id"]: await play(services, turn["request"]) for turn in case["turns"]}
     ran = await requests(services)
 
@@ -88,7 +88,7 @@ async def test_other_settings_make_another_turn_and_leave_the_earlier_ones_as_th
     # OM12
     services.script(DONE, DONE)
     services.script(DONE, name="other")
-    await services.client.add_model("other", "scripted/other")
+    await services.client.set_model(model_pb2.Model(alias="other", vendor_model="scripted/other"))
     await services.until(await services.act())
     before = await requests(services)
     await services.until(await services.ask(model="other"))
@@ -133,7 +133,7 @@ async def test_settings_for_a_run_that_has_others_are_refused_and_nothing_is_que
     # C51: they would be ignored
     services.script(DONE, DONE)
     services.script(DONE, name="other")
-    await services.client.add_model("other", "scripted/other")
+    await services.client.set_model(model_pb2.Model(alias="other", vendor_model="scripted/other"))
     await services.until(await services.act())
     settings = settings_pb2.LoopSettings(model="m")
     with pytest.raises(TurnwrightError) as refused:
@@ -166,7 +166,7 @@ async def test_what_really_ran_stands_with_the_reply(services):
     # OM13
     services.script(DONE)
     await services.until(await services.act())
-    await services.client.remove_model("m")
+    await services.client.delete_model("m")
 
     [turn] = (await services.client.get_run(services.project, "r", turns_max=1)).turns
     assert (turn.request.model, turn.request.vendor_model, turn.result.vendor_model) == ("m", "scripted/m", "m")

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
+from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
     change_pb2,
@@ -38,9 +40,11 @@ from turnwright_store.wiring import build
 SECRET = "s3cret"
 MESSAGES = (
     registry_pb2,
+    model_service_pb2,
     run_service_pb2,
     schedule_service_pb2,
     session_service_pb2,
+    scheme_service_pb2,
     queue_pb2,
     lease_pb2,
     ledger_pb2,
@@ -85,10 +89,12 @@ class Client:
         channel = self.peer.channel
         self._stubs = (
             self.stub,
+            model_service_pb2_grpc.ModelServiceStub(channel),
             plan_service_pb2_grpc.PlanServiceStub(channel),
             run_service_pb2_grpc.RunServiceStub(channel),
             schedule_service_pb2_grpc.ScheduleServiceStub(channel),
             session_service_pb2_grpc.SessionServiceStub(channel),
+            scheme_service_pb2_grpc.SchemeServiceStub(channel),
             stream_service_pb2_grpc.StreamServiceStub(channel),
             turn_service_pb2_grpc.TurnServiceStub(channel),
         )
@@ -261,9 +267,7 @@ class View:
 
 async def new_project(client: Client, name: str = "demo") -> str:
     """A project, and the model `fast`."""
-    await client.call(
-        "PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a", context_length=8192)]
-    )
+    await client.call("SetModel", model=model_pb2.Model(alias="fast", vendor_model="scripted/a", context_length=8192))
     return (await client.call("InitProject", root=f"/srv/{name}", workspace_id=f"ws-{name}")).project.name
 
 

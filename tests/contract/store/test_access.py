@@ -64,10 +64,10 @@ async def test_the_ledger_is_moved_by_the_runtime_only(server, run, rpc):
     await alice.close()
 
 
-@pytest.mark.parametrize("rpc", ["EnqueueLoop", "AbortRun", "PutModels", "InitProject"])
+@pytest.mark.parametrize("rpc", ["EnqueueLoop", "AbortRun", "SetModel", "InitProject"])
 async def test_the_model_gives_no_commands(server, project, rpc):
     model = as_tier(server.address, Tier.MODEL)
-    fields = {} if rpc == "PutModels" else {"project": project, "run": "x", "prompt": "hi"}
+    fields = {} if rpc == "SetModel" else {"project": project, "run": "x", "prompt": "hi"}
     fields = {"root": "/a", "workspace_id": "w"} if rpc == "InitProject" else fields
     fields.pop("prompt", None) if rpc == "AbortRun" else None
     assert (await reason_of(model.call(rpc, **fields))).reason is Reason.TIER_FORBIDDEN

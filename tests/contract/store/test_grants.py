@@ -47,8 +47,8 @@ GRANTED = {"yolo": True, "client_tools": [settings_pb2.ClientTool(name="open", d
 
 
 async def models(client) -> None:
-    named = [model_pb2.Model(alias=alias, vendor_model=f"scripted/{alias}") for alias in ("other", "third", "old")]
-    await client.call("PutModels", models=named)
+    for alias in ("other", "third", "old"):
+        await client.call("SetModel", model=model_pb2.Model(alias=alias, vendor_model=f"scripted/{alias}"))
 
 
 async def submit(run: Run, **kind):

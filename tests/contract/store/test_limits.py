@@ -92,7 +92,7 @@ async def test_a_path_that_no_index_holds_is_refused_and_no_other_write_with_it(
         ("WriteEntries", {"writes": [set_("known://a", "x", state=FAILED, outcome="a\0")]}, "outcome"),
         ("InitProject", {"root": "/a\0", "workspace_id": "w"}, "root"),
         ("InitProject", {"root": "/a", "workspace_id": "w\0"}, "workspace_id"),
-        ("PutModels", {"models": [model_pb2.Model(alias="a", vendor_model="a/b\0")]}, "vendor_model"),
+        ("SetModel", {"model": model_pb2.Model(alias="a", vendor_model="a/b\0")}, "vendor_model"),
     ],
 )
 async def test_a_short_text_has_no_nul(run, rpc, fields, field):

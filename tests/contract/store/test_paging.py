@@ -81,7 +81,7 @@ class Models(Rows):
 
     async def change(self, name):
         model = model_pb2.Model(alias=name, vendor_model=f"scripted/{next(self.numbers)}")
-        await self.client.call("PutModels", models=[model])
+        await self.client.call("SetModel", model=model)
 
     async def remove(self, name):
         await self.client.call("DeleteModel", alias=name)

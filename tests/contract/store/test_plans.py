@@ -327,7 +327,7 @@ async def test_the_window_is_the_smaller_of_what_is_known(run):
         error = await refused(run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body=body)))
         assert error.metadata == over(len(body) // 2, limit)
     await run.client.call("SetPlan", **WRITER, **run.address, plan=plan_pb2.Plan(body="x" * BODY_MAX))
-    await run.client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a")])
+    await run.client.call("SetModel", model=model_pb2.Model(alias="fast", vendor_model="scripted/a"))
     await run.client.call("SetPlan", **run.address, plan=plan_pb2.Plan(body="x" * BODY_MAX))
 
 

@@ -57,7 +57,7 @@ async def test_the_project_says_how_its_new_runs_are_sent_unless_task_or_run_doe
     """The store's default is a transcript here."""
     server = await start_store(tmp_path, assembly="transcript")
     client = Client(server.address)
-    await client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="v/m")])
+    await client.call("SetModel", model=model_pb2.Model(alias="fast", vendor_model="v/m"))
     unset, packet, transcript = settings_pb2.Assembly.values()
 
     async def sent(run, project=None, task=unset):
@@ -110,9 +110,9 @@ async def test_a_malformed_project_is_refused(client, fields, field):
 async def test_models_are_added_replaced_and_removed(client):
     """RU099: at run time, by rpc."""
     models = [model_pb2.Model(alias=alias, vendor_model=f"v/{alias}", context_length=1) for alias in "cab"]
-    assert list((await client.call("PutModels", models=models)).models) == models
+    assert [(await client.call("SetModel", model=model)).model for model in models] == models
     newer = model_pb2.Model(alias="b", vendor_model="w/x/y:z")
-    await client.call("PutModels", models=[newer])
+    await client.call("SetModel", model=newer)
     assert list((await client.call("ListModels")).models) == [models[1], newer, models[0]]
     await client.call("DeleteModel", alias="a")
     error = await refused(client.call("DeleteModel", alias="a"))
@@ -123,7 +123,8 @@ async def test_what_is_said_of_a_model_is_kept_and_what_is_not_said_stays_absent
     able = model_pb2.Capabilities(tools=True, images=False)
     said = model_pb2.Model(alias="a", vendor_model="v/m", context_length=9, output_tokens_max=4, capabilities=able)
     bare = model_pb2.Model(alias="b", vendor_model="v/m")
-    await client.call("PutModels", models=[said, bare])
+    for model in (said, bare):
+        await client.call("SetModel", model=model)
     assert list((await client.call("ListModels")).models) == [said, bare]
 
 
@@ -141,15 +142,15 @@ async def test_the_window_that_a_refusal_names_is_kept_until_an_alias_is_added_a
     again = model_pb2.Model(alias="other", vendor_model="scripted/a", reported_window=window)
 
     claimed = await run.claim()
-    stored = (await client.call("PutModels", models=[again])).models
+    stored = (await client.call("SetModel", model=again)).model
     assert (claimed.model.vendor_model, claimed.model.reported_window) == ("scripted/a", window)
-    assert not any(model.HasField("reported_window") for model in (*stored, *(await client.call("ListModels")).models))
+    assert not any(model.HasField("reported_window") for model in (stored, *(await client.call("ListModels")).models))
 
 
 @pytest.mark.parametrize(("alias", "vendor_model"), [("a b", "v/m"), ("", "v/m"), ("a", "m"), ("a", "/m"), ("a", "v/")])
 async def test_a_malformed_model_is_refused(client, alias, vendor_model):
-    models = [model_pb2.Model(alias="ok", vendor_model="v/m"), model_pb2.Model(alias=alias, vendor_model=vendor_model)]
-    assert (await refused(client.call("PutModels", models=models))).reason is Reason.INVALID_FIELD
+    model = model_pb2.Model(alias=alias, vendor_model=vendor_model)
+    assert (await refused(client.call("SetModel", model=model))).reason is Reason.INVALID_FIELD
     assert not (await client.call("ListModels")).models
 
 
@@ -170,7 +171,7 @@ async def models_after_start(home, monkeypatch, **environment):
     server = await start_store(home)
     client = Client(server.address)
     models = [(one.alias, one.vendor_model, one.context_length) for one in (await client.call("ListModels")).models]
-    await client.call("PutModels", models=[model_pb2.Model(alias="by_rpc", vendor_model="v/rpc", context_length=7)])
+    await client.call("SetModel", model=model_pb2.Model(alias="by_rpc", vendor_model="v/rpc", context_length=7))
     await client.close()
     await server.stop()
     for name in environment:

@@ -55,7 +55,7 @@ async def test_an_alias_is_unique_in_its_project_only(client, project):
 
 async def test_a_run_needs_a_model(client, project):
     """RU100: no default; the error lists what there is."""
-    await client.call("PutModels", models=[model_pb2.Model(alias="slow", vendor_model="scripted/b")])
+    await client.call("SetModel", model=model_pb2.Model(alias="slow", vendor_model="scripted/b"))
     error = await refused(client.call("EnqueueLoop", project=project, prompt="a", settings=act(model="")))
     assert (error.reason, error.metadata) == (Reason.MODEL_REQUIRED, {"available": "fast,slow"})
     error = await refused(client.call("EnqueueLoop", project=project, prompt="a", settings=act(model="gone")))

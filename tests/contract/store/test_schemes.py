@@ -40,7 +40,7 @@ def scheme(name="wiki", **fields):
 
 
 async def put(client, name="wiki", **fields):
-    return (await client.call("PutScheme", scheme=scheme(name, **fields))).scheme
+    return (await client.call("SetScheme", scheme=scheme(name, **fields))).scheme
 
 
 async def listed(client):
@@ -50,7 +50,7 @@ async def listed(client):
 async def test_a_scheme_is_registered_with_all_it_says(client):
     """RU084."""
     wanted = scheme(category="data", default_scope="project", writable_by=[CLIENT, PLUGIN], model_visible=False)
-    stored = (await client.call("PutScheme", scheme=wanted)).scheme
+    stored = (await client.call("SetScheme", scheme=wanted)).scheme
     assert stored == wanted
     assert (await listed(client))["wiki"] == wanted
 

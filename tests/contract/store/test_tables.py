@@ -223,14 +223,14 @@ async def test_an_alias_of_a_model_is_one_model(client):
     """RU096: alias, what it stands for, context length."""
     for number in (1, 2):
         model = model_pb2.Model(alias="a", vendor_model=f"v/{number}", context_length=number)
-        await client.call("PutModels", models=[model, model])
+        await client.call("SetModel", model=model)
     assert list((await client.call("ListModels")).models) == [model]
 
 
 async def test_each_table_of_the_specification_keeps_what_it_lists(client):
     """RU096: of a project root and settings, of a run its loops and turns, what a turn was sent, and constraints."""
     answer = await client.call("InitProject", root="/srv/x", workspace_id="w", name="x", config_path="c.toml")
-    await client.call("PutModels", models=[model_pb2.Model(alias="fast", vendor_model="scripted/a")])
+    await client.call("SetModel", model=model_pb2.Model(alias="fast", vendor_model="scripted/a"))
     run = await working_run(client, "x", "r")
     begun = await run.begin()
     await run.end(begun.turn.number, status=102)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
+from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 from turnwright.types.v1.command_record_pb2 import Effect
@@ -53,8 +54,8 @@ async def served_store(folder: Path) -> AsyncIterator[Peer]:
     peer = Peer("store", address, SECRET, 10.0, codecs=OWNER_CALLS)
     try:
         await peer.call(
-            store_service_pb2_grpc.StoreServiceStub(peer.channel).PutModels,
-            registry_pb2.PutModelsRequest(models=[{"alias": "m", "vendor_model": "scripted/m"}]),
+            model_service_pb2_grpc.ModelServiceStub(peer.channel).SetModel,
+            model_service_pb2.SetModelRequest(model={"alias": "m", "vendor_model": "scripted/m"}),
         )
         yield peer
     finally:

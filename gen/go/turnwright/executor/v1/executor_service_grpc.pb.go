@@ -38,9 +38,6 @@ const (
 	ExecutorService_PreviewPacket_FullMethodName       = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
 	ExecutorService_GetEntry_FullMethodName            = "/turnwright.executor.v1.ExecutorService/GetEntry"
 	ExecutorService_WatchPlans_FullMethodName          = "/turnwright.executor.v1.ExecutorService/WatchPlans"
-	ExecutorService_ListModels_FullMethodName          = "/turnwright.executor.v1.ExecutorService/ListModels"
-	ExecutorService_AddModel_FullMethodName            = "/turnwright.executor.v1.ExecutorService/AddModel"
-	ExecutorService_RemoveModel_FullMethodName         = "/turnwright.executor.v1.ExecutorService/RemoveModel"
 	ExecutorService_SetFileConstraints_FullMethodName  = "/turnwright.executor.v1.ExecutorService/SetFileConstraints"
 	ExecutorService_ListFileConstraints_FullMethodName = "/turnwright.executor.v1.ExecutorService/ListFileConstraints"
 	ExecutorService_Discover_FullMethodName            = "/turnwright.executor.v1.ExecutorService/Discover"
@@ -97,13 +94,6 @@ type ExecutorServiceClient interface {
 	GetEntry(ctx context.Context, in *GetEntryRequest, opts ...grpc.CallOption) (*GetEntryResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error)
-	// Lists the models that runs can use.
-	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
-	// Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
-	// TURNWRIGHT_CLIENT_MODELS allows it.
-	AddModel(ctx context.Context, in *AddModelRequest, opts ...grpc.CallOption) (*AddModelResponse, error)
-	// Removes a model.
-	RemoveModel(ctx context.Context, in *RemoveModelRequest, opts ...grpc.CallOption) (*RemoveModelResponse, error)
 	// Sets which files of a project are included and which may be changed.
 	SetFileConstraints(ctx context.Context, in *SetFileConstraintsRequest, opts ...grpc.CallOption) (*SetFileConstraintsResponse, error)
 	// Lists the file constraints of a project.
@@ -385,33 +375,6 @@ func (x *executorServiceWatchPlansClient) Recv() (*WatchPlansResponse, error) {
 	return m, nil
 }
 
-func (c *executorServiceClient) ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error) {
-	out := new(ListModelsResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListModels_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) AddModel(ctx context.Context, in *AddModelRequest, opts ...grpc.CallOption) (*AddModelResponse, error) {
-	out := new(AddModelResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_AddModel_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) RemoveModel(ctx context.Context, in *RemoveModelRequest, opts ...grpc.CallOption) (*RemoveModelResponse, error) {
-	out := new(RemoveModelResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_RemoveModel_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *executorServiceClient) SetFileConstraints(ctx context.Context, in *SetFileConstraintsRequest, opts ...grpc.CallOption) (*SetFileConstraintsResponse, error) {
 	out := new(SetFileConstraintsResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_SetFileConstraints_FullMethodName, in, out, opts...)
@@ -498,13 +461,6 @@ type ExecutorServiceServer interface {
 	GetEntry(context.Context, *GetEntryRequest) (*GetEntryResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error
-	// Lists the models that runs can use.
-	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)
-	// Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
-	// TURNWRIGHT_CLIENT_MODELS allows it.
-	AddModel(context.Context, *AddModelRequest) (*AddModelResponse, error)
-	// Removes a model.
-	RemoveModel(context.Context, *RemoveModelRequest) (*RemoveModelResponse, error)
 	// Sets which files of a project are included and which may be changed.
 	SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error)
 	// Lists the file constraints of a project.
@@ -576,15 +532,6 @@ func (UnimplementedExecutorServiceServer) GetEntry(context.Context, *GetEntryReq
 }
 func (UnimplementedExecutorServiceServer) WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchPlans not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListModels not implemented")
-}
-func (UnimplementedExecutorServiceServer) AddModel(context.Context, *AddModelRequest) (*AddModelResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method AddModel not implemented")
-}
-func (UnimplementedExecutorServiceServer) RemoveModel(context.Context, *RemoveModelRequest) (*RemoveModelResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemoveModel not implemented")
 }
 func (UnimplementedExecutorServiceServer) SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetFileConstraints not implemented")
@@ -965,60 +912,6 @@ func (x *executorServiceWatchPlansServer) Send(m *WatchPlansResponse) error {
 	return x.ServerStream.SendMsg(m)
 }
 
-func _ExecutorService_ListModels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListModelsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListModels(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListModels_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListModels(ctx, req.(*ListModelsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_AddModel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(AddModelRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).AddModel(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_AddModel_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).AddModel(ctx, req.(*AddModelRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_RemoveModel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveModelRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).RemoveModel(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_RemoveModel_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).RemoveModel(ctx, req.(*RemoveModelRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_SetFileConstraints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetFileConstraintsRequest)
 	if err := dec(in); err != nil {
@@ -1157,18 +1050,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetEntry",
 			Handler:    _ExecutorService_GetEntry_Handler,
-		},
-		{
-			MethodName: "ListModels",
-			Handler:    _ExecutorService_ListModels_Handler,
-		},
-		{
-			MethodName: "AddModel",
-			Handler:    _ExecutorService_AddModel_Handler,
-		},
-		{
-			MethodName: "RemoveModel",
-			Handler:    _ExecutorService_RemoveModel_Handler,
 		},
 		{
 			MethodName: "SetFileConstraints",

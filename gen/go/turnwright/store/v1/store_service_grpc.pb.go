@@ -21,11 +21,6 @@ const _ = grpc.SupportPackageIsVersion7
 const (
 	StoreService_InitProject_FullMethodName           = "/turnwright.store.v1.StoreService/InitProject"
 	StoreService_ListProjects_FullMethodName          = "/turnwright.store.v1.StoreService/ListProjects"
-	StoreService_PutModels_FullMethodName             = "/turnwright.store.v1.StoreService/PutModels"
-	StoreService_ListModels_FullMethodName            = "/turnwright.store.v1.StoreService/ListModels"
-	StoreService_DeleteModel_FullMethodName           = "/turnwright.store.v1.StoreService/DeleteModel"
-	StoreService_ListSchemes_FullMethodName           = "/turnwright.store.v1.StoreService/ListSchemes"
-	StoreService_PutScheme_FullMethodName             = "/turnwright.store.v1.StoreService/PutScheme"
 	StoreService_SetFileConstraints_FullMethodName    = "/turnwright.store.v1.StoreService/SetFileConstraints"
 	StoreService_RemoveFileConstraints_FullMethodName = "/turnwright.store.v1.StoreService/RemoveFileConstraints"
 	StoreService_ListFileConstraints_FullMethodName   = "/turnwright.store.v1.StoreService/ListFileConstraints"
@@ -61,21 +56,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type StoreServiceClient interface {
-	// Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
-	// like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
+	// Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
+	// TIER_FORBIDDEN for derived tokens.
 	InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error)
 	// Lists projects, sorted by name.
 	ListProjects(ctx context.Context, in *ListProjectsRequest, opts ...grpc.CallOption) (*ListProjectsResponse, error)
-	// Adds models, or replaces those with the same alias.
-	PutModels(ctx context.Context, in *PutModelsRequest, opts ...grpc.CallOption) (*PutModelsResponse, error)
-	// Lists models, sorted by alias.
-	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
-	// Removes a model. Fails with NOT_FOUND if there is no such model.
-	DeleteModel(ctx context.Context, in *DeleteModelRequest, opts ...grpc.CallOption) (*DeleteModelResponse, error)
-	// Lists schemes, sorted by name.
-	ListSchemes(ctx context.Context, in *ListSchemesRequest, opts ...grpc.CallOption) (*ListSchemesResponse, error)
-	// Registers a scheme, or changes one that is not built in. Requires the tier plugin.
-	PutScheme(ctx context.Context, in *PutSchemeRequest, opts ...grpc.CallOption) (*PutSchemeResponse, error)
 	// Sets which files of a project are included and which may be changed.
 	SetFileConstraints(ctx context.Context, in *SetFileConstraintsRequest, opts ...grpc.CallOption) (*SetFileConstraintsResponse, error)
 	// Removes file constraints.
@@ -160,51 +145,6 @@ func (c *storeServiceClient) InitProject(ctx context.Context, in *InitProjectReq
 func (c *storeServiceClient) ListProjects(ctx context.Context, in *ListProjectsRequest, opts ...grpc.CallOption) (*ListProjectsResponse, error) {
 	out := new(ListProjectsResponse)
 	err := c.cc.Invoke(ctx, StoreService_ListProjects_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) PutModels(ctx context.Context, in *PutModelsRequest, opts ...grpc.CallOption) (*PutModelsResponse, error) {
-	out := new(PutModelsResponse)
-	err := c.cc.Invoke(ctx, StoreService_PutModels_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error) {
-	out := new(ListModelsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListModels_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) DeleteModel(ctx context.Context, in *DeleteModelRequest, opts ...grpc.CallOption) (*DeleteModelResponse, error) {
-	out := new(DeleteModelResponse)
-	err := c.cc.Invoke(ctx, StoreService_DeleteModel_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListSchemes(ctx context.Context, in *ListSchemesRequest, opts ...grpc.CallOption) (*ListSchemesResponse, error) {
-	out := new(ListSchemesResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListSchemes_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) PutScheme(ctx context.Context, in *PutSchemeRequest, opts ...grpc.CallOption) (*PutSchemeResponse, error) {
-	out := new(PutSchemeResponse)
-	err := c.cc.Invoke(ctx, StoreService_PutScheme_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -591,21 +531,11 @@ func (x *storeServiceWatchRunsClient) Recv() (*WatchRunsResponse, error) {
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility
 type StoreServiceServer interface {
-	// Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
-	// like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
+	// Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
+	// TIER_FORBIDDEN for derived tokens.
 	InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error)
 	// Lists projects, sorted by name.
 	ListProjects(context.Context, *ListProjectsRequest) (*ListProjectsResponse, error)
-	// Adds models, or replaces those with the same alias.
-	PutModels(context.Context, *PutModelsRequest) (*PutModelsResponse, error)
-	// Lists models, sorted by alias.
-	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)
-	// Removes a model. Fails with NOT_FOUND if there is no such model.
-	DeleteModel(context.Context, *DeleteModelRequest) (*DeleteModelResponse, error)
-	// Lists schemes, sorted by name.
-	ListSchemes(context.Context, *ListSchemesRequest) (*ListSchemesResponse, error)
-	// Registers a scheme, or changes one that is not built in. Requires the tier plugin.
-	PutScheme(context.Context, *PutSchemeRequest) (*PutSchemeResponse, error)
 	// Sets which files of a project are included and which may be changed.
 	SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error)
 	// Removes file constraints.
@@ -680,21 +610,6 @@ func (UnimplementedStoreServiceServer) InitProject(context.Context, *InitProject
 }
 func (UnimplementedStoreServiceServer) ListProjects(context.Context, *ListProjectsRequest) (*ListProjectsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListProjects not implemented")
-}
-func (UnimplementedStoreServiceServer) PutModels(context.Context, *PutModelsRequest) (*PutModelsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method PutModels not implemented")
-}
-func (UnimplementedStoreServiceServer) ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListModels not implemented")
-}
-func (UnimplementedStoreServiceServer) DeleteModel(context.Context, *DeleteModelRequest) (*DeleteModelResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method DeleteModel not implemented")
-}
-func (UnimplementedStoreServiceServer) ListSchemes(context.Context, *ListSchemesRequest) (*ListSchemesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListSchemes not implemented")
-}
-func (UnimplementedStoreServiceServer) PutScheme(context.Context, *PutSchemeRequest) (*PutSchemeResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method PutScheme not implemented")
 }
 func (UnimplementedStoreServiceServer) SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SetFileConstraints not implemented")
@@ -828,96 +743,6 @@ func _StoreService_ListProjects_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).ListProjects(ctx, req.(*ListProjectsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_PutModels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(PutModelsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).PutModels(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_PutModels_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).PutModels(ctx, req.(*PutModelsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListModels_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListModelsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListModels(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListModels_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListModels(ctx, req.(*ListModelsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_DeleteModel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(DeleteModelRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).DeleteModel(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_DeleteModel_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).DeleteModel(ctx, req.(*DeleteModelRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListSchemes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListSchemesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListSchemes(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListSchemes_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListSchemes(ctx, req.(*ListSchemesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_PutScheme_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(PutSchemeRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).PutScheme(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_PutScheme_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).PutScheme(ctx, req.(*PutSchemeRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1473,26 +1298,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListProjects",
 			Handler:    _StoreService_ListProjects_Handler,
-		},
-		{
-			MethodName: "PutModels",
-			Handler:    _StoreService_PutModels_Handler,
-		},
-		{
-			MethodName: "ListModels",
-			Handler:    _StoreService_ListModels_Handler,
-		},
-		{
-			MethodName: "DeleteModel",
-			Handler:    _StoreService_DeleteModel_Handler,
-		},
-		{
-			MethodName: "ListSchemes",
-			Handler:    _StoreService_ListSchemes_Handler,
-		},
-		{
-			MethodName: "PutScheme",
-			Handler:    _StoreService_PutScheme_Handler,
 		},
 		{
 			MethodName: "SetFileConstraints",

@@ -24,10 +24,9 @@ _sym_db = _symbol_database.Default()
 
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
-from turnwright.types.v1 import model_pb2 as turnwright_dot_types_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/control.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/store/v1/registry.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1fturnwright/types/v1/model.proto\"\xdf\x01\n\x0f\x43\x61llToolRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12K\n\nattributes\x18\x04 \x03(\x0b\x32\x37.turnwright.executor.v1.CallToolRequest.AttributesEntry\x12\x0c\n\x04\x62ody\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x10\x43\x61llToolResponse\x12*\n\x06record\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x98\x01\n\x12ListEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x04 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\r\x12\x12\n\npage_token\x18\x07 \x01(\t\"[\n\x13ListEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"<\n\x0f\x41\x64\x64ModelRequest\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\"=\n\x10\x41\x64\x64ModelResponse\x12)\n\x05model\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Model\"#\n\x12RemoveModelRequest\x12\r\n\x05\x61lias\x18\x01 \x01(\t\"\x15\n\x13RemoveModelResponse\"\x93\x01\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fremove_patterns\x18\x03 \x03(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/control.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/store/v1/registry.proto\x1a\x1fturnwright/types/v1/entry.proto\"\xdf\x01\n\x0f\x43\x61llToolRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12K\n\nattributes\x18\x04 \x03(\x0b\x32\x37.turnwright.executor.v1.CallToolRequest.AttributesEntry\x12\x0c\n\x04\x62ody\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x10\x43\x61llToolResponse\x12*\n\x06record\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x98\x01\n\x12ListEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x04 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\r\x12\x12\n\npage_token\x18\x07 \x01(\t\"[\n\x13ListEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x93\x01\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fremove_patterns\x18\x03 \x03(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,30 +36,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
   _globals['_CALLTOOLREQUEST_ATTRIBUTESENTRY']._loaded_options = None
   _globals['_CALLTOOLREQUEST_ATTRIBUTESENTRY']._serialized_options = b'8\001'
-  _globals['_CALLTOOLREQUEST']._serialized_start=167
-  _globals['_CALLTOOLREQUEST']._serialized_end=390
-  _globals['_CALLTOOLREQUEST_ATTRIBUTESENTRY']._serialized_start=341
-  _globals['_CALLTOOLREQUEST_ATTRIBUTESENTRY']._serialized_end=390
-  _globals['_CALLTOOLRESPONSE']._serialized_start=392
-  _globals['_CALLTOOLRESPONSE']._serialized_end=454
-  _globals['_LISTENTRIESREQUEST']._serialized_start=457
-  _globals['_LISTENTRIESREQUEST']._serialized_end=609
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=611
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=702
-  _globals['_ADDMODELREQUEST']._serialized_start=704
-  _globals['_ADDMODELREQUEST']._serialized_end=764
-  _globals['_ADDMODELRESPONSE']._serialized_start=766
-  _globals['_ADDMODELRESPONSE']._serialized_end=827
-  _globals['_REMOVEMODELREQUEST']._serialized_start=829
-  _globals['_REMOVEMODELREQUEST']._serialized_end=864
-  _globals['_REMOVEMODELRESPONSE']._serialized_start=866
-  _globals['_REMOVEMODELRESPONSE']._serialized_end=887
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=890
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=1037
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=1039
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=1125
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=1127
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=1211
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=1213
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1325
+  _globals['_CALLTOOLREQUEST']._serialized_start=134
+  _globals['_CALLTOOLREQUEST']._serialized_end=357
+  _globals['_CALLTOOLREQUEST_ATTRIBUTESENTRY']._serialized_start=308
+  _globals['_CALLTOOLREQUEST_ATTRIBUTESENTRY']._serialized_end=357
+  _globals['_CALLTOOLRESPONSE']._serialized_start=359
+  _globals['_CALLTOOLRESPONSE']._serialized_end=421
+  _globals['_LISTENTRIESREQUEST']._serialized_start=424
+  _globals['_LISTENTRIESREQUEST']._serialized_end=576
+  _globals['_LISTENTRIESRESPONSE']._serialized_start=578
+  _globals['_LISTENTRIESRESPONSE']._serialized_end=669
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=672
+  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=819
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=821
+  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=907
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=909
+  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=993
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=995
+  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1107
 # @@protoc_insertion_point(module_scope)

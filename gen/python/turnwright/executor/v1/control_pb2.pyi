@@ -9,7 +9,6 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
-from turnwright.types.v1 import model_pb2 as _model_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -204,93 +203,6 @@ class ListEntriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListEntriesResponse: _TypeAlias = ListEntriesResponse  # noqa: Y015
-
-@_typing.final
-class AddModelRequest(_message.Message):
-    """Adds a model, or replaces the one with the same alias."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MODEL_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def model(self) -> _model_pb2.Model:
-        """The model. Its API key and URL are settings of the provider."""
-
-    def __init__(
-        self,
-        *,
-        model: _model_pb2.Model | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AddModelRequest: _TypeAlias = AddModelRequest  # noqa: Y015
-
-@_typing.final
-class AddModelResponse(_message.Message):
-    """The stored model."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MODEL_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def model(self) -> _model_pb2.Model:
-        """The model."""
-
-    def __init__(
-        self,
-        *,
-        model: _model_pb2.Model | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AddModelResponse: _TypeAlias = AddModelResponse  # noqa: Y015
-
-@_typing.final
-class RemoveModelRequest(_message.Message):
-    """Removes a model. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if there is no such model."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ALIAS_FIELD_NUMBER: _builtins.int
-    alias: _builtins.str
-    """Its alias."""
-    def __init__(
-        self,
-        *,
-        alias: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RemoveModelRequest: _TypeAlias = RemoveModelRequest  # noqa: Y015
-
-@_typing.final
-class RemoveModelResponse(_message.Message):
-    """The model is removed. Loops that name it fail."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RemoveModelResponse: _TypeAlias = RemoveModelResponse  # noqa: Y015
 
 @_typing.final
 class SetFileConstraintsRequest(_message.Message):

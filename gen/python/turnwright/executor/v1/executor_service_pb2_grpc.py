@@ -143,21 +143,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
                 _registered_method=True)
-        self.ListModels = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListModels',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsResponse.FromString,
-                _registered_method=True)
-        self.AddModel = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/AddModel',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelResponse.FromString,
-                _registered_method=True)
-        self.RemoveModel = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/RemoveModel',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelResponse.FromString,
-                _registered_method=True)
         self.SetFileConstraints = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/SetFileConstraints',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsRequest.SerializeToString,
@@ -331,28 +316,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListModels(self, request, context):
-        """Lists the models that runs can use.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def AddModel(self, request, context):
-        """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
-        TURNWRIGHT_CLIENT_MODELS allows it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemoveModel(self, request, context):
-        """Removes a model.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def SetFileConstraints(self, request, context):
         """Sets which files of a project are included and which may be changed.
         """
@@ -478,21 +441,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.WatchPlans,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.SerializeToString,
-            ),
-            'ListModels': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListModels,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsResponse.SerializeToString,
-            ),
-            'AddModel': grpc.unary_unary_rpc_method_handler(
-                    servicer.AddModel,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelResponse.SerializeToString,
-            ),
-            'RemoveModel': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemoveModel,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelResponse.SerializeToString,
             ),
             'SetFileConstraints': grpc.unary_unary_rpc_method_handler(
                     servicer.SetFileConstraints,
@@ -1035,87 +983,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/WatchPlans',
             turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListModels(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListModels',
-            turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_query__pb2.ListModelsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def AddModel(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/AddModel',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.AddModelResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemoveModel(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/RemoveModel',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.RemoveModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -97,14 +97,6 @@ class ExecutorServiceStub:
     """Reads one entry of a run with its body."""
     WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
-    ListModels: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]
-    """Lists the models that runs can use."""
-    AddModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]
-    """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
-    TURNWRIGHT_CLIENT_MODELS allows it.
-    """
-    RemoveModel: _grpc.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]
-    """Removes a model."""
     SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]
     """Sets which files of a project are included and which may be changed."""
     ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]
@@ -176,14 +168,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Reads one entry of a run with its body."""
     WatchPlans: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]  # type: ignore[assignment]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
-    ListModels: _aio.UnaryUnaryMultiCallable[_query_pb2.ListModelsRequest, _query_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Lists the models that runs can use."""
-    AddModel: _aio.UnaryUnaryMultiCallable[_control_pb2.AddModelRequest, _control_pb2.AddModelResponse]  # type: ignore[assignment]
-    """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
-    TURNWRIGHT_CLIENT_MODELS allows it.
-    """
-    RemoveModel: _aio.UnaryUnaryMultiCallable[_control_pb2.RemoveModelRequest, _control_pb2.RemoveModelResponse]  # type: ignore[assignment]
-    """Removes a model."""
     SetFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
     """Sets which files of a project are included and which may be changed."""
     ListFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
@@ -366,32 +350,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_plan_pb2.WatchPlansResponse], _abc.AsyncIterator[_plan_pb2.WatchPlansResponse]]:
         """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
-
-    @_abc_1.abstractmethod
-    def ListModels(
-        self,
-        request: _query_pb2.ListModelsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_query_pb2.ListModelsResponse, _abc.Awaitable[_query_pb2.ListModelsResponse]]:
-        """Lists the models that runs can use."""
-
-    @_abc_1.abstractmethod
-    def AddModel(
-        self,
-        request: _control_pb2.AddModelRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.AddModelResponse, _abc.Awaitable[_control_pb2.AddModelResponse]]:
-        """Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
-        TURNWRIGHT_CLIENT_MODELS allows it.
-        """
-
-    @_abc_1.abstractmethod
-    def RemoveModel(
-        self,
-        request: _control_pb2.RemoveModelRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.RemoveModelResponse, _abc.Awaitable[_control_pb2.RemoveModelResponse]]:
-        """Removes a model."""
 
     @_abc_1.abstractmethod
     def SetFileConstraints(

@@ -11,7 +11,6 @@ from turnwright.provider.v1 import provider_service_pb2 as _provider_service_pb2
 from turnwright.types.v1 import budget_pb2 as _budget_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
-from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import project_pb2 as _project_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import setting_pb2 as _setting_pb2
@@ -420,57 +419,3 @@ class GetEntryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetEntryResponse: _TypeAlias = GetEntryResponse  # noqa: Y015
-
-@_typing.final
-class ListModelsRequest(_message.Message):
-    """Lists models."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
-    """Maximum number of results, at most 1000; 0: 100."""
-    page_token: _builtins.str
-    """`next_page_token` of the previous page of the same request; empty: the first page."""
-    def __init__(
-        self,
-        *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
-
-@_typing.final
-class ListModelsResponse(_message.Message):
-    """A page of models."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    MODELS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Token for the next page; empty on the last page."""
-    @_builtins.property
-    def models(self) -> _containers.RepeatedCompositeFieldContainer[_model_pb2.Model]:
-        """The models."""
-
-    def __init__(
-        self,
-        *,
-        models: _abc.Iterable[_model_pb2.Model] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015

@@ -55,31 +55,6 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsResponse.FromString,
                 _registered_method=True)
-        self.PutModels = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/PutModels',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutModelsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutModelsResponse.FromString,
-                _registered_method=True)
-        self.ListModels = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListModels',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListModelsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListModelsResponse.FromString,
-                _registered_method=True)
-        self.DeleteModel = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/DeleteModel',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.DeleteModelRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.DeleteModelResponse.FromString,
-                _registered_method=True)
-        self.ListSchemes = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListSchemes',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesResponse.FromString,
-                _registered_method=True)
-        self.PutScheme = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/PutScheme',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeResponse.FromString,
-                _registered_method=True)
         self.SetFileConstraints = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/SetFileConstraints',
                 request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.SerializeToString,
@@ -234,8 +209,8 @@ class StoreServiceServicer(object):
     """
 
     def InitProject(self, request, context):
-        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
-        like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
+        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
+        TIER_FORBIDDEN for derived tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -243,41 +218,6 @@ class StoreServiceServicer(object):
 
     def ListProjects(self, request, context):
         """Lists projects, sorted by name.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PutModels(self, request, context):
-        """Adds models, or replaces those with the same alias.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListModels(self, request, context):
-        """Lists models, sorted by alias.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def DeleteModel(self, request, context):
-        """Removes a model. Fails with NOT_FOUND if there is no such model.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListSchemes(self, request, context):
-        """Lists schemes, sorted by name.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PutScheme(self, request, context):
-        """Registers a scheme, or changes one that is not built in. Requires the tier plugin.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -503,31 +443,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsResponse.SerializeToString,
             ),
-            'PutModels': grpc.unary_unary_rpc_method_handler(
-                    servicer.PutModels,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutModelsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutModelsResponse.SerializeToString,
-            ),
-            'ListModels': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListModels,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListModelsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListModelsResponse.SerializeToString,
-            ),
-            'DeleteModel': grpc.unary_unary_rpc_method_handler(
-                    servicer.DeleteModel,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.DeleteModelRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.DeleteModelResponse.SerializeToString,
-            ),
-            'ListSchemes': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListSchemes,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesResponse.SerializeToString,
-            ),
-            'PutScheme': grpc.unary_unary_rpc_method_handler(
-                    servicer.PutScheme,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeResponse.SerializeToString,
-            ),
             'SetFileConstraints': grpc.unary_unary_rpc_method_handler(
                     servicer.SetFileConstraints,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.FromString,
@@ -731,141 +646,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ListProjects',
             turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PutModels(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/PutModels',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.PutModelsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.PutModelsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListModels(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListModels',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListModelsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListModelsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def DeleteModel(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/DeleteModel',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.DeleteModelRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.DeleteModelResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListSchemes(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListSchemes',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListSchemesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PutScheme(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/PutScheme',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.PutSchemeResponse.FromString,
             options,
             channel_credentials,
             insecure,

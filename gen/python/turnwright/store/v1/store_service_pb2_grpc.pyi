@@ -45,21 +45,11 @@ class StoreServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
     InitProject: _grpc.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]
-    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
-    like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
+    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
+    TIER_FORBIDDEN for derived tokens.
     """
     ListProjects: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]
     """Lists projects, sorted by name."""
-    PutModels: _grpc.UnaryUnaryMultiCallable[_registry_pb2.PutModelsRequest, _registry_pb2.PutModelsResponse]
-    """Adds models, or replaces those with the same alias."""
-    ListModels: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListModelsRequest, _registry_pb2.ListModelsResponse]
-    """Lists models, sorted by alias."""
-    DeleteModel: _grpc.UnaryUnaryMultiCallable[_registry_pb2.DeleteModelRequest, _registry_pb2.DeleteModelResponse]
-    """Removes a model. Fails with NOT_FOUND if there is no such model."""
-    ListSchemes: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListSchemesRequest, _registry_pb2.ListSchemesResponse]
-    """Lists schemes, sorted by name."""
-    PutScheme: _grpc.UnaryUnaryMultiCallable[_registry_pb2.PutSchemeRequest, _registry_pb2.PutSchemeResponse]
-    """Registers a scheme, or changes one that is not built in. Requires the tier plugin."""
     SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]
     """Sets which files of a project are included and which may be changed."""
     RemoveFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]
@@ -136,21 +126,11 @@ class StoreServiceAsyncStub(StoreServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     InitProject: _aio.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]  # type: ignore[assignment]
-    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
-    like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
+    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
+    TIER_FORBIDDEN for derived tokens.
     """
     ListProjects: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]  # type: ignore[assignment]
     """Lists projects, sorted by name."""
-    PutModels: _aio.UnaryUnaryMultiCallable[_registry_pb2.PutModelsRequest, _registry_pb2.PutModelsResponse]  # type: ignore[assignment]
-    """Adds models, or replaces those with the same alias."""
-    ListModels: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListModelsRequest, _registry_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Lists models, sorted by alias."""
-    DeleteModel: _aio.UnaryUnaryMultiCallable[_registry_pb2.DeleteModelRequest, _registry_pb2.DeleteModelResponse]  # type: ignore[assignment]
-    """Removes a model. Fails with NOT_FOUND if there is no such model."""
-    ListSchemes: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListSchemesRequest, _registry_pb2.ListSchemesResponse]  # type: ignore[assignment]
-    """Lists schemes, sorted by name."""
-    PutScheme: _aio.UnaryUnaryMultiCallable[_registry_pb2.PutSchemeRequest, _registry_pb2.PutSchemeResponse]  # type: ignore[assignment]
-    """Registers a scheme, or changes one that is not built in. Requires the tier plugin."""
     SetFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
     """Sets which files of a project are included and which may be changed."""
     RemoveFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]  # type: ignore[assignment]
@@ -230,8 +210,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.InitProjectRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.InitProjectResponse, _abc.Awaitable[_registry_pb2.InitProjectResponse]]:
-        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
-        like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
+        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
+        TIER_FORBIDDEN for derived tokens.
         """
 
     @_abc_1.abstractmethod
@@ -241,46 +221,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.ListProjectsResponse, _abc.Awaitable[_registry_pb2.ListProjectsResponse]]:
         """Lists projects, sorted by name."""
-
-    @_abc_1.abstractmethod
-    def PutModels(
-        self,
-        request: _registry_pb2.PutModelsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.PutModelsResponse, _abc.Awaitable[_registry_pb2.PutModelsResponse]]:
-        """Adds models, or replaces those with the same alias."""
-
-    @_abc_1.abstractmethod
-    def ListModels(
-        self,
-        request: _registry_pb2.ListModelsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.ListModelsResponse, _abc.Awaitable[_registry_pb2.ListModelsResponse]]:
-        """Lists models, sorted by alias."""
-
-    @_abc_1.abstractmethod
-    def DeleteModel(
-        self,
-        request: _registry_pb2.DeleteModelRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.DeleteModelResponse, _abc.Awaitable[_registry_pb2.DeleteModelResponse]]:
-        """Removes a model. Fails with NOT_FOUND if there is no such model."""
-
-    @_abc_1.abstractmethod
-    def ListSchemes(
-        self,
-        request: _registry_pb2.ListSchemesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.ListSchemesResponse, _abc.Awaitable[_registry_pb2.ListSchemesResponse]]:
-        """Lists schemes, sorted by name."""
-
-    @_abc_1.abstractmethod
-    def PutScheme(
-        self,
-        request: _registry_pb2.PutSchemeRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.PutSchemeResponse, _abc.Awaitable[_registry_pb2.PutSchemeResponse]]:
-        """Registers a scheme, or changes one that is not built in. Requires the tier plugin."""
 
     @_abc_1.abstractmethod
     def SetFileConstraints(

@@ -5,7 +5,6 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Entry } from "../../types/v1/entry_pb.js";
-import type { Model } from "../../types/v1/model_pb.js";
 import type { FileConstraint } from "../../store/v1/registry_pb.js";
 
 /**
@@ -191,80 +190,6 @@ export declare type ListEntriesResponse = Message<"turnwright.executor.v1.ListEn
  * Use `create(ListEntriesResponseSchema)` to create a new message.
  */
 export declare const ListEntriesResponseSchema: GenMessage<ListEntriesResponse>;
-
-/**
- * Adds a model, or replaces the one with the same alias.
- *
- * @generated from message turnwright.executor.v1.AddModelRequest
- */
-export declare type AddModelRequest = Message<"turnwright.executor.v1.AddModelRequest"> & {
-  /**
-   * The model. Its API key and URL are settings of the provider.
-   *
-   * @generated from field: turnwright.types.v1.Model model = 1;
-   */
-  model?: Model | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.AddModelRequest.
- * Use `create(AddModelRequestSchema)` to create a new message.
- */
-export declare const AddModelRequestSchema: GenMessage<AddModelRequest>;
-
-/**
- * The stored model.
- *
- * @generated from message turnwright.executor.v1.AddModelResponse
- */
-export declare type AddModelResponse = Message<"turnwright.executor.v1.AddModelResponse"> & {
-  /**
-   * The model.
-   *
-   * @generated from field: turnwright.types.v1.Model model = 1;
-   */
-  model?: Model | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.AddModelResponse.
- * Use `create(AddModelResponseSchema)` to create a new message.
- */
-export declare const AddModelResponseSchema: GenMessage<AddModelResponse>;
-
-/**
- * Removes a model. Fails with NOT_FOUND, reason MODEL_NOT_FOUND, if there is no such model.
- *
- * @generated from message turnwright.executor.v1.RemoveModelRequest
- */
-export declare type RemoveModelRequest = Message<"turnwright.executor.v1.RemoveModelRequest"> & {
-  /**
-   * Its alias.
-   *
-   * @generated from field: string alias = 1;
-   */
-  alias: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.RemoveModelRequest.
- * Use `create(RemoveModelRequestSchema)` to create a new message.
- */
-export declare const RemoveModelRequestSchema: GenMessage<RemoveModelRequest>;
-
-/**
- * The model is removed. Loops that name it fail.
- *
- * @generated from message turnwright.executor.v1.RemoveModelResponse
- */
-export declare type RemoveModelResponse = Message<"turnwright.executor.v1.RemoveModelResponse"> & {
-};
-
-/**
- * Describes the message turnwright.executor.v1.RemoveModelResponse.
- * Use `create(RemoveModelResponseSchema)` to create a new message.
- */
-export declare const RemoveModelResponseSchema: GenMessage<RemoveModelResponse>;
 
 /**
  * Sets which files of a project are included and which may be changed.

@@ -5,13 +5,12 @@
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_store_v1_registry } from "../../store/v1/registry_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
-import { file_turnwright_types_v1_model } from "../../types/v1/model_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/control.proto.
  */
 export const file_turnwright_executor_v1_control = /*@__PURE__*/
-  fileDesc("CiR0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL2NvbnRyb2wucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEi3wEKD0NhbGxUb29sUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIMCgR0b29sGAMgASgJEksKCmF0dHJpYnV0ZXMYBCADKAsyNy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkNhbGxUb29sUmVxdWVzdC5BdHRyaWJ1dGVzRW50cnkSDAoEYm9keRgFIAEoCRISCgpyZXF1ZXN0X2lkGAYgASgJGjEKD0F0dHJpYnV0ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIj4KEENhbGxUb29sUmVzcG9uc2USKgoGcmVjb3JkGAEgASgLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeSKYAQoSTGlzdEVudHJpZXNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB3BhdHRlcm4YAyABKAkSFAoMYm9keV9wYXR0ZXJuGAQgASgJEhYKDndpdGhvdXRfYm9kaWVzGAUgASgIEhEKCXBhZ2Vfc2l6ZRgGIAEoDRISCgpwYWdlX3Rva2VuGAcgASgJIlsKE0xpc3RFbnRyaWVzUmVzcG9uc2USKwoHZW50cmllcxgBIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIjwKD0FkZE1vZGVsUmVxdWVzdBIpCgVtb2RlbBgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuTW9kZWwiPQoQQWRkTW9kZWxSZXNwb25zZRIpCgVtb2RlbBgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuTW9kZWwiIwoSUmVtb3ZlTW9kZWxSZXF1ZXN0Eg0KBWFsaWFzGAEgASgJIhUKE1JlbW92ZU1vZGVsUmVzcG9uc2UikwEKGVNldEZpbGVDb25zdHJhaW50c1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRI4Cgtjb25zdHJhaW50cxgCIAMoCzIjLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnQSFwoPcmVtb3ZlX3BhdHRlcm5zGAMgAygJEhIKCnJlcXVlc3RfaWQYBCABKAkiVgoaU2V0RmlsZUNvbnN0cmFpbnRzUmVzcG9uc2USOAoLY29uc3RyYWludHMYASADKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLkZpbGVDb25zdHJhaW50IlQKGkxpc3RGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkicAobTGlzdEZpbGVDb25zdHJhaW50c1Jlc3BvbnNlEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_store_v1_registry, file_turnwright_types_v1_entry, file_turnwright_types_v1_model]);
+  fileDesc("CiR0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL2NvbnRyb2wucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEi3wEKD0NhbGxUb29sUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIMCgR0b29sGAMgASgJEksKCmF0dHJpYnV0ZXMYBCADKAsyNy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkNhbGxUb29sUmVxdWVzdC5BdHRyaWJ1dGVzRW50cnkSDAoEYm9keRgFIAEoCRISCgpyZXF1ZXN0X2lkGAYgASgJGjEKD0F0dHJpYnV0ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIj4KEENhbGxUb29sUmVzcG9uc2USKgoGcmVjb3JkGAEgASgLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeSKYAQoSTGlzdEVudHJpZXNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB3BhdHRlcm4YAyABKAkSFAoMYm9keV9wYXR0ZXJuGAQgASgJEhYKDndpdGhvdXRfYm9kaWVzGAUgASgIEhEKCXBhZ2Vfc2l6ZRgGIAEoDRISCgpwYWdlX3Rva2VuGAcgASgJIlsKE0xpc3RFbnRyaWVzUmVzcG9uc2USKwoHZW50cmllcxgBIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIpMBChlTZXRGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSOAoLY29uc3RyYWludHMYAiADKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLkZpbGVDb25zdHJhaW50EhcKD3JlbW92ZV9wYXR0ZXJucxgDIAMoCRISCgpyZXF1ZXN0X2lkGAQgASgJIlYKGlNldEZpbGVDb25zdHJhaW50c1Jlc3BvbnNlEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludCJUChpMaXN0RmlsZUNvbnN0cmFpbnRzUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJInAKG0xpc3RGaWxlQ29uc3RyYWludHNSZXNwb25zZRI4Cgtjb25zdHJhaW50cxgBIAMoCzIjLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJQrYBChpjb20udHVybndyaWdodC5leGVjdXRvci52MVABWklnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9leGVjdXRvci92MTtleGVjdXRvcnYxqgIWVHVybndyaWdodC5FeGVjdXRvci5WMcoCFlR1cm53cmlnaHRcRXhlY3V0b3JcVjHqAhhUdXJud3JpZ2h0OjpFeGVjdXRvcjo6VjFiBnByb3RvMw", [file_turnwright_store_v1_registry, file_turnwright_types_v1_entry]);
 
 /**
  * Describes the message turnwright.executor.v1.CallToolRequest.
@@ -42,58 +41,30 @@ export const ListEntriesResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_executor_v1_control, 3);
 
 /**
- * Describes the message turnwright.executor.v1.AddModelRequest.
- * Use `create(AddModelRequestSchema)` to create a new message.
- */
-export const AddModelRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 4);
-
-/**
- * Describes the message turnwright.executor.v1.AddModelResponse.
- * Use `create(AddModelResponseSchema)` to create a new message.
- */
-export const AddModelResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 5);
-
-/**
- * Describes the message turnwright.executor.v1.RemoveModelRequest.
- * Use `create(RemoveModelRequestSchema)` to create a new message.
- */
-export const RemoveModelRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 6);
-
-/**
- * Describes the message turnwright.executor.v1.RemoveModelResponse.
- * Use `create(RemoveModelResponseSchema)` to create a new message.
- */
-export const RemoveModelResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 7);
-
-/**
  * Describes the message turnwright.executor.v1.SetFileConstraintsRequest.
  * Use `create(SetFileConstraintsRequestSchema)` to create a new message.
  */
 export const SetFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 8);
+  messageDesc(file_turnwright_executor_v1_control, 4);
 
 /**
  * Describes the message turnwright.executor.v1.SetFileConstraintsResponse.
  * Use `create(SetFileConstraintsResponseSchema)` to create a new message.
  */
 export const SetFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 9);
+  messageDesc(file_turnwright_executor_v1_control, 5);
 
 /**
  * Describes the message turnwright.executor.v1.ListFileConstraintsRequest.
  * Use `create(ListFileConstraintsRequestSchema)` to create a new message.
  */
 export const ListFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 10);
+  messageDesc(file_turnwright_executor_v1_control, 6);
 
 /**
  * Describes the message turnwright.executor.v1.ListFileConstraintsResponse.
  * Use `create(ListFileConstraintsResponseSchema)` to create a new message.
  */
 export const ListFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_control, 11);
+  messageDesc(file_turnwright_executor_v1_control, 7);
 

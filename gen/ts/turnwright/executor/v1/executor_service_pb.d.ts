@@ -10,10 +10,10 @@ import type { EventCursor } from "../../types/v1/cursor_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
-import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
+import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
-import type { AddModelRequestSchema, AddModelResponseSchema, CallToolRequestSchema, CallToolResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, RemoveModelRequestSchema, RemoveModelResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
+import type { CallToolRequestSchema, CallToolResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
 import type { WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
@@ -684,37 +684,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchPlansRequestSchema;
     output: typeof WatchPlansResponseSchema;
-  },
-  /**
-   * Lists the models that runs can use.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListModels
-   */
-  listModels: {
-    methodKind: "unary";
-    input: typeof ListModelsRequestSchema;
-    output: typeof ListModelsResponseSchema;
-  },
-  /**
-   * Adds or replaces a model that runs can use. Like RemoveModel, refused for derived tokens (TIER_FORBIDDEN) unless
-   * TURNWRIGHT_CLIENT_MODELS allows it.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.AddModel
-   */
-  addModel: {
-    methodKind: "unary";
-    input: typeof AddModelRequestSchema;
-    output: typeof AddModelResponseSchema;
-  },
-  /**
-   * Removes a model.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.RemoveModel
-   */
-  removeModel: {
-    methodKind: "unary";
-    input: typeof RemoveModelRequestSchema;
-    output: typeof RemoveModelResponseSchema;
   },
   /**
    * Sets which files of a project are included and which may be changed.

@@ -12,7 +12,6 @@ import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Turn, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Spend } from "../../types/v1/budget_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
-import type { Model } from "../../types/v1/model_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/query.proto.
@@ -432,58 +431,4 @@ export declare type GetEntryResponse = Message<"turnwright.executor.v1.GetEntryR
  * Use `create(GetEntryResponseSchema)` to create a new message.
  */
 export declare const GetEntryResponseSchema: GenMessage<GetEntryResponse>;
-
-/**
- * Lists models.
- *
- * @generated from message turnwright.executor.v1.ListModelsRequest
- */
-export declare type ListModelsRequest = Message<"turnwright.executor.v1.ListModelsRequest"> & {
-  /**
-   * Maximum number of results, at most 1000; 0: 100.
-   *
-   * @generated from field: uint32 page_size = 1;
-   */
-  pageSize: number;
-
-  /**
-   * `next_page_token` of the previous page of the same request; empty: the first page.
-   *
-   * @generated from field: string page_token = 2;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ListModelsRequest.
- * Use `create(ListModelsRequestSchema)` to create a new message.
- */
-export declare const ListModelsRequestSchema: GenMessage<ListModelsRequest>;
-
-/**
- * A page of models.
- *
- * @generated from message turnwright.executor.v1.ListModelsResponse
- */
-export declare type ListModelsResponse = Message<"turnwright.executor.v1.ListModelsResponse"> & {
-  /**
-   * The models.
-   *
-   * @generated from field: repeated turnwright.types.v1.Model models = 1;
-   */
-  models: Model[];
-
-  /**
-   * Token for the next page; empty on the last page.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ListModelsResponse.
- * Use `create(ListModelsResponseSchema)` to create a new message.
- */
-export declare const ListModelsResponseSchema: GenMessage<ListModelsResponse>;
 

@@ -4,7 +4,6 @@
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
-import { file_turnwright_types_v1_model } from "../../types/v1/model_pb.js";
 import { file_turnwright_types_v1_project } from "../../types/v1/project_pb.js";
 import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 import { file_turnwright_types_v1_scheme } from "../../types/v1/scheme_pb.js";
@@ -14,7 +13,7 @@ import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js
  * Describes the file turnwright/store/v1/registry.proto.
  */
 export const file_turnwright_store_v1_registry = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIukBChJJbml0UHJvamVjdFJlcXVlc3QSDAoEcm9vdBgBIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAiABKAkSDAoEbmFtZRgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJEhgKC2NvbmZpZ19wYXRoGAUgASgJSACIAQESNAoIYXNzZW1ibHkYBiABKA4yHS50dXJud3JpZ2h0LnR5cGVzLnYxLkFzc2VtYmx5SAGIAQESFAoHY2xpZW50cxgHIAEoCEgCiAEBQg4KDF9jb25maWdfcGF0aEILCglfYXNzZW1ibHlCCgoIX2NsaWVudHMiRAoTSW5pdFByb2plY3RSZXNwb25zZRItCgdwcm9qZWN0GAEgASgLMhwudHVybndyaWdodC50eXBlcy52MS5Qcm9qZWN0ImAKE0xpc3RQcm9qZWN0c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSDAoEbmFtZRgDIAEoCRIUCgx3b3Jrc3BhY2VfaWQYBCABKAkiXwoUTGlzdFByb2plY3RzUmVzcG9uc2USLgoIcHJvamVjdHMYASADKAsyHC50dXJud3JpZ2h0LnR5cGVzLnYxLlByb2plY3QSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIj4KEFB1dE1vZGVsc1JlcXVlc3QSKgoGbW9kZWxzGAEgAygLMhoudHVybndyaWdodC50eXBlcy52MS5Nb2RlbCI/ChFQdXRNb2RlbHNSZXNwb25zZRIqCgZtb2RlbHMYASADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLk1vZGVsIjoKEUxpc3RNb2RlbHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJIlkKEkxpc3RNb2RlbHNSZXNwb25zZRIqCgZtb2RlbHMYASADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLk1vZGVsEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIjChJEZWxldGVNb2RlbFJlcXVlc3QSDQoFYWxpYXMYASABKAkiFQoTRGVsZXRlTW9kZWxSZXNwb25zZSIUChJMaXN0U2NoZW1lc1JlcXVlc3QiQwoTTGlzdFNjaGVtZXNSZXNwb25zZRIsCgdzY2hlbWVzGAEgAygLMhsudHVybndyaWdodC50eXBlcy52MS5TY2hlbWUiPwoQUHV0U2NoZW1lUmVxdWVzdBIrCgZzY2hlbWUYASABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLlNjaGVtZSJAChFQdXRTY2hlbWVSZXNwb25zZRIrCgZzY2hlbWUYASABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLlNjaGVtZSJgCg5GaWxlQ29uc3RyYWludBIPCgdwYXR0ZXJuGAEgASgJEgwKBGtpbmQYAiABKAkSLwoLY3JlYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpMBChlTZXRGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSOAoLY29uc3RyYWludHMYAiADKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLkZpbGVDb25zdHJhaW50EhIKCnJlcXVlc3RfaWQYAyABKAkSFwoPcmVtb3ZlX3BhdHRlcm5zGAQgAygJIlYKGlNldEZpbGVDb25zdHJhaW50c1Jlc3BvbnNlEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludCJVChxSZW1vdmVGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEAoIcGF0dGVybnMYAiADKAkSEgoKcmVxdWVzdF9pZBgDIAEoCSIfCh1SZW1vdmVGaWxlQ29uc3RyYWludHNSZXNwb25zZSJUChpMaXN0RmlsZUNvbnN0cmFpbnRzUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJInAKG0xpc3RGaWxlQ29uc3RyYWludHNSZXNwb25zZRI4Cgtjb25zdHJhaW50cxgBIAMoCzIjLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkYKDUdldFJ1blJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSFwoPc2NoZW1lc192ZXJzaW9uGAMgASgJIn4KDkdldFJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEjkKB3NjaGVtZXMYAiABKAsyIy50dXJud3JpZ2h0LnR5cGVzLnYxLlNjaGVtZVJlZ2lzdHJ5SACIAQFCCgoIX3NjaGVtZXMiSQoPTGlzdFJ1bnNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiUwoQTGlzdFJ1bnNSZXNwb25zZRImCgRydW5zGAEgAygLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJQqQBChdjb20udHVybndyaWdodC5zdG9yZS52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9zdG9yZS92MTtzdG9yZXYxqgITVHVybndyaWdodC5TdG9yZS5WMcoCE1R1cm53cmlnaHRcU3RvcmVcVjHqAhVUdXJud3JpZ2h0OjpTdG9yZTo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_turnwright_types_v1_model, file_turnwright_types_v1_project, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_settings]);
+  fileDesc("CiJ0dXJud3JpZ2h0L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIukBChJJbml0UHJvamVjdFJlcXVlc3QSDAoEcm9vdBgBIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAiABKAkSDAoEbmFtZRgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJEhgKC2NvbmZpZ19wYXRoGAUgASgJSACIAQESNAoIYXNzZW1ibHkYBiABKA4yHS50dXJud3JpZ2h0LnR5cGVzLnYxLkFzc2VtYmx5SAGIAQESFAoHY2xpZW50cxgHIAEoCEgCiAEBQg4KDF9jb25maWdfcGF0aEILCglfYXNzZW1ibHlCCgoIX2NsaWVudHMiRAoTSW5pdFByb2plY3RSZXNwb25zZRItCgdwcm9qZWN0GAEgASgLMhwudHVybndyaWdodC50eXBlcy52MS5Qcm9qZWN0ImAKE0xpc3RQcm9qZWN0c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSDAoEbmFtZRgDIAEoCRIUCgx3b3Jrc3BhY2VfaWQYBCABKAkiXwoUTGlzdFByb2plY3RzUmVzcG9uc2USLgoIcHJvamVjdHMYASADKAsyHC50dXJud3JpZ2h0LnR5cGVzLnYxLlByb2plY3QSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImAKDkZpbGVDb25zdHJhaW50Eg8KB3BhdHRlcm4YASABKAkSDAoEa2luZBgCIAEoCRIvCgtjcmVhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikwEKGVNldEZpbGVDb25zdHJhaW50c1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRI4Cgtjb25zdHJhaW50cxgCIAMoCzIjLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnQSEgoKcmVxdWVzdF9pZBgDIAEoCRIXCg9yZW1vdmVfcGF0dGVybnMYBCADKAkiVgoaU2V0RmlsZUNvbnN0cmFpbnRzUmVzcG9uc2USOAoLY29uc3RyYWludHMYASADKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLkZpbGVDb25zdHJhaW50IlUKHFJlbW92ZUZpbGVDb25zdHJhaW50c1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIQCghwYXR0ZXJucxgCIAMoCRISCgpyZXF1ZXN0X2lkGAMgASgJIh8KHVJlbW92ZUZpbGVDb25zdHJhaW50c1Jlc3BvbnNlIlQKGkxpc3RGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkicAobTGlzdEZpbGVDb25zdHJhaW50c1Jlc3BvbnNlEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiRgoNR2V0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIXCg9zY2hlbWVzX3ZlcnNpb24YAyABKAkifgoOR2V0UnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SOQoHc2NoZW1lcxgCIAEoCzIjLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lUmVnaXN0cnlIAIgBAUIKCghfc2NoZW1lcyJJCg9MaXN0UnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJTChBMaXN0UnVuc1Jlc3BvbnNlEiYKBHJ1bnMYASADKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_turnwright_types_v1_project, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_settings]);
 
 /**
  * Describes the message turnwright.store.v1.InitProjectRequest.
@@ -45,149 +44,79 @@ export const ListProjectsResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_store_v1_registry, 3);
 
 /**
- * Describes the message turnwright.store.v1.PutModelsRequest.
- * Use `create(PutModelsRequestSchema)` to create a new message.
- */
-export const PutModelsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 4);
-
-/**
- * Describes the message turnwright.store.v1.PutModelsResponse.
- * Use `create(PutModelsResponseSchema)` to create a new message.
- */
-export const PutModelsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 5);
-
-/**
- * Describes the message turnwright.store.v1.ListModelsRequest.
- * Use `create(ListModelsRequestSchema)` to create a new message.
- */
-export const ListModelsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 6);
-
-/**
- * Describes the message turnwright.store.v1.ListModelsResponse.
- * Use `create(ListModelsResponseSchema)` to create a new message.
- */
-export const ListModelsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 7);
-
-/**
- * Describes the message turnwright.store.v1.DeleteModelRequest.
- * Use `create(DeleteModelRequestSchema)` to create a new message.
- */
-export const DeleteModelRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 8);
-
-/**
- * Describes the message turnwright.store.v1.DeleteModelResponse.
- * Use `create(DeleteModelResponseSchema)` to create a new message.
- */
-export const DeleteModelResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 9);
-
-/**
- * Describes the message turnwright.store.v1.ListSchemesRequest.
- * Use `create(ListSchemesRequestSchema)` to create a new message.
- */
-export const ListSchemesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 10);
-
-/**
- * Describes the message turnwright.store.v1.ListSchemesResponse.
- * Use `create(ListSchemesResponseSchema)` to create a new message.
- */
-export const ListSchemesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 11);
-
-/**
- * Describes the message turnwright.store.v1.PutSchemeRequest.
- * Use `create(PutSchemeRequestSchema)` to create a new message.
- */
-export const PutSchemeRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 12);
-
-/**
- * Describes the message turnwright.store.v1.PutSchemeResponse.
- * Use `create(PutSchemeResponseSchema)` to create a new message.
- */
-export const PutSchemeResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 13);
-
-/**
  * Describes the message turnwright.store.v1.FileConstraint.
  * Use `create(FileConstraintSchema)` to create a new message.
  */
 export const FileConstraintSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 14);
+  messageDesc(file_turnwright_store_v1_registry, 4);
 
 /**
  * Describes the message turnwright.store.v1.SetFileConstraintsRequest.
  * Use `create(SetFileConstraintsRequestSchema)` to create a new message.
  */
 export const SetFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 15);
+  messageDesc(file_turnwright_store_v1_registry, 5);
 
 /**
  * Describes the message turnwright.store.v1.SetFileConstraintsResponse.
  * Use `create(SetFileConstraintsResponseSchema)` to create a new message.
  */
 export const SetFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 16);
+  messageDesc(file_turnwright_store_v1_registry, 6);
 
 /**
  * Describes the message turnwright.store.v1.RemoveFileConstraintsRequest.
  * Use `create(RemoveFileConstraintsRequestSchema)` to create a new message.
  */
 export const RemoveFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 17);
+  messageDesc(file_turnwright_store_v1_registry, 7);
 
 /**
  * Describes the message turnwright.store.v1.RemoveFileConstraintsResponse.
  * Use `create(RemoveFileConstraintsResponseSchema)` to create a new message.
  */
 export const RemoveFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 18);
+  messageDesc(file_turnwright_store_v1_registry, 8);
 
 /**
  * Describes the message turnwright.store.v1.ListFileConstraintsRequest.
  * Use `create(ListFileConstraintsRequestSchema)` to create a new message.
  */
 export const ListFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 19);
+  messageDesc(file_turnwright_store_v1_registry, 9);
 
 /**
  * Describes the message turnwright.store.v1.ListFileConstraintsResponse.
  * Use `create(ListFileConstraintsResponseSchema)` to create a new message.
  */
 export const ListFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 20);
+  messageDesc(file_turnwright_store_v1_registry, 10);
 
 /**
  * Describes the message turnwright.store.v1.GetRunRequest.
  * Use `create(GetRunRequestSchema)` to create a new message.
  */
 export const GetRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 21);
+  messageDesc(file_turnwright_store_v1_registry, 11);
 
 /**
  * Describes the message turnwright.store.v1.GetRunResponse.
  * Use `create(GetRunResponseSchema)` to create a new message.
  */
 export const GetRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 22);
+  messageDesc(file_turnwright_store_v1_registry, 12);
 
 /**
  * Describes the message turnwright.store.v1.ListRunsRequest.
  * Use `create(ListRunsRequestSchema)` to create a new message.
  */
 export const ListRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 23);
+  messageDesc(file_turnwright_store_v1_registry, 13);
 
 /**
  * Describes the message turnwright.store.v1.ListRunsResponse.
  * Use `create(ListRunsResponseSchema)` to create a new message.
  */
 export const ListRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 24);
+  messageDesc(file_turnwright_store_v1_registry, 14);
 

@@ -3,7 +3,7 @@
 /* eslint-disable */
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { DeleteModelRequestSchema, DeleteModelResponseSchema, GetRunRequestSchema, GetRunResponseSchema, InitProjectRequestSchema, InitProjectResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, ListModelsRequestSchema, ListModelsResponseSchema, ListProjectsRequestSchema, ListProjectsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema, ListSchemesRequestSchema, ListSchemesResponseSchema, PutModelsRequestSchema, PutModelsResponseSchema, PutSchemeRequestSchema, PutSchemeResponseSchema, RemoveFileConstraintsRequestSchema, RemoveFileConstraintsResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./registry_pb.js";
+import type { GetRunRequestSchema, GetRunResponseSchema, InitProjectRequestSchema, InitProjectResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, ListProjectsRequestSchema, ListProjectsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema, RemoveFileConstraintsRequestSchema, RemoveFileConstraintsResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./registry_pb.js";
 import type { GetSpendRequestSchema, GetSpendResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
 import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
@@ -27,8 +27,8 @@ export declare const file_turnwright_store_v1_store_service: GenFile;
  */
 export declare const StoreService: GenService<{
   /**
-   * Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret,
-   * like PutModels and DeleteModel: TIER_FORBIDDEN for derived tokens.
+   * Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
+   * TIER_FORBIDDEN for derived tokens.
    *
    * @generated from rpc turnwright.store.v1.StoreService.InitProject
    */
@@ -46,56 +46,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof ListProjectsRequestSchema;
     output: typeof ListProjectsResponseSchema;
-  },
-  /**
-   * Adds models, or replaces those with the same alias.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.PutModels
-   */
-  putModels: {
-    methodKind: "unary";
-    input: typeof PutModelsRequestSchema;
-    output: typeof PutModelsResponseSchema;
-  },
-  /**
-   * Lists models, sorted by alias.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListModels
-   */
-  listModels: {
-    methodKind: "unary";
-    input: typeof ListModelsRequestSchema;
-    output: typeof ListModelsResponseSchema;
-  },
-  /**
-   * Removes a model. Fails with NOT_FOUND if there is no such model.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.DeleteModel
-   */
-  deleteModel: {
-    methodKind: "unary";
-    input: typeof DeleteModelRequestSchema;
-    output: typeof DeleteModelResponseSchema;
-  },
-  /**
-   * Lists schemes, sorted by name.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListSchemes
-   */
-  listSchemes: {
-    methodKind: "unary";
-    input: typeof ListSchemesRequestSchema;
-    output: typeof ListSchemesResponseSchema;
-  },
-  /**
-   * Registers a scheme, or changes one that is not built in. Requires the tier plugin.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.PutScheme
-   */
-  putScheme: {
-    methodKind: "unary";
-    input: typeof PutSchemeRequestSchema;
-    output: typeof PutSchemeResponseSchema;
   },
   /**
    * Sets which files of a project are included and which may be changed.

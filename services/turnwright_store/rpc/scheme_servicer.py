@@ -1,0 +1,32 @@
+"""Rpcs of SchemeService."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from turnwright.schemes.v1 import scheme_service_pb2 as pb
+from turnwright.schemes.v1 import scheme_service_pb2_grpc
+
+from turnwright_core.kit.auth import current_caller
+from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
+from turnwright_store.app import store_rules
+from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
+from turnwright_store.ports import Connection, Durability
+from turnwright_store.rpc.calls import Calls, Fields, query
+from turnwright_store.sql.registry import list_schemes
+
+
+class SchemeServicer(Calls, scheme_service_pb2_grpc.SchemeServiceServicer):
+    """Serves turnwright.schemes.v1.SchemeService."""
+
+    async def SetScheme(self, request: pb.SetSchemeRequest, _context: Any) -> pb.SetSchemeResponse:
+        scheme = scheme_from_pb(request.scheme)
+        work = partial(store_rules.set_scheme, rules=self._rules, caller=current_caller(), wanted=scheme)
+        schemes = await self._database.write(work, Durability.FULL, {REGISTRY_LOCK, GLOBAL_LOCK})
+        self._service.update(schemes)
+        return pb.SetSchemeResponse(scheme=scheme_to_pb(scheme))
+
+    @query
+    def ListSchemes(self, _request: pb.ListSchemesRequest, connection: Connection) -> Fields:
+        return {"schemes": map(scheme_to_pb, list_schemes(connection))}
