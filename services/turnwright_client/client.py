@@ -13,6 +13,7 @@ from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_gr
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.models.v1 import model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2_grpc
@@ -98,6 +99,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
+        self._projects = project_service_pb2_grpc.ProjectServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
         self._models = model_service_pb2_grpc.ModelServiceStub(peer.channel)
         self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
@@ -145,10 +147,10 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         their models by default, `clients` whether derived tokens may use it wherever it lies; None: unchanged. `force`:
         also a folder of the system or a home.
         """
-        request = executor_service_pb2.InitProjectRequest(
+        request = project_service_pb2.InitProjectRequest(
             root=root, name=name, config_path=config_path, assembly=assembly, force=force, clients=clients
         )
-        return (await self._peer.call(self._stub.InitProject, request)).project
+        return (await self._peer.call(self._projects.InitProject, request)).project
 
     async def ask(self, project: str, prompt: str, **options: Unpack[TaskOptions]) -> QueuedLoop:
         """Queue a read-only task."""

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from turnwright.executor.v1 import (
     control_pb2,
@@ -22,10 +22,10 @@ from turnwright.executor.v1 import (
 )
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.store.v1 import registry_pb2
 from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
-from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2, stream_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, stream_pb2
 from turnwright.types.v1.plan_pb2 import Plan
 
 from turnwright_client.watch import WatchPolicy, watch_inbox
@@ -34,6 +34,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 
+ConstraintKind: TypeAlias = project_pb2.FileConstraintKind.ValueType
 RunsMessage = watch_pb2.WatchRunsResponse
 PlansMessage = plan_pb2.WatchPlansResponse
 PlanForm = Literal["none", "legacy", "operations"]
@@ -54,6 +55,7 @@ class ControlCalls:
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
     _models: model_service_pb2_grpc.ModelServiceAsyncStub
     _plans: plan_service_pb2_grpc.PlanServiceAsyncStub
+    _projects: project_service_pb2_grpc.ProjectServiceAsyncStub
     _runs: run_service_pb2_grpc.RunServiceAsyncStub
     _streams: stream_service_pb2_grpc.StreamServiceAsyncStub
 
@@ -135,19 +137,19 @@ class ControlCalls:
         await self._peer.call(self._models.DeleteModel, model_service_pb2.DeleteModelRequest(alias=alias))
 
     async def set_file_constraints(
-        self, project: str, constraints: Mapping[str, str], remove: Sequence[str] = (), request_id: str = ""
-    ) -> list[registry_pb2.FileConstraint]:
-        """Set constraints on files by pattern (`add`, `readonly`, `ignore`); those in `remove` are removed."""
-        wanted = [registry_pb2.FileConstraint(pattern=pattern, kind=kind) for pattern, kind in constraints.items()]
-        request = control_pb2.SetFileConstraintsRequest(
+        self, project: str, constraints: Mapping[str, ConstraintKind], remove: Sequence[str] = (), request_id: str = ""
+    ) -> list[project_pb2.FileConstraint]:
+        """Set constraints on files by pattern; those in `remove` are removed."""
+        wanted = [project_pb2.FileConstraint(pattern=pattern, kind=kind) for pattern, kind in constraints.items()]
+        request = project_service_pb2.SetFileConstraintsRequest(
             project=project, constraints=wanted, remove_patterns=remove, request_id=request_id
         )
-        return list((await self._peer.call(self._stub.SetFileConstraints, request)).constraints)
+        return list((await self._peer.call(self._projects.SetFileConstraints, request)).constraints)
 
-    async def list_file_constraints(self, project: str) -> list[registry_pb2.FileConstraint]:
+    async def list_file_constraints(self, project: str) -> list[project_pb2.FileConstraint]:
         """The file constraints of the project, sorted by pattern."""
-        request = control_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
-        pages = self._peer.pages(self._stub.ListFileConstraints, request)
+        request = project_service_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        pages = self._peer.pages(self._projects.ListFileConstraints, request)
         return [constraint async for page in pages for constraint in page.constraints]
 
     async def notify(self, project: str, run: str, message: event_pb2.Notice | event_pb2.Rendering) -> None:

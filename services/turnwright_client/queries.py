@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import (
     entry_pb2,
@@ -29,16 +30,24 @@ class QueryCalls:
 
     _peer: Peer
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _projects: project_service_pb2_grpc.ProjectServiceAsyncStub
     _turns: turn_service_pb2_grpc.TurnServiceAsyncStub
     _models: model_service_pb2_grpc.ModelServiceAsyncStub
 
     async def find_project(self, root: str) -> project_pb2.Project | None:
         """The project of a directory on the executor's host; None if it is not registered. Nothing is written."""
-        request = query_pb2.GetProjectRequest(root=root)
+        request = project_service_pb2.GetProjectRequest(root=root)
         try:
-            return (await self._peer.call(self._stub.GetProject, request)).project
+            return (await self._peer.call(self._projects.GetProject, request)).project
         except MissingError:
             return None
+
+    async def list_projects(self) -> AsyncIterator[project_pb2.Project]:
+        """All projects that the caller may use, sorted by name."""
+        request = project_service_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._projects.ListProjects, request):
+            for project in page.projects:
+                yield project
 
     async def get_run(
         self, project: str, run: str, turns_max: int = 0, history_max: int = 0

@@ -11,12 +11,14 @@ from turnwright_core.kit.peer import Peer
 from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
+from turnwright_executor.edge.client_roots import ClientRoots
 from turnwright_executor.edge.projects import Projects
 from turnwright_executor.edge.run_payload import RunPayload
 from turnwright_executor.edge.schemes import KnownSchemes
 from turnwright_executor.edge.status import Status
 from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.rpc.mounting import mounts
+from turnwright_executor.rpc.projects import ProjectReads
 from turnwright_executor.rpc.reading_servicer import ReadingServicer
 from turnwright_executor.rpc.watches import OpenWatches
 
@@ -39,11 +41,14 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
     servicer = ReadingServicer(  # type: ignore[abstract]
         store,
         ledger,
-        Projects(store).at,
         RunPayload(store, schemes).read,
         explain,
         Status(store, peers["assembler"], peers["provider"], "", settings).read,
     )
+
+    projects = Projects(store)
+    roots = ClientRoots(settings.client_roots, settings.home, projects)
+    reads = ProjectReads(projects.at, roots.admits, roots.opens)
 
     async def close() -> None:
         for peer in peers.values():
@@ -51,7 +56,7 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
 
     def register(server: Any) -> None:
         executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(servicer, server)
-        server.add_generic_rpc_handlers(mounts(store, {}, OpenWatches()))
+        server.add_generic_rpc_handlers(mounts(store, reads.around(), OpenWatches()))
 
     name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
     return Service("executor", name, register, close=close, settings=settings)

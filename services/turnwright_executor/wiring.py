@@ -57,6 +57,7 @@ from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.models import around_models
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.project_gate import ProjectGate
+from turnwright_executor.rpc.projects import ProjectCalls
 from turnwright_executor.rpc.runs import ClientRuns
 from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
@@ -206,11 +207,7 @@ class _Wired:
             self._scheduler,
             self._watches,
             self._calls,
-            locate,
-            roots.admits,
             self._gate.shown,
-            unfit,
-            projects.at,
             places.like_run,
             RunPayload(store, self._schemes).read,
             explained.explain,
@@ -225,9 +222,10 @@ class _Wired:
         router = Router(self._owners, monitors, self._hubs, relays, call_metadata(self._secret, Tier.CLIENT))
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
+        calls = ProjectCalls(store, projects.at, roots.admits, roots.opens, locate, unfit)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         models = around_models(store, check_vendor, is_open=settings.client_models)
-        self._around = {**router.around(), **commands.around(), **runs.around(), **models}
+        self._around = {**router.around(), **calls.around(), **commands.around(), **runs.around(), **models}
 
     async def _admits(self, method: str, request: Any) -> None:
         await self._gate.check(method, request)

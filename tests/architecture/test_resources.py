@@ -1,6 +1,7 @@
 """The contract of resources: one service in a package of its own, with fields that all requests share (ADR 54)."""
 
 import pytest
+from turnwright.executor.v1 import executor_service_pb2
 from turnwright.schemes.v1 import scheme_service_pb2
 
 from turnwright_executor.rpc.mounting import MOUNTED
@@ -42,3 +43,13 @@ def test_a_list_can_be_paged_and_only_reads(service):
     for rpc in service.methods:
         if rpc.name.startswith(("Get", "List", "Watch", "Read", "Search")):
             assert rpc.GetOptions().idempotency_level == rpc.GetOptions().NO_SIDE_EFFECTS, rpc.full_name
+
+
+def test_a_client_of_the_executor_gets_nothing_of_the_store():
+    needed, files = set(), [executor_service_pb2.DESCRIPTOR, *(service.file for service in MOUNTED)]
+    while files:
+        file = files.pop()
+        needed.add(file.package)
+        files += file.dependencies
+    assert "turnwright.executor.v1" in needed
+    assert "turnwright.store.v1" not in needed

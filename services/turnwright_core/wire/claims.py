@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, registry_pb2, write_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, write_pb2
+from turnwright.types.v1 import project_pb2
 
 from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
-from turnwright_core.constraints import FileConstraint
+from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.rpc_codec import RpcCodec
 from turnwright_core.wire.codec import codec, each
@@ -24,7 +25,11 @@ from turnwright_core.wire.runs import (
     turn_to_pb,
 )
 
-constraint_to_pb, constraint_from_pb = codec(FileConstraint, registry_pb2.FileConstraint)
+_KINDS: Final = (ADD, ADD, READONLY, IGNORE)
+"""The kinds of file constraints by their numbers; 0, which says none, is ADD."""
+constraint_to_pb, constraint_from_pb = codec(
+    FileConstraint, project_pb2.FileConstraint, kind=(lambda kind: _KINDS.index(kind, 1), _KINDS.__getitem__)
+)
 claim_to_pb, claim_from_pb = codec(
     Claim,
     lease_pb2.ClaimRunResponse,

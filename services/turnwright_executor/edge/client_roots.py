@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from turnwright.types.v1 import project_pb2
+
 from turnwright_executor.edge.file_threads import on_files
 from turnwright_executor.edge.projects import Projects
 
@@ -80,11 +82,15 @@ class ClientRoots:
         if self._open.get(name, -OPEN_S_MAX) + OPEN_S_MAX > now_s:
             return True
         found = await self._projects.named(name)
-        if found is None or not (found.clients or await self._lies_open(found.root)):
+        if found is None or not await self.opens(found):
             self._open.pop(name, None)
             return found is None
         self._open[name] = now_s
         return True
+
+    async def opens(self, project: project_pb2.Project) -> bool:
+        """Whether derived tokens may use a project."""
+        return project.clients or await self._lies_open(project.root)
 
     async def _lies_open(self, root: str) -> bool:
         try:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
     control_pb2,
@@ -220,9 +221,10 @@ class StoreLedger(StorePlans):
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         found: list[FileConstraint] = []
-        request = registry_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        projects = project_service_pb2_grpc.ProjectServiceStub(self._peer.channel)
+        request = project_service_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
         while True:
-            answer = await self._call(self.stub.ListFileConstraints, request)
+            answer = await self._call(projects.ListFileConstraints, request)
             found += map(constraint_from_pb, answer.constraints)
             if not answer.next_page_token:
                 return found

@@ -28,6 +28,9 @@ FindProject = Callable[[str], Awaitable[Any]]
 Admits = Callable[[str], Awaitable[bool]]
 """Whether a caller without the deployment's secret may register a directory."""
 
+Opens = Callable[[Any], Awaitable[bool]]
+"""Whether such a caller may use a project, which is a message."""
+
 WhyUnfit = Callable[[str], Awaitable[str]]
 """What a directory is that hardly anybody means as a project; empty if it may be one."""
 

@@ -1,4 +1,4 @@
-"""Rpcs of control.proto: commands of clients, and their changes of file constraints.
+"""Rpcs of control.proto: commands of clients.
 
 Each change is one transaction of the store. The run's owner, whichever executor that is, sees it in the change feed.
 Source: rows RU117-RU120, RU226-RU232, RU238, RU240-RU246; decisions C13, C14, C31.
@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from turnwright.executor.v1 import control_pb2 as pb
-from turnwright.store.v1 import registry_pb2
+from turnwright.projects.v1.project_service_pb2 import SetFileConstraintsRequest
+from turnwright.projects.v1.project_service_pb2_grpc import ProjectServiceStub
 
 from turnwright_core.entries import Tier
 from turnwright_core.kit.auth import current_caller
+from turnwright_core.wire.claims import constraint_to_pb
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.rpc.forwarding import Forward, Forwarding, check_floor
+from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_grammar.reply import Command
 from turnwright_grammar.tools import resolve
 
@@ -26,8 +28,6 @@ class ExecutorControlRpcs(Forwarding):
     """Rpcs of control.proto; they are for clients, not for models."""
 
     _calls: ToolCalls
-
-    SetFileConstraints = Forward(floor=Tier.CLIENT)
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
         """Carry out a client's command with a tool. File constraints that it implies are set first.
@@ -38,9 +38,9 @@ class ExecutorControlRpcs(Forwarding):
         caller = current_caller()
         command, kept = kept_file(resolve(Command(request.tool, dict(request.attributes), request.body)))
         if kept:
-            constraint = registry_pb2.FileConstraint(pattern=kept.pattern, kind=kept.kind)
-            wanted = registry_pb2.SetFileConstraintsRequest(project=request.project, constraints=[constraint])
-            await self.store.call(self.rows.SetFileConstraints, wanted, caller=caller)
+            wanted = SetFileConstraintsRequest(project=request.project, constraints=[constraint_to_pb(kept)])
+            projects = ProjectServiceStub(self.store.channel)
+            await self.store.call(projects.SetFileConstraints, wanted, caller=caller)
         address = RunAddress(request.project, request.run)
         call = ClientCommand(address, command, caller.principal, request.request_id, is_trusted=caller.holds_secret)
         return pb.CallToolResponse(record=entry_to_pb(await self._calls.call(call)))

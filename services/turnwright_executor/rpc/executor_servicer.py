@@ -12,7 +12,6 @@ from turnwright_core.kit.peer import Peer
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
 from turnwright_executor.rpc.proposal_reads_servicer import Shown
@@ -46,11 +45,7 @@ class ExecutorServicer(
         scheduler: Scheduler,
         watches: OpenWatches,
         calls: ToolCalls,
-        locate: Locate,
-        admits: Admits,
         shown: Shown,
-        unfit: WhyUnfit,
-        find_project: FindProject,
         like_run: Callable[[str], str],
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
@@ -61,7 +56,7 @@ class ExecutorServicer(
         *,
         heartbeat_s: float,
     ) -> None:
-        """`admits` decides which directories clients may use, `shown` what of lists, `unfit` which nobody means."""
+        """`shown` decides what of lists clients may see."""
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
         self._ledger = ledger
@@ -70,7 +65,6 @@ class ExecutorServicer(
         self._scheduler = scheduler
         self._watches = watches
         self._calls = calls
-        self._locate, self._admits, self._unfit, self._find_project = locate, admits, unfit, find_project
         self._shown = shown
         self._like_run = like_run
         self._read_run, self._status = read_run, status

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from turnwright.models.v1 import model_service_pb2
 from turnwright.plans.v1 import plan_service_pb2
+from turnwright.projects.v1 import project_service_pb2
 from turnwright.runs.v1 import run_service_pb2
 from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.sessions.v1 import session_service_pb2
@@ -28,6 +29,7 @@ from turnwright_executor.rpc.watches import OpenWatches
 MOUNTED: Final = (
     model_service_pb2.DESCRIPTOR.services_by_name["ModelService"],
     plan_service_pb2.DESCRIPTOR.services_by_name["PlanService"],
+    project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"],
     run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
     schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
     session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],

@@ -15,12 +15,12 @@ from turnwright_executor.rpc.mounting import MOUNTED
 IsOpen = Callable[[str], Awaitable[bool]]
 
 ABOUT_NO_PROJECT: Final = frozenset(
-    {"InitProject", "GetProject", "SetModel", "DeleteModel", "ListModels", "Discover", "GetStatus"}
+    {"InitProject", "ListProjects", "SetModel", "DeleteModel", "ListModels", "Discover", "GetStatus"}
 )
-"""Methods whose requests name no project. The first two name a directory, and look at it themselves."""
+"""Methods whose requests name no project. The first two look themselves at the directories that they are about."""
 
-ABOUT_ALL: Final = frozenset({"ListProposals", "WatchProposals"})
-"""Methods that are about all projects if none is named: they leave out what is closed to their caller."""
+ABOUT_ALL: Final = frozenset({"GetProject", "ListProposals", "WatchProposals"})
+"""Methods that need not name a project: they keep back what is closed to their caller."""
 
 _GATED: Final = {
     service.full_name for service in (executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"], *MOUNTED)

@@ -1,4 +1,4 @@
-"""Read-only rpcs: projects, runs, entries and constraints from the store."""
+"""Read-only rpcs: runs and entries from the store."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from turnwright.store.v1 import read_pb2, registry_pb2
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import cut_body
-from turnwright_executor.ports.workspaces import Admits, FindProject
 from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding, copy_fields
-from turnwright_executor.rpc.project_gate import is_gated
 
 _read = partial(Forward, identity=CallIdentity.EXECUTOR)
 
@@ -23,8 +21,6 @@ _read = partial(Forward, identity=CallIdentity.EXECUTOR)
 class QueryRpcs(Forwarding):
     """Read-only rpcs. They are made in the executor's name: whoever may call them may read."""
 
-    _find_project: FindProject
-    _admits: Admits
     _read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]]
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
 
@@ -32,15 +28,6 @@ class QueryRpcs(Forwarding):
     _preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]]
 
     ListRuns = _read()
-    ListFileConstraints = _read()
-
-    async def GetProject(self, request: query_pb2.GetProjectRequest, context: Any) -> query_pb2.GetProjectResponse:
-        """The project of a directory. Raises PROJECT_NOT_FOUND, also for one that is closed to the caller."""
-        project = await self._find_project(request.root)
-        if project is None or (is_gated() and not await self._admits(request.root)):
-            message = f"{request.root!r} is not registered as a project: no task was given in it yet."
-            raise fault(Reason.PROJECT_NOT_FOUND, message, project="", root=request.root)
-        return query_pb2.GetProjectResponse(project=project)
 
     async def GetRun(self, request: query_pb2.GetRunRequest, context: Any) -> query_pb2.GetRunResponse:
         return await self._read_run(request)

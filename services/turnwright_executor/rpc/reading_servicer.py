@@ -9,7 +9,6 @@ from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.kit.peer import Peer
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.workspaces import FindProject
 from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 
@@ -25,13 +24,12 @@ class ReadingServicer(
         self,
         store: Peer,
         ledger: Ledger,
-        find_project: FindProject,
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]] | None,
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
     ) -> None:
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
-        self._ledger, self._find_project = ledger, find_project
+        self._ledger = ledger
         self._read_run, self._status = read_run, status
         self._shown = _all
         if explain:

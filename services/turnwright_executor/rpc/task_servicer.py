@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import PurePath
 from typing import Any, Final
 
-from turnwright.executor.v1 import executor_service_pb2 as pb
 from turnwright.executor.v1 import task_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.store.v1 import queue_pb2, registry_pb2
+from turnwright.store.v1 import queue_pb2
 from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
 
 from turnwright_core.checks import check_bytes, invalid
@@ -27,9 +25,7 @@ from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, WhyUnfit
 from turnwright_executor.rpc.forwarding import Forwarding, copy_fields
-from turnwright_executor.rpc.project_gate import closed_error
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
@@ -39,68 +35,14 @@ NAMED_MAX: Final = 20
 
 
 class TaskRpcs(Forwarding):
-    """InitProject, Ask and Act."""
+    """Ask and Act."""
 
     _ledger: Ledger
     runs: run_service_pb2_grpc.RunServiceAsyncStub
     _hubs: Hubs
     _scheduler: Scheduler
-    _locate: Locate
     _like_run: Callable[[str], str]
     """The run of a project whose files a new one adopts; empty: none."""
-    _admits: Admits
-    _unfit: WhyUnfit
-    _find_project: FindProject
-
-    async def InitProject(self, request: pb.InitProjectRequest, context: Any) -> pb.InitProjectResponse:
-        """Register a directory as a project. Raises WORKSPACE_UNAVAILABLE if it does not exist.
-
-        Raises TIER_FORBIDDEN if the caller may not use it; the error does not tell whether it exists.
-        """
-        root = request.root
-        is_trusted = current_caller().holds_secret
-        if not is_trusted and PurePath(root).is_absolute():
-            await self._check_root(root)
-        if PurePath(root).is_absolute() and not request.force:
-            await self._check_fit(root)
-        workspace = await self._locate(root)
-        # Looked at again: a link on the way may have changed meanwhile.
-        if workspace and not is_trusted:
-            await self._check_root(workspace.root)
-        if request.HasField("clients") and not is_trusted:
-            raise fault(
-                Reason.TIER_FORBIDDEN,
-                "Only the deployment's secret opens a project to derived tokens, or closes it.",
-                tier="system",
-                ceiling="client",
-            )
-        if workspace is None:
-            raise fault(
-                Reason.WORKSPACE_UNAVAILABLE,
-                f"{root!r} is not a directory that this executor can see. Name an existing one by its absolute path.",
-                project="",
-                root=root,
-            )
-        wanted = copy_fields(request, registry_pb2.InitProjectRequest)
-        wanted.root, wanted.workspace_id = workspace.root, workspace.id
-        project = (await self.store.call(self.rows.InitProject, wanted)).project
-        project.copied_from = workspace.copied_from
-        return pb.InitProjectResponse(project=project)
-
-    async def _check_fit(self, root: str) -> None:
-        """Before anything is written there: its marker makes a directory a project."""
-        if (what := await self._unfit(root)) and await self._find_project(root) is None:
-            raise fault(
-                Reason.WORKSPACE_UNAVAILABLE,
-                f"{root!r} is {what}, and all that lies in it would be the project. Name the project's own directory "
-                "with --project; `turnwright project --force` takes this one all the same.",
-                project="",
-                root=root,
-            )
-
-    async def _check_root(self, root: str) -> None:
-        if not await self._admits(root):
-            raise closed_error(repr(root))
 
     async def Ask(self, request: task_pb2.AskRequest, context: Any) -> task_pb2.AskResponse:
         return task_pb2.AskResponse(queued=await self._enqueued(request.task, settings_pb2.MODE_ASK))

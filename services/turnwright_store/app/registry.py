@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import PurePath
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from turnwright_core.checks import check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.models import Model
-from turnwright_core.runs import QUEUED, RUNNING, Assembly, Loop, Project, Run, RunSettings, SessionState, Turn
+from turnwright_core.runs import QUEUED, RUNNING, Loop, Project, Run, RunSettings, SessionState, Turn
 from turnwright_core.session import is_active, session_state
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,
@@ -40,32 +41,18 @@ _LAST_MS = 2**62
 """Later than any time: the start of a list in reverse order."""
 
 
-def init_project(
-    tx: Transaction,
-    root: str,
-    workspace_id: str,
-    name: str,
-    config_path: str | None = None,
-    assembly: Assembly | None = None,
-    clients: bool | None = None,
-) -> Project:
-    """Register a project, or update that of the workspace (RU226); what is None stays as it is."""
+def init_project(tx: Transaction, root: str, workspace_id: str, name: str, **changes: Any) -> Project:
+    """Register a project, or update the root and the given fields of that of the workspace (RU226)."""
     check_words("root", root, ROOT_CHARS_MAX)
     if not PurePath(root).is_absolute():
         raise invalid("root", f"root must be an absolute path; it is {root!r}.")
     check_words("workspace_id", workspace_id, NAME_CHARS_MAX)
     if not workspace_id:
         raise invalid("workspace_id", "workspace_id is required.")
-    check_words("config_path", config_path or "", ROOT_CHARS_MAX)
+    check_words("config_path", changes.get("config_path", ""), ROOT_CHARS_MAX)
     found = registry.find_workspace(tx.connection, workspace_id)
     before = found.project if found else Project(_project_name(tx, root, name), root, workspace_id, tx.now_ms)
-    project = replace(
-        before,
-        root=root,
-        config_path=before.config_path if config_path is None else config_path,
-        assembly=before.assembly if assembly is None else assembly,
-        clients=before.clients if clients is None else clients,
-    )
+    project = replace(before, root=root, **changes)
     if found:
         registry.change_project(tx.connection, found.id, project)
     else:
@@ -82,11 +69,16 @@ def _project_name(tx: Transaction, root: str, wanted: str) -> str:
     return wanted
 
 
-def find_projects(connection: Connection, name: str, workspace_id: str) -> list[Project]:
-    """The project of this name and of this workspace, of which one may be empty; an empty list if there is none."""
-    found = registry.find_project(connection, name) if name else registry.find_workspace(connection, workspace_id)
-    is_it = found is not None and workspace_id in ("", found.project.workspace_id)
-    return [found.project] if found and is_it else []
+def get_project(connection: Connection, name: str, workspace_id: str) -> Project:
+    """The project of this name, or else of this workspace. Raises PROJECT_NOT_FOUND."""
+    if name:
+        return registry.get_project(connection, name).project
+    if not workspace_id:
+        raise invalid("project", "Name the project, or its workspace_id; only an executor finds one by its root.")
+    found = registry.find_workspace(connection, workspace_id)
+    if found is None:
+        raise fault(Reason.PROJECT_NOT_FOUND, f"The workspace {workspace_id!r} is not registered.", project="")
+    return found.project
 
 
 def list_projects(connection: Connection, size: int, token: str) -> tuple[list[Project], str]:

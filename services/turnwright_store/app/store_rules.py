@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint, leaves_the_project
+from turnwright_core.constraints import FileConstraint, leaves_the_project
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.auth import Caller
@@ -38,9 +38,6 @@ from turnwright_store.sql import rules as rows
 from turnwright_store.sql.scopes import bump_scope
 
 SCHEME_NAME: Final = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
-
-KINDS: Final = {"": ADD, "active": ADD, ADD: ADD, READONLY: READONLY, IGNORE: IGNORE}
-"""Kinds of constraints as callers name them, and as they are stored (C7)."""
 
 
 def set_scheme(tx: Transaction, rules: StoreRules, caller: Caller, wanted: Scheme) -> list[Scheme]:
@@ -103,11 +100,20 @@ def check_scheme(scheme: Scheme) -> None:
         raise invalid("default_scope", f"default_scope must be one of {', '.join(SCOPES)}.")
 
 
-def set_constraints(tx: Transaction, project: str, wanted: Sequence[FileConstraint]) -> list[FileConstraint]:
-    """The stored constraints; of two with the same pattern the last one counts. Raises LIMIT_EXCEEDED."""
+def set_constraints(
+    tx: Transaction, project: str, wanted: Sequence[FileConstraint], removed: Sequence[str]
+) -> list[FileConstraint]:
+    """The stored constraints; of two with the same pattern the last one counts. Raises LIMIT_EXCEEDED.
+
+    Those with the patterns in `removed` are removed first; unknown patterns are ignored.
+    """
     check_count("constraints", len(wanted), PAGE_SIZE_MAX)
-    stored = [replace(_checked(one), create_ms=tx.now_ms) for one in wanted]
+    check_count("remove_patterns", len(removed), PAGE_SIZE_MAX)
+    for one in wanted:
+        check_pattern(one.pattern)
+    stored = [replace(one, create_ms=tx.now_ms) for one in wanted]
     owner = registry.get_project(tx.connection, project)
+    rows.remove_constraints(tx.connection, owner.id, [pattern for pattern in removed if "\x00" not in pattern])
     rows.put_constraints(tx.connection, owner.id, list({one.pattern: one for one in stored}.values()))
     check_count("constraints", rows.count_constraints(tx.connection, owner.id), FILE_CONSTRAINTS_MAX)
     if any(map(_is_tried, stored)):
@@ -119,14 +125,6 @@ def set_constraints(tx: Transaction, project: str, wanted: Sequence[FileConstrai
 def _is_tried(constraint: FileConstraint) -> bool:
     """Whether a constraint must be matched against every path; an exact path is looked up."""
     return shape_of(constraint.pattern) is not Shape.LITERAL
-
-
-def _checked(constraint: FileConstraint) -> FileConstraint:
-    check_pattern(constraint.pattern)
-    kind = KINDS.get(constraint.kind)
-    if kind is None:
-        raise invalid("kind", f"kind must be add, readonly or ignore; it is {constraint.kind!r}.")
-    return replace(constraint, kind=kind)
 
 
 def check_pattern(pattern: str) -> None:
@@ -141,13 +139,6 @@ def check_pattern(pattern: str) -> None:
         match(pattern, "a")
     except PatternError as error:
         raise invalid("pattern", str(error)) from None
-
-
-def remove_constraints(tx: Transaction, project: str, patterns: Sequence[str]) -> None:
-    """Remove constraints; unknown patterns are ignored."""
-    check_count("patterns", len(patterns), PAGE_SIZE_MAX)
-    owner = registry.get_project(tx.connection, project)
-    rows.remove_constraints(tx.connection, owner.id, [pattern for pattern in patterns if "\x00" not in pattern])
 
 
 def list_constraints(connection: Connection, project: str, size: int, token: str) -> tuple[list[FileConstraint], str]:

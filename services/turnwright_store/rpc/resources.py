@@ -12,7 +12,7 @@ from typing import Any, Final
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_store.rpc.calls import StoreBackend
 
-_RESOURCES: Final = ("model", "plan", "run", "schedule", "scheme", "session", "stream", "turn")
+_RESOURCES: Final = ("model", "plan", "project", "run", "schedule", "scheme", "session", "stream", "turn")
 """Each names its package, the module of its servicer, and their classes."""
 
 

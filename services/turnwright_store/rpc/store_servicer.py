@@ -15,12 +15,10 @@ from turnwright_store.rpc.proposal_servicer import ProposalRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.resources import register_resources
-from turnwright_store.rpc.rules_servicer import RulesRpcs
 
 
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
     RegistryRpcs,
-    RulesRpcs,
     LedgerRpcs,
     ChangeRpcs,
     ControlRpcs,

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Iterable
 
 import grpc
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2_grpc
-from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
@@ -50,10 +51,10 @@ class Ledger:
 
     async def open(self, root: str) -> None:
         """Register the project and a model."""
-        request = registry_pb2.InitProjectRequest(
+        request = project_service_pb2.InitProjectRequest(
             root=root, workspace_id=f"workspace-{self.project}", name=self.project
         )
-        await self.stub.InitProject(request, **self.call)
+        await project_service_pb2_grpc.ProjectServiceStub(self.channel).InitProject(request, **self.call)
         model = model_pb2.Model(alias="m", vendor_model="scripted/m", context_length=100_000)
         models = model_service_pb2_grpc.ModelServiceStub(self.channel)
         await models.SetModel(model_service_pb2.SetModelRequest(model=model), **self.call)

@@ -6,6 +6,8 @@ Architecture 6; rows RU113, RU204.
 import subprocess
 
 import pytest
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_ADD as ADD
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_READONLY as READONLY
 
 from turnwright_core.errors import InvalidError
 
@@ -65,8 +67,8 @@ async def test_a_constraint_does_not_reach_beyond_the_project(services, outside)
     (services.files / "link").symlink_to(outside)
     for pattern in ("../**", "../others/token", str(outside / "*")):
         with pytest.raises(InvalidError, match="below the project's root"):
-            await services.client.set_file_constraints(services.project, {pattern: "add"})
-    await services.client.set_file_constraints(services.project, {"link/*": "add", "link/token": "readonly"})
+            await services.client.set_file_constraints(services.project, {pattern: ADD})
+    await services.client.set_file_constraints(services.project, {"link/*": ADD, "link/token": READONLY})
     services.script(GO_ON, GO_ON, DONE)
     await services.until(await services.act())
     assert SECRET not in await told(services)

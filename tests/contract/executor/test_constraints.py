@@ -1,12 +1,12 @@
 """What a project says of its files holds in its loops. Rows RU113-RU116, RU118, RU168, RU228."""
 
 import pytest
-from turnwright.store.v1 import registry_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_ADD as ADD
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_IGNORE as IGNORE
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_READONLY as READONLY
 
-from services import SECRET
 from turnwright_core.errors import InvalidError, MissingError
-from turnwright_core.kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 
@@ -17,19 +17,13 @@ DONE = '<update status="200">Done.</update>'
 
 async def constrain(services, **said):
     """Constraints by pattern; `_` stands for a dot."""
-    peer = Peer("store", services.addresses["store"], SECRET, 10.0)
-    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-    constraints = [
-        registry_pb2.FileConstraint(pattern=pattern.replace("_", "."), kind=kind) for pattern, kind in said.items()
-    ]
-    request = registry_pb2.SetFileConstraintsRequest(project=services.project, constraints=constraints)
-    await peer.call(stub.SetFileConstraints, request)
-    await peer.close()
+    constraints = {pattern.replace("_", "."): kind for pattern, kind in said.items()}
+    await services.client.set_file_constraints(services.project, constraints)
 
 
 async def test_the_change_of_a_readonly_file_is_refused_at_the_gate(services):
     """RU113, RU116: of every run of the project, from its next loop on."""
-    await constrain(services, a_txt="readonly")
+    await constrain(services, a_txt=READONLY)
     for run in ("r", "s"):
         services.script(SET + GO_ON, DONE, SET + GO_ON, DONE)
         await services.until(await services.act(run=run))
@@ -43,7 +37,7 @@ async def test_an_ignored_file_has_no_entry(services):
     services.script(DONE, DONE, DONE)
     await services.until(await services.act())
     assert (await services.entry("b.txt")).body == "here\n"
-    await constrain(services, b_txt="ignore")
+    await constrain(services, b_txt=IGNORE)
     await services.until(await services.act())
     with pytest.raises(MissingError):
         await services.entry("b.txt")
@@ -51,10 +45,10 @@ async def test_an_ignored_file_has_no_entry(services):
 
 
 async def test_files_are_archived_at_first_but_for_those_that_the_project_asks_for(services):
-    """RU115, RU168, C7: `active` is `add`. Seen by the model in its first packet; afterwards the run decides (RU116)."""
+    """RU115, RU168, C7. Seen by the model in its first packet; afterwards the run decides (RU116)."""
     for name in "bcd":
         (services.files / f"{name}.txt").write_text(f"text of {name}\n")
-    await constrain(services, b_txt="active", c_txt="add", d_txt="readonly")
+    await constrain(services, b_txt=ADD, c_txt=ADD, d_txt=READONLY)
     services.script('<set path="c.txt" visibility="archived"/>' + GO_ON, DONE, DONE)
     await services.until(await services.act())
     packets = [(await services.entry(f"user://{turn}")).body for turn in (1, 2)]
@@ -70,7 +64,7 @@ async def test_files_are_archived_at_first_but_for_those_that_the_project_asks_f
 
 @pytest.mark.parametrize(
     ("flags", "kind", "text"),
-    [({"persist": ""}, "add", "new\n"), ({"persist": "true", "readonly": ""}, "readonly", "old\n")],
+    [({"persist": ""}, ADD, "new\n"), ({"persist": "true", "readonly": ""}, READONLY, "old\n")],
 )
 async def test_a_get_that_persists_sets_the_constraint_and_promotes(services, flags, kind, text):
     """RU118, RU228: of the project, so that other runs have it too."""
@@ -99,8 +93,8 @@ async def test_a_get_keeps_nothing_unless_it_says_so_and_only_files(services):
 
 async def test_a_refused_change_of_constraints_takes_none_away(services):
     # RU117
-    await services.client.set_file_constraints(services.project, {"a": "ignore"})
+    await services.client.set_file_constraints(services.project, {"a": IGNORE})
     with pytest.raises(InvalidError):
-        await services.client.set_file_constraints(services.project, {"b": "frozen"}, remove=["a"])
+        await services.client.set_file_constraints(services.project, {"../b": ADD}, remove=["a"])
     found = await services.client.list_file_constraints(services.project)
-    assert [(one.pattern, one.kind) for one in found] == [("a", "ignore")]
+    assert [(one.pattern, one.kind) for one in found] == [("a", IGNORE)]

@@ -9,6 +9,9 @@ import json
 import pytest
 from turnwright.executor.v1 import event_pb2, task_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_ADD as ADD
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_IGNORE as IGNORE
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_READONLY as READONLY
 
 from contract.executor.proposing import Another, waiting
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
@@ -269,7 +272,7 @@ async def test_every_tool_of_the_model_is_there_for_clients(services, tool, attr
 async def test_a_file_is_promoted_and_kept_by_a_constraint(services) -> None:
     await worked(services, DONE, DONE)
     await services.client.call_tool(services.project, "r", "get", {"path": "a.txt"})
-    await services.client.set_file_constraints(services.project, {"a.txt": "readonly"})
+    await services.client.set_file_constraints(services.project, {"a.txt": READONLY})
     shown = await services.entry("a.txt")
     services.script(DONE, '<set path="a.txt">new</set>' + DONE)
     await services.until(await services.act())
@@ -398,13 +401,13 @@ async def test_a_mistyped_alias_is_reported_with_the_one_that_is_near(services) 
 
 async def test_constraints_on_files_are_set_and_taken_away(services) -> None:
     client, project = services.client, services.project
-    await client.set_file_constraints(project, {"a.txt": "readonly", "*.log": "ignore"}, request_id="1")
+    await client.set_file_constraints(project, {"a.txt": READONLY, "*.log": IGNORE}, request_id="1")
     listed = [(one.pattern, one.kind) for one in await client.list_file_constraints(project)]
-    await client.set_file_constraints(project, {"b.txt": "add"}, remove=["*.log"])
+    await client.set_file_constraints(project, {"b.txt": ADD}, remove=["*.log"])
     after = [(one.pattern, one.kind) for one in await client.list_file_constraints(project)]
     assert (listed, after) == (
-        [("*.log", "ignore"), ("a.txt", "readonly")],
-        [("a.txt", "readonly"), ("b.txt", "add")],
+        [("*.log", IGNORE), ("a.txt", READONLY)],
+        [("a.txt", READONLY), ("b.txt", ADD)],
     )
 
 

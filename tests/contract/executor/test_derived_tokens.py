@@ -11,17 +11,19 @@ import pytest
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, watch_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
-from turnwright.store.v1 import ledger_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2, message_pb2, model_pb2, settings_pb2
 
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
-from turnwright_core.errors import PreconditionError, Reason, TurnwrightError
+from turnwright_core.errors import MissingError, PreconditionError, Reason, TurnwrightError
 from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
+from turnwright_core.kit.peer import Peer, rpc_of
 from turnwright_core.wire.entries import write_to_pb
+from turnwright_executor.rpc.mounting import MOUNTED
 
 pytestmark = pytest.mark.asyncio
 
@@ -102,15 +104,16 @@ def names_a_project(method) -> bool:
 
 
 async def first_answer(client, method, request) -> None:
-    call = getattr(client._stub, method.name)
+    rpc = rpc_of(client._peer.channel, method)
     if not method.server_streaming:
-        return await client._peer.call(call, request)
-    async with client._peer.stream(call, request, 10.0) as answers:
+        return await client._peer.call(rpc, request)
+    async with client._peer.stream(rpc, request, 10.0) as answers:
         return await anext(answers)
 
 
 HOME = str(Path.home())
-METHODS = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].methods
+SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
+METHODS = [method for service in (SERVICE, *MOUNTED) for method in service.methods]
 
 
 @pytest.mark.parametrize("tier", [Tier.MODEL, Tier.CLIENT])
@@ -122,6 +125,11 @@ async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_ca
         await refused(client.init_project(f"{folders}/closed", clients=True))
         if tier is Tier.CLIENT:
             assert await client.find_project(f"{folders}/closed") is None
+            identity = (folders / "closed/.turnwright/workspace").read_text().partition("\n")[0]
+            wanted = project_service_pb2.GetProjectRequest(workspace_id=identity)
+            with pytest.raises(MissingError) as unknown:
+                await client._peer.call(client._projects.GetProject, wanted)
+            assert unknown.value.reason is Reason.PROJECT_NOT_FOUND
         for method in filter(names_a_project, METHODS):
             request = method.input_type._concrete_class()
             (request.task if "task" in method.input_type.fields_by_name else request).project = mine
@@ -147,7 +155,38 @@ async def test_a_marker_of_an_open_project_opens_no_other_directory(folders):
         await refused(client.init_project(f"{folders}/other"))
 
 
-async def test_a_list_of_all_projects_leaves_out_what_is_closed(folders):
+@pytest.mark.parametrize("size", [1, 100])
+async def test_the_list_of_projects_leaves_out_what_is_closed(folders, size):
+    for name in ("open/first", "open/last", "a closed one"):
+        (folders / name).mkdir()
+    async with running(folders, client_roots=f"{folders}/open") as services, guest(services) as client:
+        for folder in ("open/last", "closed", "a closed one", "open/first"):
+            await services.client.init_project(f"{folders}/{folder}")
+
+        async def listed(client):
+            wanted = project_service_pb2.ListProjectsRequest(page_size=size)
+            pages = [page async for page in client._peer.pages(client._projects.ListProjects, wanted)]
+            return [project.name for page in pages for project in page.projects]
+
+        everything = ["a-closed-one", "closed", "first", "last", services.project]
+        assert await listed(services.client) == everything
+        assert await listed(client) == ["first", "last", services.project]
+        async with guest(services, Tier.PLUGIN) as plugin:
+            assert await listed(plugin) == everything
+
+
+async def test_a_copied_marker_in_an_open_directory_tells_nothing_of_a_closed_project(folders):
+    async with running(folders, client_roots=f"{folders}/open") as services, guest(services) as client:
+        await services.client.init_project(f"{folders}/closed")
+        marker = (folders / "closed/.turnwright/workspace").read_text().partition("\n")[0]
+        (folders / "open/copy/.turnwright").mkdir(parents=True)
+        noted = json.dumps({"root": "/gone", "device": 1, "inode": 1})
+        (folders / "open/copy/.turnwright/workspace").write_text(f"{marker}\n{noted}\n")
+        assert (await services.client.find_project(f"{folders}/open/copy")).root == f"{folders}/closed"
+        assert await client.find_project(f"{folders}/open/copy") is None
+
+
+async def test_a_list_of_all_proposals_leaves_out_what_is_closed(folders):
     async with running(folders, client_roots=f"{folders}/open") as services, guest(services) as client:
         await services.client.set_model(model_pb2.Model(alias="m", vendor_model="scripted/m"))
         services.script(f'<set path="a.txt">new</set>{GO_ON}')
@@ -235,8 +274,8 @@ BEHIND = {
     "SetModel": (MODELS, model_service_pb2.SetModelRequest(model=MODEL)),
     "DeleteModel": (MODELS, model_service_pb2.DeleteModelRequest(alias="m")),
     "InitProject": (
-        store_service_pb2_grpc.StoreServiceStub,
-        registry_pb2.InitProjectRequest(root="/etc", workspace_id="w" * 36),
+        project_service_pb2_grpc.ProjectServiceStub,
+        project_service_pb2.InitProjectRequest(root="/etc", workspace_id="w" * 36),
     ),
 }
 
@@ -246,15 +285,7 @@ async def test_the_store_is_no_way_around_the_executor(services, method):
     service, request = BEHIND[method]
     async with direct(services, "store", service, Tier.PLUGIN) as (peer, stub):
         await refused(peer.call(getattr(stub, method), request))
-    assert [project.root for project in await projects(services)] == [str(services.files)]
-
-
-async def projects(services):
-    peer = Peer("store", services.addresses["store"], SECRET, 10.0)
-    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-    page = await peer.call(stub.ListProjects, registry_pb2.ListProjectsRequest())
-    await peer.close()
-    return page.projects
+    assert [project.root async for project in services.client.list_projects()] == [str(services.files)]
 
 
 async def test_the_assembler_answers_services_only(services):

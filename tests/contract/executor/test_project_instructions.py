@@ -3,6 +3,7 @@
 import pytest
 from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_IGNORE as IGNORE
 
 from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from contract.executor.test_pipeline import DONE
@@ -79,7 +80,7 @@ async def test_they_are_off_by_the_run_by_the_loop_without_files_and_by_a_file_c
     await loop(services, DONE)
     await loop(services, DONE, project_instructions=True)
     await loop(services, DONE, no_repo=True)
-    await services.client.set_file_constraints(services.project, {"AGENTS.md": "ignore"})
+    await services.client.set_file_constraints(services.project, {"AGENTS.md": IGNORE})
     await loop(services, DONE)
     shown = [TAG in await user(services, turn) for turn in range(1, 6)]
     assert shown == [False, False, True, False, False]

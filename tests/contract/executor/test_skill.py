@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 import pytest_asyncio
+from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_IGNORE as IGNORE
 
 from pages_server import PagesServer, html, typed
 from services import running
@@ -303,6 +304,6 @@ async def test_what_is_no_skill_is_a_failed_command(services, path, outcome) -> 
 async def test_what_the_project_ignores_is_no_part_of_a_skill(services) -> None:
     # RU114
     put(services.files / "partly", index_md="# P\n", secret_md="x")
-    await services.client.set_file_constraints(services.project, {"partly/secret.md": "ignore"})
+    await services.client.set_file_constraints(services.project, {"partly/secret.md": IGNORE})
     await load(services, "partly")
     assert set(await loaded(services, "partly")) == {"skill://partly"}

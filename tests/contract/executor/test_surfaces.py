@@ -307,7 +307,7 @@ async def called(services, method, tier: Tier, **fields) -> Reason | None:
             return reason
 
 
-PROJECTLESS = {"InitProject", "GetProject", "ListModels", "SetModel", "DeleteModel", "Discover", "GetStatus"}
+PROJECTLESS = {"InitProject", "ListProjects", "ListModels", "SetModel", "DeleteModel", "Discover", "GetStatus"}
 """Methods that are not about a project; the inbox is about all where none is named."""
 
 

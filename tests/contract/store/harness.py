@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
@@ -41,6 +42,7 @@ SECRET = "s3cret"
 MESSAGES = (
     registry_pb2,
     model_service_pb2,
+    project_service_pb2,
     run_service_pb2,
     schedule_service_pb2,
     session_service_pb2,
@@ -91,6 +93,7 @@ class Client:
             self.stub,
             model_service_pb2_grpc.ModelServiceStub(channel),
             plan_service_pb2_grpc.PlanServiceStub(channel),
+            project_service_pb2_grpc.ProjectServiceStub(channel),
             run_service_pb2_grpc.RunServiceStub(channel),
             schedule_service_pb2_grpc.ScheduleServiceStub(channel),
             session_service_pb2_grpc.SessionServiceStub(channel),

@@ -1,8 +1,8 @@
 """A run that an executor creates for a task: claimed in the same transaction, with the files of another run."""
 
 import pytest
-from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2, registry_pb2
-from turnwright.types.v1 import entry_pb2
+from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2
+from turnwright.types.v1 import entry_pb2, project_pb2
 
 from contract.store.harness import Run, act, as_tier, new_project, new_run, set_
 from contract.store.test_repeats import refused
@@ -104,7 +104,7 @@ async def test_a_run_adopts_files_with_its_claim(client, project):
     assert (await run.begin()).turn.number == 1
     unclaimed = await create(client, project, run="r3", new=new("", like_run="first"))
     assert not unclaimed.HasField("claim")
-    ignored = registry_pb2.FileConstraint(pattern="b.py", kind="ignore")
+    ignored = project_pb2.FileConstraint(pattern="b.py", kind=project_pb2.FILE_CONSTRAINT_KIND_IGNORE)
     await client.call("SetFileConstraints", project=project, constraints=[ignored])
     fourth = await create(client, project, run="r4", new=new(like_run="first"))
     assert not fourth.claim.HasField("files")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from turnwright.store.v1 import registry_pb2
-from turnwright.types.v1 import model_pb2, plan_pb2, settings_pb2
+from turnwright.types.v1 import model_pb2, plan_pb2, project_pb2, settings_pb2
 
 from contract.store.harness import MESSAGES, PROPOSED, Run, new_project, new_run, remove, request_of, set_, working_run
 from turnwright_core.errors import InvalidError, Reason
@@ -95,15 +94,15 @@ class Constraints(Rows):
 
     async def add(self):
         name = f"{self._name()}.txt"
-        await self.change(name, "add")
+        await self.change(name, project_pb2.FILE_CONSTRAINT_KIND_ADD)
         return name
 
-    async def change(self, name, kind="readonly"):
-        constraint = registry_pb2.FileConstraint(pattern=name, kind=kind)
+    async def change(self, name, kind=project_pb2.FILE_CONSTRAINT_KIND_READONLY):
+        constraint = project_pb2.FileConstraint(pattern=name, kind=kind)
         await self.client.call("SetFileConstraints", project=self.project, constraints=[constraint])
 
     async def remove(self, name):
-        await self.client.call("RemoveFileConstraints", project=self.project, patterns=[name])
+        await self.client.call("SetFileConstraints", project=self.project, remove_patterns=[name])
 
     def key(self, row):
         return row.pattern

@@ -26,21 +26,21 @@ async def test_a_project_is_found_again_by_its_workspace(client):
     assert list((await client.call("ListProjects")).projects) == [moved.project]
 
 
-async def test_a_project_is_listed_alone_by_its_name_or_its_workspace(client):
+async def test_a_project_is_read_by_its_name_or_its_workspace(client):
     made = {
         name: (await client.call("InitProject", root=f"/{name}", workspace_id=f"w{name}")).project for name in "abc"
     }
-    wanted = [
-        ({"name": "b"}, ["b"]),
-        ({"workspace_id": "wc"}, ["c"]),
-        ({"name": "a", "workspace_id": "wa"}, ["a"]),
-        ({"name": "a", "workspace_id": "wb"}, []),
-        ({"name": "d"}, []),
-        ({"workspace_id": "d", "page_size": 1}, []),
-    ]
-    for fields, names in wanted:
-        page = await client.call("ListProjects", **fields)
-        assert (list(page.projects), page.next_page_token) == ([made[name] for name in names], "")
+    for name, key in (("b", {"project": "b"}), ("c", {"workspace_id": "wc"})):
+        assert (await client.call("GetProject", **key)).project == made[name]
+    for key in ({"project": "d"}, {"project": "wa"}, {"workspace_id": "d"}, {"workspace_id": "a"}):
+        assert (await refused(client.call("GetProject", **key))).reason is Reason.PROJECT_NOT_FOUND
+
+
+@pytest.mark.parametrize("key", [{}, {"project": ""}, {"workspace_id": ""}, {"root": "/a"}], ids=str)
+async def test_the_store_knows_no_directories_and_guesses_no_project(client, key):
+    await client.call("InitProject", root="/a", workspace_id="w")
+    error = await refused(client.call("GetProject", **key))
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "project")
 
 
 async def test_a_project_keeps_the_path_of_its_settings_until_another_is_named(client):

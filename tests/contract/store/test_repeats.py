@@ -23,7 +23,6 @@ def commands(project):
     at = {"project": project, "run": "r1"}
     record = "log://turn_1/sh/x"
     return {
-        "InitProject": {"root": "/srv/new", "workspace_id": "ws-new"},
         "CreateRun": {"project": project, "settings": settings_pb2.RunSettings(model="fast")},
         "EnqueueLoop": {**at, "prompt": "again", "settings": act()},
         "AbortRun": at,
@@ -32,9 +31,7 @@ def commands(project):
     }
 
 
-@pytest.mark.parametrize(
-    "rpc", ["InitProject", "CreateRun", "EnqueueLoop", "AbortRun", "ResolveProposal", "WriteEntries"]
-)
+@pytest.mark.parametrize("rpc", ["CreateRun", "EnqueueLoop", "AbortRun", "ResolveProposal", "WriteEntries"])
 async def test_a_repeat_gets_the_first_answer_and_changes_nothing(client, run, rpc):
     await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED))
     fields = {**commands(run.project)[rpc], "request_id": "id-1"}

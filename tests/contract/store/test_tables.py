@@ -8,8 +8,7 @@ import json
 
 import pytest
 from sqlalchemy import func, select
-from turnwright.store.v1 import registry_pb2
-from turnwright.types.v1 import model_pb2
+from turnwright.types.v1 import model_pb2, project_pb2
 
 from contract.store.counting import connected, row_counts
 from contract.store.harness import (
@@ -234,11 +233,11 @@ async def test_each_table_of_the_specification_keeps_what_it_lists(client):
     run = await working_run(client, "x", "r")
     begun = await run.begin()
     await run.end(begun.turn.number, status=102)
-    constraint = registry_pb2.FileConstraint(pattern="a.py", kind="readonly")
+    constraint = project_pb2.FileConstraint(pattern="a.py", kind=project_pb2.FILE_CONSTRAINT_KIND_READONLY)
     await client.call("SetFileConstraints", project="x", constraints=[constraint])
     (loop,) = (await client.call("ListLoops", **run.address)).loops
     (turn,) = (await client.call("ListTurns", **run.address)).turns
     (kept,) = (await client.call("ListFileConstraints", project="x")).constraints
     assert (answer.project.name, answer.project.root, answer.project.config_path) == ("x", "/srv/x", "c.toml")
     assert (loop.sequence, loop.prompt, turn.number, turn.loop) == (1, "do it", 1, 1)
-    assert (kept.pattern, kept.kind) == ("a.py", "readonly")
+    assert (kept.pattern, kept.kind) == (constraint.pattern, constraint.kind)

@@ -7,7 +7,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
-from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 from turnwright.types.v1.command_record_pb2 import Effect
 
@@ -66,8 +67,9 @@ async def served_store(folder: Path) -> AsyncIterator[Peer]:
 async def run_entries(store: Peer, root: Path) -> WriteBuffer:
     """The entries of a new run in a new project."""
     stub = store_service_pb2_grpc.StoreServiceStub(store.channel)
-    wanted = registry_pb2.InitProjectRequest(root=str(root), workspace_id=str(uuid4()))
-    project = (await store.call(stub.InitProject, wanted)).project.name
+    wanted = project_service_pb2.InitProjectRequest(root=str(root), workspace_id=str(uuid4()))
+    projects = project_service_pb2_grpc.ProjectServiceStub(store.channel)
+    project = (await store.call(projects.InitProject, wanted)).project.name
     loop = queue_pb2.EnqueueLoopRequest(
         project=project,
         run="bench",

@@ -1,27 +1,26 @@
 """Forwarded rpcs: messages are copied by the names of their fields, and contracts that do not fit are refused."""
 
 import pytest
-from turnwright.executor.v1 import control_pb2, executor_service_pb2, query_pb2
+from turnwright.executor.v1 import control_pb2, query_pb2
 from turnwright.store.v1 import registry_pb2
-from turnwright.types.v1 import run_pb2
+from turnwright.types.v1 import run_pb2, settings_pb2
 
 from turnwright_executor.rpc.forwarding import Forward, copy_fields
 
 
 def test_fields_are_copied_by_name_whatever_their_numbers() -> None:
-    ours = control_pb2.SetFileConstraintsRequest(
-        project="p", request_id="r", remove_patterns=["a"], constraints=[registry_pb2.FileConstraint(pattern="b")]
-    )
-    theirs = copy_fields(ours, registry_pb2.SetFileConstraintsRequest)
-    assert (theirs.project, theirs.request_id, list(theirs.remove_patterns)) == ("p", "r", ["a"])
-    assert [one.pattern for one in theirs.constraints] == ["b"]
+    ours = query_pb2.ListRunsRequest(project="p", page_size=3, page_token="t")
+    theirs = copy_fields(ours, control_pb2.ListEntriesRequest)
+    assert (theirs.project, theirs.page_size, theirs.page_token) == ("p", 3, "t")
+    numbers = [one.DESCRIPTOR.fields_by_name["page_size"].number for one in (ours, theirs)]
+    assert numbers[0] != numbers[1]
 
 
 def test_what_is_absent_stays_absent_and_a_zero_that_was_said_stays_said() -> None:
-    silent = copy_fields(executor_service_pb2.InitProjectRequest(), registry_pb2.InitProjectRequest)
-    said = copy_fields(executor_service_pb2.InitProjectRequest(clients=False), registry_pb2.InitProjectRequest)
-    assert not silent.HasField("clients")
-    assert said.HasField("clients")
+    silent = copy_fields(settings_pb2.RunSettings(), settings_pb2.RunSettings)
+    said = copy_fields(settings_pb2.RunSettings(temperature=0), settings_pb2.RunSettings)
+    assert not silent.HasField("temperature")
+    assert said.HasField("temperature")
 
 
 def test_what_is_given_stands_beside_it_and_what_the_target_has_not_is_left_out() -> None:

@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from turnwright.store.v1 import queue_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from turnwright_core.claims import CreateRunCall
@@ -393,8 +394,10 @@ def address_of(address: RunAddress) -> tuple[str, str]:
 async def world(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("machine")
     async with served_store(folder) as peer:
-        stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
-        wanted = registry_pb2.InitProjectRequest(root=str(folder), workspace_id="3f0c0ac7-4f3f-4a39-9d0c-0c6f4f1f2a11")
+        stub = project_service_pb2_grpc.ProjectServiceStub(peer.channel)
+        wanted = project_service_pb2.InitProjectRequest(
+            root=str(folder), workspace_id="3f0c0ac7-4f3f-4a39-9d0c-0c6f4f1f2a11"
+        )
         yield World(peer, (await peer.call(stub.InitProject, wanted)).project.name)
 
 

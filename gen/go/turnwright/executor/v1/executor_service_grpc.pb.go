@@ -19,39 +19,31 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	ExecutorService_InitProject_FullMethodName         = "/turnwright.executor.v1.ExecutorService/InitProject"
-	ExecutorService_GetProject_FullMethodName          = "/turnwright.executor.v1.ExecutorService/GetProject"
-	ExecutorService_Ask_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Ask"
-	ExecutorService_Act_FullMethodName                 = "/turnwright.executor.v1.ExecutorService/Act"
-	ExecutorService_WatchRun_FullMethodName            = "/turnwright.executor.v1.ExecutorService/WatchRun"
-	ExecutorService_Resolve_FullMethodName             = "/turnwright.executor.v1.ExecutorService/Resolve"
-	ExecutorService_ListProposals_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListProposals"
-	ExecutorService_GetProposal_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetProposal"
-	ExecutorService_WatchProposals_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchProposals"
-	ExecutorService_CallTool_FullMethodName            = "/turnwright.executor.v1.ExecutorService/CallTool"
-	ExecutorService_GetRun_FullMethodName              = "/turnwright.executor.v1.ExecutorService/GetRun"
-	ExecutorService_ListRuns_FullMethodName            = "/turnwright.executor.v1.ExecutorService/ListRuns"
-	ExecutorService_WatchRuns_FullMethodName           = "/turnwright.executor.v1.ExecutorService/WatchRuns"
-	ExecutorService_Notify_FullMethodName              = "/turnwright.executor.v1.ExecutorService/Notify"
-	ExecutorService_ListEntries_FullMethodName         = "/turnwright.executor.v1.ExecutorService/ListEntries"
-	ExecutorService_ExplainPacket_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
-	ExecutorService_PreviewPacket_FullMethodName       = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
-	ExecutorService_GetEntry_FullMethodName            = "/turnwright.executor.v1.ExecutorService/GetEntry"
-	ExecutorService_WatchPlans_FullMethodName          = "/turnwright.executor.v1.ExecutorService/WatchPlans"
-	ExecutorService_SetFileConstraints_FullMethodName  = "/turnwright.executor.v1.ExecutorService/SetFileConstraints"
-	ExecutorService_ListFileConstraints_FullMethodName = "/turnwright.executor.v1.ExecutorService/ListFileConstraints"
-	ExecutorService_Discover_FullMethodName            = "/turnwright.executor.v1.ExecutorService/Discover"
-	ExecutorService_GetStatus_FullMethodName           = "/turnwright.executor.v1.ExecutorService/GetStatus"
+	ExecutorService_Ask_FullMethodName            = "/turnwright.executor.v1.ExecutorService/Ask"
+	ExecutorService_Act_FullMethodName            = "/turnwright.executor.v1.ExecutorService/Act"
+	ExecutorService_WatchRun_FullMethodName       = "/turnwright.executor.v1.ExecutorService/WatchRun"
+	ExecutorService_Resolve_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Resolve"
+	ExecutorService_ListProposals_FullMethodName  = "/turnwright.executor.v1.ExecutorService/ListProposals"
+	ExecutorService_GetProposal_FullMethodName    = "/turnwright.executor.v1.ExecutorService/GetProposal"
+	ExecutorService_WatchProposals_FullMethodName = "/turnwright.executor.v1.ExecutorService/WatchProposals"
+	ExecutorService_CallTool_FullMethodName       = "/turnwright.executor.v1.ExecutorService/CallTool"
+	ExecutorService_GetRun_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetRun"
+	ExecutorService_ListRuns_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListRuns"
+	ExecutorService_WatchRuns_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchRuns"
+	ExecutorService_Notify_FullMethodName         = "/turnwright.executor.v1.ExecutorService/Notify"
+	ExecutorService_ListEntries_FullMethodName    = "/turnwright.executor.v1.ExecutorService/ListEntries"
+	ExecutorService_ExplainPacket_FullMethodName  = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
+	ExecutorService_PreviewPacket_FullMethodName  = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
+	ExecutorService_GetEntry_FullMethodName       = "/turnwright.executor.v1.ExecutorService/GetEntry"
+	ExecutorService_WatchPlans_FullMethodName     = "/turnwright.executor.v1.ExecutorService/WatchPlans"
+	ExecutorService_Discover_FullMethodName       = "/turnwright.executor.v1.ExecutorService/Discover"
+	ExecutorService_GetStatus_FullMethodName      = "/turnwright.executor.v1.ExecutorService/GetStatus"
 )
 
 // ExecutorServiceClient is the client API for ExecutorService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ExecutorServiceClient interface {
-	// Registers a directory on the executor's host as a project. Safe to repeat.
-	InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error)
-	// Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
-	GetProject(ctx context.Context, in *GetProjectRequest, opts ...grpc.CallOption) (*GetProjectResponse, error)
 	// Gives a run a read-only task. Creates the run if necessary.
 	Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
@@ -94,10 +86,6 @@ type ExecutorServiceClient interface {
 	GetEntry(ctx context.Context, in *GetEntryRequest, opts ...grpc.CallOption) (*GetEntryResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error)
-	// Sets which files of a project are included and which may be changed.
-	SetFileConstraints(ctx context.Context, in *SetFileConstraintsRequest, opts ...grpc.CallOption) (*SetFileConstraintsResponse, error)
-	// Lists the file constraints of a project.
-	ListFileConstraints(ctx context.Context, in *ListFileConstraintsRequest, opts ...grpc.CallOption) (*ListFileConstraintsResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error)
 	// Returns the status of this executor and of the services behind it.
@@ -110,24 +98,6 @@ type executorServiceClient struct {
 
 func NewExecutorServiceClient(cc grpc.ClientConnInterface) ExecutorServiceClient {
 	return &executorServiceClient{cc}
-}
-
-func (c *executorServiceClient) InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error) {
-	out := new(InitProjectResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_InitProject_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) GetProject(ctx context.Context, in *GetProjectRequest, opts ...grpc.CallOption) (*GetProjectResponse, error) {
-	out := new(GetProjectResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_GetProject_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *executorServiceClient) Ask(ctx context.Context, in *AskRequest, opts ...grpc.CallOption) (*AskResponse, error) {
@@ -375,24 +345,6 @@ func (x *executorServiceWatchPlansClient) Recv() (*WatchPlansResponse, error) {
 	return m, nil
 }
 
-func (c *executorServiceClient) SetFileConstraints(ctx context.Context, in *SetFileConstraintsRequest, opts ...grpc.CallOption) (*SetFileConstraintsResponse, error) {
-	out := new(SetFileConstraintsResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_SetFileConstraints_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ListFileConstraints(ctx context.Context, in *ListFileConstraintsRequest, opts ...grpc.CallOption) (*ListFileConstraintsResponse, error) {
-	out := new(ListFileConstraintsResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListFileConstraints_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *executorServiceClient) Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error) {
 	out := new(DiscoverResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_Discover_FullMethodName, in, out, opts...)
@@ -415,10 +367,6 @@ func (c *executorServiceClient) GetStatus(ctx context.Context, in *GetStatusRequ
 // All implementations must embed UnimplementedExecutorServiceServer
 // for forward compatibility
 type ExecutorServiceServer interface {
-	// Registers a directory on the executor's host as a project. Safe to repeat.
-	InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error)
-	// Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
-	GetProject(context.Context, *GetProjectRequest) (*GetProjectResponse, error)
 	// Gives a run a read-only task. Creates the run if necessary.
 	Ask(context.Context, *AskRequest) (*AskResponse, error)
 	// Gives a run a task that may change things. Creates the run if necessary.
@@ -461,10 +409,6 @@ type ExecutorServiceServer interface {
 	GetEntry(context.Context, *GetEntryRequest) (*GetEntryResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error
-	// Sets which files of a project are included and which may be changed.
-	SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error)
-	// Lists the file constraints of a project.
-	ListFileConstraints(context.Context, *ListFileConstraintsRequest) (*ListFileConstraintsResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error)
 	// Returns the status of this executor and of the services behind it.
@@ -476,12 +420,6 @@ type ExecutorServiceServer interface {
 type UnimplementedExecutorServiceServer struct {
 }
 
-func (UnimplementedExecutorServiceServer) InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method InitProject not implemented")
-}
-func (UnimplementedExecutorServiceServer) GetProject(context.Context, *GetProjectRequest) (*GetProjectResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetProject not implemented")
-}
 func (UnimplementedExecutorServiceServer) Ask(context.Context, *AskRequest) (*AskResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Ask not implemented")
 }
@@ -533,12 +471,6 @@ func (UnimplementedExecutorServiceServer) GetEntry(context.Context, *GetEntryReq
 func (UnimplementedExecutorServiceServer) WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchPlans not implemented")
 }
-func (UnimplementedExecutorServiceServer) SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SetFileConstraints not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListFileConstraints(context.Context, *ListFileConstraintsRequest) (*ListFileConstraintsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListFileConstraints not implemented")
-}
 func (UnimplementedExecutorServiceServer) Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Discover not implemented")
 }
@@ -556,42 +488,6 @@ type UnsafeExecutorServiceServer interface {
 
 func RegisterExecutorServiceServer(s grpc.ServiceRegistrar, srv ExecutorServiceServer) {
 	s.RegisterService(&ExecutorService_ServiceDesc, srv)
-}
-
-func _ExecutorService_InitProject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(InitProjectRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).InitProject(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_InitProject_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).InitProject(ctx, req.(*InitProjectRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_GetProject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetProjectRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).GetProject(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_GetProject_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).GetProject(ctx, req.(*GetProjectRequest))
-	}
-	return interceptor(ctx, in, info, handler)
 }
 
 func _ExecutorService_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -912,42 +808,6 @@ func (x *executorServiceWatchPlansServer) Send(m *WatchPlansResponse) error {
 	return x.ServerStream.SendMsg(m)
 }
 
-func _ExecutorService_SetFileConstraints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SetFileConstraintsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).SetFileConstraints(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_SetFileConstraints_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).SetFileConstraints(ctx, req.(*SetFileConstraintsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ListFileConstraints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListFileConstraintsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListFileConstraints(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListFileConstraints_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListFileConstraints(ctx, req.(*ListFileConstraintsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_Discover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DiscoverRequest)
 	if err := dec(in); err != nil {
@@ -991,14 +851,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "turnwright.executor.v1.ExecutorService",
 	HandlerType: (*ExecutorServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
-		{
-			MethodName: "InitProject",
-			Handler:    _ExecutorService_InitProject_Handler,
-		},
-		{
-			MethodName: "GetProject",
-			Handler:    _ExecutorService_GetProject_Handler,
-		},
 		{
 			MethodName: "Ask",
 			Handler:    _ExecutorService_Ask_Handler,
@@ -1050,14 +902,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetEntry",
 			Handler:    _ExecutorService_GetEntry_Handler,
-		},
-		{
-			MethodName: "SetFileConstraints",
-			Handler:    _ExecutorService_SetFileConstraints_Handler,
-		},
-		{
-			MethodName: "ListFileConstraints",
-			Handler:    _ExecutorService_ListFileConstraints_Handler,
 		},
 		{
 			MethodName: "Discover",

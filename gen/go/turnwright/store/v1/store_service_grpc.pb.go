@@ -19,54 +19,38 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	StoreService_InitProject_FullMethodName           = "/turnwright.store.v1.StoreService/InitProject"
-	StoreService_ListProjects_FullMethodName          = "/turnwright.store.v1.StoreService/ListProjects"
-	StoreService_SetFileConstraints_FullMethodName    = "/turnwright.store.v1.StoreService/SetFileConstraints"
-	StoreService_RemoveFileConstraints_FullMethodName = "/turnwright.store.v1.StoreService/RemoveFileConstraints"
-	StoreService_ListFileConstraints_FullMethodName   = "/turnwright.store.v1.StoreService/ListFileConstraints"
-	StoreService_GetSpend_FullMethodName              = "/turnwright.store.v1.StoreService/GetSpend"
-	StoreService_GetRun_FullMethodName                = "/turnwright.store.v1.StoreService/GetRun"
-	StoreService_ListRuns_FullMethodName              = "/turnwright.store.v1.StoreService/ListRuns"
-	StoreService_EnqueueLoop_FullMethodName           = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_ResolveProposal_FullMethodName       = "/turnwright.store.v1.StoreService/ResolveProposal"
-	StoreService_ListProposals_FullMethodName         = "/turnwright.store.v1.StoreService/ListProposals"
-	StoreService_WatchProposals_FullMethodName        = "/turnwright.store.v1.StoreService/WatchProposals"
-	StoreService_ClaimRun_FullMethodName              = "/turnwright.store.v1.StoreService/ClaimRun"
-	StoreService_ClaimWork_FullMethodName             = "/turnwright.store.v1.StoreService/ClaimWork"
-	StoreService_RenewLeases_FullMethodName           = "/turnwright.store.v1.StoreService/RenewLeases"
-	StoreService_GetLease_FullMethodName              = "/turnwright.store.v1.StoreService/GetLease"
-	StoreService_ReleaseRun_FullMethodName            = "/turnwright.store.v1.StoreService/ReleaseRun"
-	StoreService_ListWork_FullMethodName              = "/turnwright.store.v1.StoreService/ListWork"
-	StoreService_BeginTurn_FullMethodName             = "/turnwright.store.v1.StoreService/BeginTurn"
-	StoreService_AdoptFiles_FullMethodName            = "/turnwright.store.v1.StoreService/AdoptFiles"
-	StoreService_WriteEntries_FullMethodName          = "/turnwright.store.v1.StoreService/WriteEntries"
-	StoreService_ChangeEntries_FullMethodName         = "/turnwright.store.v1.StoreService/ChangeEntries"
-	StoreService_EndTurn_FullMethodName               = "/turnwright.store.v1.StoreService/EndTurn"
-	StoreService_ReadView_FullMethodName              = "/turnwright.store.v1.StoreService/ReadView"
-	StoreService_GetEntries_FullMethodName            = "/turnwright.store.v1.StoreService/GetEntries"
-	StoreService_ListEntries_FullMethodName           = "/turnwright.store.v1.StoreService/ListEntries"
-	StoreService_ListEntryHistory_FullMethodName      = "/turnwright.store.v1.StoreService/ListEntryHistory"
-	StoreService_SearchEntries_FullMethodName         = "/turnwright.store.v1.StoreService/SearchEntries"
-	StoreService_ReadBody_FullMethodName              = "/turnwright.store.v1.StoreService/ReadBody"
-	StoreService_WatchChanges_FullMethodName          = "/turnwright.store.v1.StoreService/WatchChanges"
-	StoreService_WatchRuns_FullMethodName             = "/turnwright.store.v1.StoreService/WatchRuns"
+	StoreService_GetSpend_FullMethodName         = "/turnwright.store.v1.StoreService/GetSpend"
+	StoreService_GetRun_FullMethodName           = "/turnwright.store.v1.StoreService/GetRun"
+	StoreService_ListRuns_FullMethodName         = "/turnwright.store.v1.StoreService/ListRuns"
+	StoreService_EnqueueLoop_FullMethodName      = "/turnwright.store.v1.StoreService/EnqueueLoop"
+	StoreService_ResolveProposal_FullMethodName  = "/turnwright.store.v1.StoreService/ResolveProposal"
+	StoreService_ListProposals_FullMethodName    = "/turnwright.store.v1.StoreService/ListProposals"
+	StoreService_WatchProposals_FullMethodName   = "/turnwright.store.v1.StoreService/WatchProposals"
+	StoreService_ClaimRun_FullMethodName         = "/turnwright.store.v1.StoreService/ClaimRun"
+	StoreService_ClaimWork_FullMethodName        = "/turnwright.store.v1.StoreService/ClaimWork"
+	StoreService_RenewLeases_FullMethodName      = "/turnwright.store.v1.StoreService/RenewLeases"
+	StoreService_GetLease_FullMethodName         = "/turnwright.store.v1.StoreService/GetLease"
+	StoreService_ReleaseRun_FullMethodName       = "/turnwright.store.v1.StoreService/ReleaseRun"
+	StoreService_ListWork_FullMethodName         = "/turnwright.store.v1.StoreService/ListWork"
+	StoreService_BeginTurn_FullMethodName        = "/turnwright.store.v1.StoreService/BeginTurn"
+	StoreService_AdoptFiles_FullMethodName       = "/turnwright.store.v1.StoreService/AdoptFiles"
+	StoreService_WriteEntries_FullMethodName     = "/turnwright.store.v1.StoreService/WriteEntries"
+	StoreService_ChangeEntries_FullMethodName    = "/turnwright.store.v1.StoreService/ChangeEntries"
+	StoreService_EndTurn_FullMethodName          = "/turnwright.store.v1.StoreService/EndTurn"
+	StoreService_ReadView_FullMethodName         = "/turnwright.store.v1.StoreService/ReadView"
+	StoreService_GetEntries_FullMethodName       = "/turnwright.store.v1.StoreService/GetEntries"
+	StoreService_ListEntries_FullMethodName      = "/turnwright.store.v1.StoreService/ListEntries"
+	StoreService_ListEntryHistory_FullMethodName = "/turnwright.store.v1.StoreService/ListEntryHistory"
+	StoreService_SearchEntries_FullMethodName    = "/turnwright.store.v1.StoreService/SearchEntries"
+	StoreService_ReadBody_FullMethodName         = "/turnwright.store.v1.StoreService/ReadBody"
+	StoreService_WatchChanges_FullMethodName     = "/turnwright.store.v1.StoreService/WatchChanges"
+	StoreService_WatchRuns_FullMethodName        = "/turnwright.store.v1.StoreService/WatchRuns"
 )
 
 // StoreServiceClient is the client API for StoreService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type StoreServiceClient interface {
-	// Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
-	// TIER_FORBIDDEN for derived tokens.
-	InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error)
-	// Lists projects, sorted by name.
-	ListProjects(ctx context.Context, in *ListProjectsRequest, opts ...grpc.CallOption) (*ListProjectsResponse, error)
-	// Sets which files of a project are included and which may be changed.
-	SetFileConstraints(ctx context.Context, in *SetFileConstraintsRequest, opts ...grpc.CallOption) (*SetFileConstraintsResponse, error)
-	// Removes file constraints.
-	RemoveFileConstraints(ctx context.Context, in *RemoveFileConstraintsRequest, opts ...grpc.CallOption) (*RemoveFileConstraintsResponse, error)
-	// Lists the file constraints of a project.
-	ListFileConstraints(ctx context.Context, in *ListFileConstraintsRequest, opts ...grpc.CallOption) (*ListFileConstraintsResponse, error)
 	// Returns what a run and one of its loops have spent.
 	GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error)
 	// Reads one run with its active or latest loop.
@@ -131,51 +115,6 @@ type storeServiceClient struct {
 
 func NewStoreServiceClient(cc grpc.ClientConnInterface) StoreServiceClient {
 	return &storeServiceClient{cc}
-}
-
-func (c *storeServiceClient) InitProject(ctx context.Context, in *InitProjectRequest, opts ...grpc.CallOption) (*InitProjectResponse, error) {
-	out := new(InitProjectResponse)
-	err := c.cc.Invoke(ctx, StoreService_InitProject_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListProjects(ctx context.Context, in *ListProjectsRequest, opts ...grpc.CallOption) (*ListProjectsResponse, error) {
-	out := new(ListProjectsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListProjects_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) SetFileConstraints(ctx context.Context, in *SetFileConstraintsRequest, opts ...grpc.CallOption) (*SetFileConstraintsResponse, error) {
-	out := new(SetFileConstraintsResponse)
-	err := c.cc.Invoke(ctx, StoreService_SetFileConstraints_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) RemoveFileConstraints(ctx context.Context, in *RemoveFileConstraintsRequest, opts ...grpc.CallOption) (*RemoveFileConstraintsResponse, error) {
-	out := new(RemoveFileConstraintsResponse)
-	err := c.cc.Invoke(ctx, StoreService_RemoveFileConstraints_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListFileConstraints(ctx context.Context, in *ListFileConstraintsRequest, opts ...grpc.CallOption) (*ListFileConstraintsResponse, error) {
-	out := new(ListFileConstraintsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListFileConstraints_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *storeServiceClient) GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error) {
@@ -531,17 +470,6 @@ func (x *storeServiceWatchRunsClient) Recv() (*WatchRunsResponse, error) {
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility
 type StoreServiceServer interface {
-	// Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
-	// TIER_FORBIDDEN for derived tokens.
-	InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error)
-	// Lists projects, sorted by name.
-	ListProjects(context.Context, *ListProjectsRequest) (*ListProjectsResponse, error)
-	// Sets which files of a project are included and which may be changed.
-	SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error)
-	// Removes file constraints.
-	RemoveFileConstraints(context.Context, *RemoveFileConstraintsRequest) (*RemoveFileConstraintsResponse, error)
-	// Lists the file constraints of a project.
-	ListFileConstraints(context.Context, *ListFileConstraintsRequest) (*ListFileConstraintsResponse, error)
 	// Returns what a run and one of its loops have spent.
 	GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error)
 	// Reads one run with its active or latest loop.
@@ -605,21 +533,6 @@ type StoreServiceServer interface {
 type UnimplementedStoreServiceServer struct {
 }
 
-func (UnimplementedStoreServiceServer) InitProject(context.Context, *InitProjectRequest) (*InitProjectResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method InitProject not implemented")
-}
-func (UnimplementedStoreServiceServer) ListProjects(context.Context, *ListProjectsRequest) (*ListProjectsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListProjects not implemented")
-}
-func (UnimplementedStoreServiceServer) SetFileConstraints(context.Context, *SetFileConstraintsRequest) (*SetFileConstraintsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SetFileConstraints not implemented")
-}
-func (UnimplementedStoreServiceServer) RemoveFileConstraints(context.Context, *RemoveFileConstraintsRequest) (*RemoveFileConstraintsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method RemoveFileConstraints not implemented")
-}
-func (UnimplementedStoreServiceServer) ListFileConstraints(context.Context, *ListFileConstraintsRequest) (*ListFileConstraintsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListFileConstraints not implemented")
-}
 func (UnimplementedStoreServiceServer) GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetSpend not implemented")
 }
@@ -709,96 +622,6 @@ type UnsafeStoreServiceServer interface {
 
 func RegisterStoreServiceServer(s grpc.ServiceRegistrar, srv StoreServiceServer) {
 	s.RegisterService(&StoreService_ServiceDesc, srv)
-}
-
-func _StoreService_InitProject_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(InitProjectRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).InitProject(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_InitProject_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).InitProject(ctx, req.(*InitProjectRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListProjects_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListProjectsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListProjects(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListProjects_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListProjects(ctx, req.(*ListProjectsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_SetFileConstraints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SetFileConstraintsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).SetFileConstraints(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_SetFileConstraints_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).SetFileConstraints(ctx, req.(*SetFileConstraintsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_RemoveFileConstraints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemoveFileConstraintsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).RemoveFileConstraints(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_RemoveFileConstraints_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).RemoveFileConstraints(ctx, req.(*RemoveFileConstraintsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListFileConstraints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListFileConstraintsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListFileConstraints(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListFileConstraints_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListFileConstraints(ctx, req.(*ListFileConstraintsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
 }
 
 func _StoreService_GetSpend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -1291,26 +1114,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "turnwright.store.v1.StoreService",
 	HandlerType: (*StoreServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
-		{
-			MethodName: "InitProject",
-			Handler:    _StoreService_InitProject_Handler,
-		},
-		{
-			MethodName: "ListProjects",
-			Handler:    _StoreService_ListProjects_Handler,
-		},
-		{
-			MethodName: "SetFileConstraints",
-			Handler:    _StoreService_SetFileConstraints_Handler,
-		},
-		{
-			MethodName: "RemoveFileConstraints",
-			Handler:    _StoreService_RemoveFileConstraints_Handler,
-		},
-		{
-			MethodName: "ListFileConstraints",
-			Handler:    _StoreService_ListFileConstraints_Handler,
-		},
 		{
 			MethodName: "GetSpend",
 			Handler:    _StoreService_GetSpend_Handler,

@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from turnwright.store.v1 import registry_pb2 as _registry_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
@@ -80,8 +79,8 @@ class CallToolRequest(_message.Message):
     def attributes(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Attributes of the command, as `ToolDescription.parameters` names them: `path`, `to`, `visibility`, ... If a
         required one is missing, the record has the outcome `invalid:400` and lists what the tool takes. For files, `get`
-        also takes `persist`: the project remembers the path as SetFileConstraints does with kind `add`, or with kind
-        `readonly` if that flag is given too. A flag is set if it is present, unless its value is `false`.
+        also takes `persist`: the project remembers the path as SetFileConstraints does with kind ADD, or with kind
+        READONLY if the flag `readonly` is given too. A flag is set if it is present, unless its value is `false`.
         """
 
     def __init__(
@@ -203,125 +202,3 @@ class ListEntriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListEntriesResponse: _TypeAlias = ListEntriesResponse  # noqa: Y015
-
-@_typing.final
-class SetFileConstraintsRequest(_message.Message):
-    """Sets which files of a project are included and which may be changed."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    CONSTRAINTS_FIELD_NUMBER: _builtins.int
-    REMOVE_PATTERNS_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    request_id: _builtins.str
-    """Idempotency key: repeating a call with the same id returns the first answer. At most 120 characters; empty: none."""
-    @_builtins.property
-    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
-        """The constraints; each replaces an existing one with the same pattern. At most 1000 in a call; at most 10000 in a
-        project, of which 100 are globs or regexes.
-        """
-
-    @_builtins.property
-    def remove_patterns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Patterns whose constraints are removed first; unknown patterns are ignored. At most 1000."""
-
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        constraints: _abc.Iterable[_registry_pb2.FileConstraint] | None = ...,
-        remove_patterns: _abc.Iterable[_builtins.str] | None = ...,
-        request_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "project", b"project", "remove_patterns", b"remove_patterns", "request_id", b"request_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetFileConstraintsRequest: _TypeAlias = SetFileConstraintsRequest  # noqa: Y015
-
-@_typing.final
-class SetFileConstraintsResponse(_message.Message):
-    """The stored constraints."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONSTRAINTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
-        """The constraints of the request."""
-
-    def __init__(
-        self,
-        *,
-        constraints: _abc.Iterable[_registry_pb2.FileConstraint] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SetFileConstraintsResponse: _TypeAlias = SetFileConstraintsResponse  # noqa: Y015
-
-@_typing.final
-class ListFileConstraintsRequest(_message.Message):
-    """Lists the file constraints of a project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    page_size: _builtins.int
-    """Maximum number of results, at most 1000; 0: 100."""
-    page_token: _builtins.str
-    """`next_page_token` of the previous page of the same request; empty: the first page."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListFileConstraintsRequest: _TypeAlias = ListFileConstraintsRequest  # noqa: Y015
-
-@_typing.final
-class ListFileConstraintsResponse(_message.Message):
-    """A page of constraints."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONSTRAINTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Token for the next page; empty on the last page."""
-    @_builtins.property
-    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
-        """The constraints, sorted by pattern."""
-
-    def __init__(
-        self,
-        *,
-        constraints: _abc.Iterable[_registry_pb2.FileConstraint] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListFileConstraintsResponse: _TypeAlias = ListFileConstraintsResponse  # noqa: Y015

@@ -12,8 +12,6 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.executor.v1 import event_pb2 as _event_pb2
 from turnwright.executor.v1 import session_event_pb2 as _session_event_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
-from turnwright.types.v1 import project_pb2 as _project_pb2
-from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -48,85 +46,6 @@ PLAN_EVENTS_LEGACY: PlanEvents.ValueType  # 1
 PLAN_EVENTS_OPERATIONS: PlanEvents.ValueType  # 2
 """Each plan by its id: `plan_updated`, `plan_removed`."""
 Global___PlanEvents: _TypeAlias = PlanEvents  # noqa: Y015
-
-@_typing.final
-class InitProjectRequest(_message.Message):
-    """Registers a directory as a project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROOT_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    CONFIG_PATH_FIELD_NUMBER: _builtins.int
-    ASSEMBLY_FIELD_NUMBER: _builtins.int
-    FORCE_FIELD_NUMBER: _builtins.int
-    CLIENTS_FIELD_NUMBER: _builtins.int
-    root: _builtins.str
-    """Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, or is no
-    project yet but a folder of the system or a home. With a derived token see `Project.clients`.
-    """
-    name: _builtins.str
-    """Name, `[A-Za-z0-9._-]{1,128}`. Empty: derived from the last part of `root`. An existing project keeps its name."""
-    config_path: _builtins.str
-    """Path of the client's own configuration file for the project, at most 4096 characters. Absent: unchanged."""
-    assembly: _settings_pb2.Assembly.ValueType
-    """`Project.assembly`. Absent: unchanged."""
-    force: _builtins.bool
-    """True: a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home is taken, too."""
-    clients: _builtins.bool
-    """`Project.clients`; needs the secret. Absent: unchanged."""
-    def __init__(
-        self,
-        *,
-        root: _builtins.str = ...,
-        name: _builtins.str = ...,
-        config_path: _builtins.str | None = ...,
-        assembly: _settings_pb2.Assembly.ValueType | None = ...,
-        force: _builtins.bool = ...,
-        clients: _builtins.bool | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assembly", b"_assembly", "_clients", b"_clients", "_config_path", b"_config_path", "assembly", b"assembly", "clients", b"clients", "config_path", b"config_path", "force", b"force", "name", b"name", "root", b"root"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__assembly: _TypeAlias = _typing.Literal["assembly"]  # noqa: Y015
-    _WhichOneofArgType__assembly: _TypeAlias = _typing.Literal["_assembly", b"_assembly"]  # noqa: Y015
-    _WhichOneofReturnType__clients: _TypeAlias = _typing.Literal["clients"]  # noqa: Y015
-    _WhichOneofArgType__clients: _TypeAlias = _typing.Literal["_clients", b"_clients"]  # noqa: Y015
-    _WhichOneofReturnType__config_path: _TypeAlias = _typing.Literal["config_path"]  # noqa: Y015
-    _WhichOneofArgType__config_path: _TypeAlias = _typing.Literal["_config_path", b"_config_path"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__assembly) -> _WhichOneofReturnType__assembly | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__clients) -> _WhichOneofReturnType__clients | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__config_path) -> _WhichOneofReturnType__config_path | None: ...
-
-Global___InitProjectRequest: _TypeAlias = InitProjectRequest  # noqa: Y015
-
-@_typing.final
-class InitProjectResponse(_message.Message):
-    """The project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def project(self) -> _project_pb2.Project:
-        """The project. Use its name in all other calls."""
-
-    def __init__(
-        self,
-        *,
-        project: _project_pb2.Project | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___InitProjectResponse: _TypeAlias = InitProjectResponse  # noqa: Y015
 
 @_typing.final
 class WatchRunRequest(_message.Message):

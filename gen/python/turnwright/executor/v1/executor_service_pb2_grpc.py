@@ -48,16 +48,6 @@ class ExecutorServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.InitProject = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/InitProject',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectResponse.FromString,
-                _registered_method=True)
-        self.GetProject = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/GetProject',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.FromString,
-                _registered_method=True)
         self.Ask = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Ask',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskRequest.SerializeToString,
@@ -143,16 +133,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
                 _registered_method=True)
-        self.SetFileConstraints = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/SetFileConstraints',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsResponse.FromString,
-                _registered_method=True)
-        self.ListFileConstraints = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListFileConstraints',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsResponse.FromString,
-                _registered_method=True)
         self.Discover = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Discover',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.SerializeToString,
@@ -174,20 +154,6 @@ class ExecutorServiceServicer(object):
     of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
     `check_models` as long as the vendors take.
     """
-
-    def InitProject(self, request, context):
-        """Registers a directory on the executor's host as a project. Safe to repeat.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetProject(self, request, context):
-        """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
 
     def Ask(self, request, context):
         """Gives a run a read-only task. Creates the run if necessary.
@@ -316,20 +282,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SetFileConstraints(self, request, context):
-        """Sets which files of a project are included and which may be changed.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListFileConstraints(self, request, context):
-        """Lists the file constraints of a project.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Discover(self, request, context):
         """Returns what this executor supports: methods, notifications, tools.
         """
@@ -347,16 +299,6 @@ class ExecutorServiceServicer(object):
 
 def add_ExecutorServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'InitProject': grpc.unary_unary_rpc_method_handler(
-                    servicer.InitProject,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectResponse.SerializeToString,
-            ),
-            'GetProject': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetProject,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.SerializeToString,
-            ),
             'Ask': grpc.unary_unary_rpc_method_handler(
                     servicer.Ask,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_task__pb2.AskRequest.FromString,
@@ -442,16 +384,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.SerializeToString,
             ),
-            'SetFileConstraints': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetFileConstraints,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsResponse.SerializeToString,
-            ),
-            'ListFileConstraints': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListFileConstraints,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsResponse.SerializeToString,
-            ),
             'Discover': grpc.unary_unary_rpc_method_handler(
                     servicer.Discover,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.FromString,
@@ -479,60 +411,6 @@ class ExecutorService(object):
     of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
     `check_models` as long as the vendors take.
     """
-
-    @staticmethod
-    def InitProject(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/InitProject',
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_executor__service__pb2.InitProjectResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetProject(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/GetProject',
-            turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_query__pb2.GetProjectResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def Ask(request,
@@ -983,60 +861,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/WatchPlans',
             turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetFileConstraints(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/SetFileConstraints',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.SetFileConstraintsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListFileConstraints(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListFileConstraints',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ListFileConstraintsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,10 +47,6 @@ class ExecutorServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExecutorServiceAsyncStub: ...
-    InitProject: _grpc.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]
-    """Registers a directory on the executor's host as a project. Safe to repeat."""
-    GetProject: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetProjectRequest, _query_pb2.GetProjectResponse]
-    """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
     Ask: _grpc.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]
     """Gives a run a read-only task. Creates the run if necessary."""
     Act: _grpc.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]
@@ -97,10 +93,6 @@ class ExecutorServiceStub:
     """Reads one entry of a run with its body."""
     WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
-    SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]
-    """Sets which files of a project are included and which may be changed."""
-    ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]
-    """Lists the file constraints of a project."""
     Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
     """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]
@@ -118,10 +110,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    InitProject: _aio.UnaryUnaryMultiCallable[_executor_service_pb2.InitProjectRequest, _executor_service_pb2.InitProjectResponse]  # type: ignore[assignment]
-    """Registers a directory on the executor's host as a project. Safe to repeat."""
-    GetProject: _aio.UnaryUnaryMultiCallable[_query_pb2.GetProjectRequest, _query_pb2.GetProjectResponse]  # type: ignore[assignment]
-    """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
     Ask: _aio.UnaryUnaryMultiCallable[_task_pb2.AskRequest, _task_pb2.AskResponse]  # type: ignore[assignment]
     """Gives a run a read-only task. Creates the run if necessary."""
     Act: _aio.UnaryUnaryMultiCallable[_task_pb2.ActRequest, _task_pb2.ActResponse]  # type: ignore[assignment]
@@ -168,10 +156,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Reads one entry of a run with its body."""
     WatchPlans: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]  # type: ignore[assignment]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
-    SetFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.SetFileConstraintsRequest, _control_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
-    """Sets which files of a project are included and which may be changed."""
-    ListFileConstraints: _aio.UnaryUnaryMultiCallable[_control_pb2.ListFileConstraintsRequest, _control_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
-    """Lists the file constraints of a project."""
     Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
     """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]  # type: ignore[assignment]
@@ -186,22 +170,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     of 30 seconds, with these exceptions: Watch rpcs last until they are ended, CallTool lasts as long as its command, and GetStatus with
     `check_models` as long as the vendors take.
     """
-
-    @_abc_1.abstractmethod
-    def InitProject(
-        self,
-        request: _executor_service_pb2.InitProjectRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_executor_service_pb2.InitProjectResponse, _abc.Awaitable[_executor_service_pb2.InitProjectResponse]]:
-        """Registers a directory on the executor's host as a project. Safe to repeat."""
-
-    @_abc_1.abstractmethod
-    def GetProject(
-        self,
-        request: _query_pb2.GetProjectRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_query_pb2.GetProjectResponse, _abc.Awaitable[_query_pb2.GetProjectResponse]]:
-        """Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def Ask(
@@ -350,22 +318,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_plan_pb2.WatchPlansResponse], _abc.AsyncIterator[_plan_pb2.WatchPlansResponse]]:
         """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
-
-    @_abc_1.abstractmethod
-    def SetFileConstraints(
-        self,
-        request: _control_pb2.SetFileConstraintsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.SetFileConstraintsResponse, _abc.Awaitable[_control_pb2.SetFileConstraintsResponse]]:
-        """Sets which files of a project are included and which may be changed."""
-
-    @_abc_1.abstractmethod
-    def ListFileConstraints(
-        self,
-        request: _control_pb2.ListFileConstraintsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ListFileConstraintsResponse, _abc.Awaitable[_control_pb2.ListFileConstraintsResponse]]:
-        """Lists the file constraints of a project."""
 
     @_abc_1.abstractmethod
     def Discover(

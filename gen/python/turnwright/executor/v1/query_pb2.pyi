@@ -11,7 +11,6 @@ from turnwright.provider.v1 import provider_service_pb2 as _provider_service_pb2
 from turnwright.types.v1 import budget_pb2 as _budget_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
-from turnwright.types.v1 import project_pb2 as _project_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import setting_pb2 as _setting_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -25,52 +24,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-@_typing.final
-class GetProjectRequest(_message.Message):
-    """Finds a registered project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROOT_FIELD_NUMBER: _builtins.int
-    root: _builtins.str
-    """Absolute path of a directory on the executor's host. Fails with PROJECT_NOT_FOUND if it is not registered."""
-    def __init__(
-        self,
-        *,
-        root: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["root", b"root"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetProjectRequest: _TypeAlias = GetProjectRequest  # noqa: Y015
-
-@_typing.final
-class GetProjectResponse(_message.Message):
-    """The project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def project(self) -> _project_pb2.Project:
-        """The project."""
-
-    def __init__(
-        self,
-        *,
-        project: _project_pb2.Project | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___GetProjectResponse: _TypeAlias = GetProjectResponse  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):

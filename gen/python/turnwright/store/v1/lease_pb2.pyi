@@ -8,11 +8,11 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
-from turnwright.store.v1 import registry_pb2 as _registry_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
+from turnwright.types.v1 import project_pb2 as _project_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -228,13 +228,13 @@ class FileConstraints(_message.Message):
 
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.FileConstraint]:
+    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_project_pb2.FileConstraint]:
         """All of them, sorted by pattern."""
 
     def __init__(
         self,
         *,
-        constraints: _abc.Iterable[_registry_pb2.FileConstraint] | None = ...,
+        constraints: _abc.Iterable[_project_pb2.FileConstraint] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

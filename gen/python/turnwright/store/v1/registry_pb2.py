@@ -22,14 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
-from turnwright.types.v1 import project_pb2 as turnwright_dot_types_dot_v1_dot_project__pb2
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_scheme__pb2
-from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/store/v1/registry.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a!turnwright/types/v1/project.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\"turnwright/types/v1/settings.proto\"\xe9\x01\n\x12InitProjectRequest\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x18\n\x0b\x63onfig_path\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x34\n\x08\x61ssembly\x18\x06 \x01(\x0e\x32\x1d.turnwright.types.v1.AssemblyH\x01\x88\x01\x01\x12\x14\n\x07\x63lients\x18\x07 \x01(\x08H\x02\x88\x01\x01\x42\x0e\n\x0c_config_pathB\x0b\n\t_assemblyB\n\n\x08_clients\"D\n\x13InitProjectResponse\x12-\n\x07project\x18\x01 \x01(\x0b\x32\x1c.turnwright.types.v1.Project\"`\n\x13ListProjectsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x04 \x01(\t\"_\n\x14ListProjectsResponse\x12.\n\x08projects\x18\x01 \x03(\x0b\x32\x1c.turnwright.types.v1.Project\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"`\n\x0e\x46ileConstraint\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x93\x01\n\x19SetFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x38\n\x0b\x63onstraints\x18\x02 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x17\n\x0fremove_patterns\x18\x04 \x03(\t\"V\n\x1aSetFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\"U\n\x1cRemoveFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x10\n\x08patterns\x18\x02 \x03(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x1f\n\x1dRemoveFileConstraintsResponse\"T\n\x1aListFileConstraintsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"p\n\x1bListFileConstraintsResponse\x12\x38\n\x0b\x63onstraints\x18\x01 \x03(\x0b\x32#.turnwright.store.v1.FileConstraint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"F\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x17\n\x0fschemes_version\x18\x03 \x01(\t\"~\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x39\n\x07schemes\x18\x02 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x00\x88\x01\x01\x42\n\n\x08_schemes\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/store/v1/registry.proto\x12\x13turnwright.store.v1\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\"F\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x17\n\x0fschemes_version\x18\x03 \x01(\t\"~\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\x39\n\x07schemes\x18\x02 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x00\x88\x01\x01\x42\n\n\x08_schemes\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,34 +34,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.registr
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_INITPROJECTREQUEST']._serialized_start=229
-  _globals['_INITPROJECTREQUEST']._serialized_end=462
-  _globals['_INITPROJECTRESPONSE']._serialized_start=464
-  _globals['_INITPROJECTRESPONSE']._serialized_end=532
-  _globals['_LISTPROJECTSREQUEST']._serialized_start=534
-  _globals['_LISTPROJECTSREQUEST']._serialized_end=630
-  _globals['_LISTPROJECTSRESPONSE']._serialized_start=632
-  _globals['_LISTPROJECTSRESPONSE']._serialized_end=727
-  _globals['_FILECONSTRAINT']._serialized_start=729
-  _globals['_FILECONSTRAINT']._serialized_end=825
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_start=828
-  _globals['_SETFILECONSTRAINTSREQUEST']._serialized_end=975
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_start=977
-  _globals['_SETFILECONSTRAINTSRESPONSE']._serialized_end=1063
-  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_start=1065
-  _globals['_REMOVEFILECONSTRAINTSREQUEST']._serialized_end=1150
-  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_start=1152
-  _globals['_REMOVEFILECONSTRAINTSRESPONSE']._serialized_end=1183
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_start=1185
-  _globals['_LISTFILECONSTRAINTSREQUEST']._serialized_end=1269
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_start=1271
-  _globals['_LISTFILECONSTRAINTSRESPONSE']._serialized_end=1383
-  _globals['_GETRUNREQUEST']._serialized_start=1385
-  _globals['_GETRUNREQUEST']._serialized_end=1455
-  _globals['_GETRUNRESPONSE']._serialized_start=1457
-  _globals['_GETRUNRESPONSE']._serialized_end=1583
-  _globals['_LISTRUNSREQUEST']._serialized_start=1585
-  _globals['_LISTRUNSREQUEST']._serialized_end=1658
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1660
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1743
+  _globals['_GETRUNREQUEST']._serialized_start=124
+  _globals['_GETRUNREQUEST']._serialized_end=194
+  _globals['_GETRUNRESPONSE']._serialized_start=196
+  _globals['_GETRUNRESPONSE']._serialized_end=322
+  _globals['_LISTRUNSREQUEST']._serialized_start=324
+  _globals['_LISTRUNSREQUEST']._serialized_end=397
+  _globals['_LISTRUNSRESPONSE']._serialized_start=399
+  _globals['_LISTRUNSRESPONSE']._serialized_end=482
 # @@protoc_insertion_point(module_scope)

@@ -45,31 +45,6 @@ class StoreServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.InitProject = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/InitProject',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.InitProjectRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.InitProjectResponse.FromString,
-                _registered_method=True)
-        self.ListProjects = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListProjects',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsResponse.FromString,
-                _registered_method=True)
-        self.SetFileConstraints = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/SetFileConstraints',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsResponse.FromString,
-                _registered_method=True)
-        self.RemoveFileConstraints = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/RemoveFileConstraints',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsResponse.FromString,
-                _registered_method=True)
-        self.ListFileConstraints = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListFileConstraints',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.FromString,
-                _registered_method=True)
         self.GetSpend = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/GetSpend',
                 request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
@@ -207,42 +182,6 @@ class StoreServiceServicer(object):
     tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
     and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
-
-    def InitProject(self, request, context):
-        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
-        TIER_FORBIDDEN for derived tokens.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListProjects(self, request, context):
-        """Lists projects, sorted by name.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SetFileConstraints(self, request, context):
-        """Sets which files of a project are included and which may be changed.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def RemoveFileConstraints(self, request, context):
-        """Removes file constraints.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListFileConstraints(self, request, context):
-        """Lists the file constraints of a project.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
 
     def GetSpend(self, request, context):
         """Returns what a run and one of its loops have spent.
@@ -433,31 +372,6 @@ class StoreServiceServicer(object):
 
 def add_StoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'InitProject': grpc.unary_unary_rpc_method_handler(
-                    servicer.InitProject,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.InitProjectRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.InitProjectResponse.SerializeToString,
-            ),
-            'ListProjects': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListProjects,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsResponse.SerializeToString,
-            ),
-            'SetFileConstraints': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetFileConstraints,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsResponse.SerializeToString,
-            ),
-            'RemoveFileConstraints': grpc.unary_unary_rpc_method_handler(
-                    servicer.RemoveFileConstraints,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsResponse.SerializeToString,
-            ),
-            'ListFileConstraints': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListFileConstraints,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.SerializeToString,
-            ),
             'GetSpend': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSpend,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.FromString,
@@ -601,141 +515,6 @@ class StoreService(object):
     tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
     and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
-
-    @staticmethod
-    def InitProject(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/InitProject',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.InitProjectRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.InitProjectResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListProjects(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListProjects',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListProjectsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetFileConstraints(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/SetFileConstraints',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.SetFileConstraintsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def RemoveFileConstraints(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/RemoveFileConstraints',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.RemoveFileConstraintsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListFileConstraints(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListFileConstraints',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListFileConstraintsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def GetSpend(request,

@@ -44,18 +44,6 @@ class StoreServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
-    InitProject: _grpc.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]
-    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
-    TIER_FORBIDDEN for derived tokens.
-    """
-    ListProjects: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]
-    """Lists projects, sorted by name."""
-    SetFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]
-    """Sets which files of a project are included and which may be changed."""
-    RemoveFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]
-    """Removes file constraints."""
-    ListFileConstraints: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]
-    """Lists the file constraints of a project."""
     GetSpend: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]
     """Returns what a run and one of its loops have spent."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]
@@ -125,18 +113,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    InitProject: _aio.UnaryUnaryMultiCallable[_registry_pb2.InitProjectRequest, _registry_pb2.InitProjectResponse]  # type: ignore[assignment]
-    """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
-    TIER_FORBIDDEN for derived tokens.
-    """
-    ListProjects: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListProjectsRequest, _registry_pb2.ListProjectsResponse]  # type: ignore[assignment]
-    """Lists projects, sorted by name."""
-    SetFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.SetFileConstraintsRequest, _registry_pb2.SetFileConstraintsResponse]  # type: ignore[assignment]
-    """Sets which files of a project are included and which may be changed."""
-    RemoveFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveFileConstraintsRequest, _registry_pb2.RemoveFileConstraintsResponse]  # type: ignore[assignment]
-    """Removes file constraints."""
-    ListFileConstraints: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListFileConstraintsRequest, _registry_pb2.ListFileConstraintsResponse]  # type: ignore[assignment]
-    """Lists the file constraints of a project."""
     GetSpend: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]  # type: ignore[assignment]
     """Returns what a run and one of its loops have spent."""
     GetRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]  # type: ignore[assignment]
@@ -203,48 +179,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
     and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
-
-    @_abc_1.abstractmethod
-    def InitProject(
-        self,
-        request: _registry_pb2.InitProjectRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.InitProjectResponse, _abc.Awaitable[_registry_pb2.InitProjectResponse]]:
-        """Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
-        TIER_FORBIDDEN for derived tokens.
-        """
-
-    @_abc_1.abstractmethod
-    def ListProjects(
-        self,
-        request: _registry_pb2.ListProjectsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.ListProjectsResponse, _abc.Awaitable[_registry_pb2.ListProjectsResponse]]:
-        """Lists projects, sorted by name."""
-
-    @_abc_1.abstractmethod
-    def SetFileConstraints(
-        self,
-        request: _registry_pb2.SetFileConstraintsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.SetFileConstraintsResponse, _abc.Awaitable[_registry_pb2.SetFileConstraintsResponse]]:
-        """Sets which files of a project are included and which may be changed."""
-
-    @_abc_1.abstractmethod
-    def RemoveFileConstraints(
-        self,
-        request: _registry_pb2.RemoveFileConstraintsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.RemoveFileConstraintsResponse, _abc.Awaitable[_registry_pb2.RemoveFileConstraintsResponse]]:
-        """Removes file constraints."""
-
-    @_abc_1.abstractmethod
-    def ListFileConstraints(
-        self,
-        request: _registry_pb2.ListFileConstraintsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.ListFileConstraintsResponse, _abc.Awaitable[_registry_pb2.ListFileConstraintsResponse]]:
-        """Lists the file constraints of a project."""
 
     @_abc_1.abstractmethod
     def GetSpend(

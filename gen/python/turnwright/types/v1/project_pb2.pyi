@@ -6,6 +6,7 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
@@ -17,6 +18,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _FileConstraintKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FileConstraintKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FileConstraintKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FILE_CONSTRAINT_KIND_UNSPECIFIED: _FileConstraintKind.ValueType  # 0
+    """Not specified."""
+    FILE_CONSTRAINT_KIND_ADD: _FileConstraintKind.ValueType  # 1
+    """They are included, even if another rule excludes them, and visible to a run from its start."""
+    FILE_CONSTRAINT_KIND_READONLY: _FileConstraintKind.ValueType  # 2
+    """They are included, but never changed."""
+    FILE_CONSTRAINT_KIND_IGNORE: _FileConstraintKind.ValueType  # 3
+    """They are excluded."""
+
+class FileConstraintKind(_FileConstraintKind, metaclass=_FileConstraintKindEnumTypeWrapper):
+    """What a rule says of files."""
+
+FILE_CONSTRAINT_KIND_UNSPECIFIED: FileConstraintKind.ValueType  # 0
+"""Not specified."""
+FILE_CONSTRAINT_KIND_ADD: FileConstraintKind.ValueType  # 1
+"""They are included, even if another rule excludes them, and visible to a run from its start."""
+FILE_CONSTRAINT_KIND_READONLY: FileConstraintKind.ValueType  # 2
+"""They are included, but never changed."""
+FILE_CONSTRAINT_KIND_IGNORE: FileConstraintKind.ValueType  # 3
+"""They are excluded."""
+Global___FileConstraintKind: _TypeAlias = FileConstraintKind  # noqa: Y015
 
 @_typing.final
 class Project(_message.Message):
@@ -79,3 +108,41 @@ class Project(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Project: _TypeAlias = Project  # noqa: Y015
+
+@_typing.final
+class FileConstraint(_message.Message):
+    """A rule for some of a project's files. If several match a file, the one with its exact path counts, else the strictest:
+    IGNORE, READONLY, ADD. A file that any of them makes READONLY is never changed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    pattern: _builtins.str
+    """A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters. Links are not followed,
+    and the directories of version control and of the runtime (`.git`, `.turnwright`) are never included. Fails with
+    INVALID_ARGUMENT, reason INVALID_FIELD, for a path or glob that leaves the root: one with `..`, or with a leading
+    `/`.
+    """
+    kind: Global___FileConstraintKind.ValueType
+    """What holds for the files. UNSPECIFIED in a request: ADD."""
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was set; ignored in requests."""
+
+    def __init__(
+        self,
+        *,
+        pattern: _builtins.str = ...,
+        kind: Global___FileConstraintKind.ValueType = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "kind", b"kind", "pattern", b"pattern"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileConstraint: _TypeAlias = FileConstraint  # noqa: Y015

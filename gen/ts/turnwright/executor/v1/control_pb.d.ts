@@ -5,7 +5,6 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Entry } from "../../types/v1/entry_pb.js";
-import type { FileConstraint } from "../../store/v1/registry_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/control.proto.
@@ -49,8 +48,8 @@ export declare type CallToolRequest = Message<"turnwright.executor.v1.CallToolRe
   /**
    * Attributes of the command, as `ToolDescription.parameters` names them: `path`, `to`, `visibility`, ... If a
    * required one is missing, the record has the outcome `invalid:400` and lists what the tool takes. For files, `get`
-   * also takes `persist`: the project remembers the path as SetFileConstraints does with kind `add`, or with kind
-   * `readonly` if that flag is given too. A flag is set if it is present, unless its value is `false`.
+   * also takes `persist`: the project remembers the path as SetFileConstraints does with kind ADD, or with kind
+   * READONLY if the flag `readonly` is given too. A flag is set if it is present, unless its value is `false`.
    *
    * @generated from field: map<string, string> attributes = 4;
    */
@@ -190,127 +189,4 @@ export declare type ListEntriesResponse = Message<"turnwright.executor.v1.ListEn
  * Use `create(ListEntriesResponseSchema)` to create a new message.
  */
 export declare const ListEntriesResponseSchema: GenMessage<ListEntriesResponse>;
-
-/**
- * Sets which files of a project are included and which may be changed.
- *
- * @generated from message turnwright.executor.v1.SetFileConstraintsRequest
- */
-export declare type SetFileConstraintsRequest = Message<"turnwright.executor.v1.SetFileConstraintsRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * The constraints; each replaces an existing one with the same pattern. At most 1000 in a call; at most 10000 in a
-   * project, of which 100 are globs or regexes.
-   *
-   * @generated from field: repeated turnwright.store.v1.FileConstraint constraints = 2;
-   */
-  constraints: FileConstraint[];
-
-  /**
-   * Patterns whose constraints are removed first; unknown patterns are ignored. At most 1000.
-   *
-   * @generated from field: repeated string remove_patterns = 3;
-   */
-  removePatterns: string[];
-
-  /**
-   * Idempotency key: repeating a call with the same id returns the first answer. At most 120 characters; empty: none.
-   *
-   * @generated from field: string request_id = 4;
-   */
-  requestId: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.SetFileConstraintsRequest.
- * Use `create(SetFileConstraintsRequestSchema)` to create a new message.
- */
-export declare const SetFileConstraintsRequestSchema: GenMessage<SetFileConstraintsRequest>;
-
-/**
- * The stored constraints.
- *
- * @generated from message turnwright.executor.v1.SetFileConstraintsResponse
- */
-export declare type SetFileConstraintsResponse = Message<"turnwright.executor.v1.SetFileConstraintsResponse"> & {
-  /**
-   * The constraints of the request.
-   *
-   * @generated from field: repeated turnwright.store.v1.FileConstraint constraints = 1;
-   */
-  constraints: FileConstraint[];
-};
-
-/**
- * Describes the message turnwright.executor.v1.SetFileConstraintsResponse.
- * Use `create(SetFileConstraintsResponseSchema)` to create a new message.
- */
-export declare const SetFileConstraintsResponseSchema: GenMessage<SetFileConstraintsResponse>;
-
-/**
- * Lists the file constraints of a project.
- *
- * @generated from message turnwright.executor.v1.ListFileConstraintsRequest
- */
-export declare type ListFileConstraintsRequest = Message<"turnwright.executor.v1.ListFileConstraintsRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Maximum number of results, at most 1000; 0: 100.
-   *
-   * @generated from field: uint32 page_size = 2;
-   */
-  pageSize: number;
-
-  /**
-   * `next_page_token` of the previous page of the same request; empty: the first page.
-   *
-   * @generated from field: string page_token = 3;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ListFileConstraintsRequest.
- * Use `create(ListFileConstraintsRequestSchema)` to create a new message.
- */
-export declare const ListFileConstraintsRequestSchema: GenMessage<ListFileConstraintsRequest>;
-
-/**
- * A page of constraints.
- *
- * @generated from message turnwright.executor.v1.ListFileConstraintsResponse
- */
-export declare type ListFileConstraintsResponse = Message<"turnwright.executor.v1.ListFileConstraintsResponse"> & {
-  /**
-   * The constraints, sorted by pattern.
-   *
-   * @generated from field: repeated turnwright.store.v1.FileConstraint constraints = 1;
-   */
-  constraints: FileConstraint[];
-
-  /**
-   * Token for the next page; empty on the last page.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ListFileConstraintsResponse.
- * Use `create(ListFileConstraintsResponseSchema)` to create a new message.
- */
-export declare const ListFileConstraintsResponseSchema: GenMessage<ListFileConstraintsResponse>;
 

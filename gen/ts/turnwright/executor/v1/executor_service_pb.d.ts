@@ -4,16 +4,14 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Assembly } from "../../types/v1/settings_pb.js";
-import type { Project } from "../../types/v1/project_pb.js";
 import type { EventCursor } from "../../types/v1/cursor_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
-import type { GetEntryRequestSchema, GetEntryResponseSchema, GetProjectRequestSchema, GetProjectResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
-import type { CallToolRequestSchema, CallToolResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./control_pb.js";
+import type { CallToolRequestSchema, CallToolResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema } from "./control_pb.js";
+import type { GetEntryRequestSchema, GetEntryResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
 import type { WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
@@ -22,82 +20,6 @@ import type { WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_p
  * Describes the file turnwright/executor/v1/executor_service.proto.
  */
 export declare const file_turnwright_executor_v1_executor_service: GenFile;
-
-/**
- * Registers a directory as a project.
- *
- * @generated from message turnwright.executor.v1.InitProjectRequest
- */
-export declare type InitProjectRequest = Message<"turnwright.executor.v1.InitProjectRequest"> & {
-  /**
-   * Absolute path of a directory on the executor's host. Fails with WORKSPACE_UNAVAILABLE if it does not exist, or is no
-   * project yet but a folder of the system or a home. With a derived token see `Project.clients`.
-   *
-   * @generated from field: string root = 1;
-   */
-  root: string;
-
-  /**
-   * Name, `[A-Za-z0-9._-]{1,128}`. Empty: derived from the last part of `root`. An existing project keeps its name.
-   *
-   * @generated from field: string name = 2;
-   */
-  name: string;
-
-  /**
-   * Path of the client's own configuration file for the project, at most 4096 characters. Absent: unchanged.
-   *
-   * @generated from field: optional string config_path = 3;
-   */
-  configPath?: string | undefined;
-
-  /**
-   * `Project.assembly`. Absent: unchanged.
-   *
-   * @generated from field: optional turnwright.types.v1.Assembly assembly = 4;
-   */
-  assembly?: Assembly | undefined;
-
-  /**
-   * True: a folder of the system (`/`, `/etc`, `/usr`, ...) or a user's home is taken, too.
-   *
-   * @generated from field: bool force = 5;
-   */
-  force: boolean;
-
-  /**
-   * `Project.clients`; needs the secret. Absent: unchanged.
-   *
-   * @generated from field: optional bool clients = 6;
-   */
-  clients?: boolean | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.InitProjectRequest.
- * Use `create(InitProjectRequestSchema)` to create a new message.
- */
-export declare const InitProjectRequestSchema: GenMessage<InitProjectRequest>;
-
-/**
- * The project.
- *
- * @generated from message turnwright.executor.v1.InitProjectResponse
- */
-export declare type InitProjectResponse = Message<"turnwright.executor.v1.InitProjectResponse"> & {
-  /**
-   * The project. Use its name in all other calls.
-   *
-   * @generated from field: turnwright.types.v1.Project project = 1;
-   */
-  project?: Project | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.InitProjectResponse.
- * Use `create(InitProjectResponseSchema)` to create a new message.
- */
-export declare const InitProjectResponseSchema: GenMessage<InitProjectResponse>;
 
 /**
  * Watches a run.
@@ -488,26 +410,6 @@ export declare const PlanEventsSchema: GenEnum<PlanEvents>;
  */
 export declare const ExecutorService: GenService<{
   /**
-   * Registers a directory on the executor's host as a project. Safe to repeat.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.InitProject
-   */
-  initProject: {
-    methodKind: "unary";
-    input: typeof InitProjectRequestSchema;
-    output: typeof InitProjectResponseSchema;
-  },
-  /**
-   * Finds the registered project of a directory on the executor's host. Registers none: PROJECT_NOT_FOUND.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.GetProject
-   */
-  getProject: {
-    methodKind: "unary";
-    input: typeof GetProjectRequestSchema;
-    output: typeof GetProjectResponseSchema;
-  },
-  /**
    * Gives a run a read-only task. Creates the run if necessary.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.Ask
@@ -684,26 +586,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchPlansRequestSchema;
     output: typeof WatchPlansResponseSchema;
-  },
-  /**
-   * Sets which files of a project are included and which may be changed.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.SetFileConstraints
-   */
-  setFileConstraints: {
-    methodKind: "unary";
-    input: typeof SetFileConstraintsRequestSchema;
-    output: typeof SetFileConstraintsResponseSchema;
-  },
-  /**
-   * Lists the file constraints of a project.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListFileConstraints
-   */
-  listFileConstraints: {
-    methodKind: "unary";
-    input: typeof ListFileConstraintsRequestSchema;
-    output: typeof ListFileConstraintsResponseSchema;
   },
   /**
    * Returns what this executor supports: methods, notifications, tools.

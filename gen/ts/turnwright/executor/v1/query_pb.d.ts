@@ -4,7 +4,6 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Project } from "../../types/v1/project_pb.js";
 import type { ModelCheck, Vendor } from "../../provider/v1/provider_service_pb.js";
 import type { Setting } from "../../types/v1/setting_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
@@ -17,46 +16,6 @@ import type { Entry } from "../../types/v1/entry_pb.js";
  * Describes the file turnwright/executor/v1/query.proto.
  */
 export declare const file_turnwright_executor_v1_query: GenFile;
-
-/**
- * Finds a registered project.
- *
- * @generated from message turnwright.executor.v1.GetProjectRequest
- */
-export declare type GetProjectRequest = Message<"turnwright.executor.v1.GetProjectRequest"> & {
-  /**
-   * Absolute path of a directory on the executor's host. Fails with PROJECT_NOT_FOUND if it is not registered.
-   *
-   * @generated from field: string root = 1;
-   */
-  root: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.GetProjectRequest.
- * Use `create(GetProjectRequestSchema)` to create a new message.
- */
-export declare const GetProjectRequestSchema: GenMessage<GetProjectRequest>;
-
-/**
- * The project.
- *
- * @generated from message turnwright.executor.v1.GetProjectResponse
- */
-export declare type GetProjectResponse = Message<"turnwright.executor.v1.GetProjectResponse"> & {
-  /**
-   * The project.
-   *
-   * @generated from field: turnwright.types.v1.Project project = 1;
-   */
-  project?: Project | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.GetProjectResponse.
- * Use `create(GetProjectResponseSchema)` to create a new message.
- */
-export declare const GetProjectResponseSchema: GenMessage<GetProjectResponse>;
 
 /**
  * Asks for the status of the services.

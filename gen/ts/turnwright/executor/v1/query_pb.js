@@ -7,7 +7,6 @@ import { file_turnwright_provider_v1_provider_service } from "../../provider/v1/
 import { file_turnwright_types_v1_budget } from "../../types/v1/budget_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
 import { file_turnwright_types_v1_loop } from "../../types/v1/loop_pb.js";
-import { file_turnwright_types_v1_project } from "../../types/v1/project_pb.js";
 import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 import { file_turnwright_types_v1_setting } from "../../types/v1/setting_pb.js";
 import { file_turnwright_types_v1_turn } from "../../types/v1/turn_pb.js";
@@ -16,82 +15,68 @@ import { file_turnwright_types_v1_turn } from "../../types/v1/turn_pb.js";
  * Describes the file turnwright/executor/v1/query.proto.
  */
 export const file_turnwright_executor_v1_query = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3F1ZXJ5LnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIiEKEUdldFByb2plY3RSZXF1ZXN0EgwKBHJvb3QYASABKAkiQwoSR2V0UHJvamVjdFJlc3BvbnNlEi0KB3Byb2plY3QYASABKAsyHC50dXJud3JpZ2h0LnR5cGVzLnYxLlByb2plY3QiKAoQR2V0U3RhdHVzUmVxdWVzdBIUCgxjaGVja19tb2RlbHMYASABKAgi1wEKEUdldFN0YXR1c1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSNwoIc2VydmljZXMYAiADKAsyJS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlNlcnZpY2VTdGF0dXMSLwoHdmVuZG9ycxgDIAMoCzIeLnR1cm53cmlnaHQucHJvdmlkZXIudjEuVmVuZG9yEjIKBm1vZGVscxgEIAMoCzIiLnR1cm53cmlnaHQucHJvdmlkZXIudjEuTW9kZWxDaGVjaxITCgtjb25maW5lbWVudBgFIAEoCSKAAQoNU2VydmljZVN0YXR1cxIMCgRuYW1lGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDwoHc2VydmluZxgDIAEoCBIPCgdwcm9ibGVtGAQgASgJEi4KCHNldHRpbmdzGAUgAygLMhwudHVybndyaWdodC50eXBlcy52MS5TZXR0aW5nIlUKDUdldFJ1blJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSEQoJdHVybnNfbWF4GAMgASgNEhMKC2hpc3RvcnlfbWF4GAQgASgNIpsDCg5HZXRSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIoCgVsb29wcxgCIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIoCgV0dXJucxgDIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybhIpCgVzcGVudBgEIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSLgoKbG9vcF9zcGVudBgFIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSKwoHaGlzdG9yeRgGIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSLAoIdW5rbm93bnMYByADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EjcKCXRlbGVtZXRyeRgIIAEoCzIfLnR1cm53cmlnaHQudHlwZXMudjEuVHVyblJlc3VsdEgAiAEBEhEKCXByb3Bvc2FscxgJIAMoCUIMCgpfdGVsZW1ldHJ5IkkKD0xpc3RSdW5zUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoDRISCgpwYWdlX3Rva2VuGAMgASgJIlMKEExpc3RSdW5zUmVzcG9uc2USJgoEcnVucxgBIAMoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJqCg9HZXRFbnRyeVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEcGF0aBgDIAEoCRITCgtib2R5X29mZnNldBgEIAEoAxIWCg5ib2R5X2J5dGVzX21heBgFIAEoDSJSChBHZXRFbnRyeVJlc3BvbnNlEikKBWVudHJ5GAEgASgLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRITCgtib2R5X29mZnNldBgCIAEoA0K2AQoaY29tLnR1cm53cmlnaHQuZXhlY3V0b3IudjFQAVpJZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvZXhlY3V0b3IvdjE7ZXhlY3V0b3J2MaoCFlR1cm53cmlnaHQuRXhlY3V0b3IuVjHKAhZUdXJud3JpZ2h0XEV4ZWN1dG9yXFYx6gIYVHVybndyaWdodDo6RXhlY3V0b3I6OlYxYgZwcm90bzM", [file_turnwright_provider_v1_provider_service, file_turnwright_types_v1_budget, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_project, file_turnwright_types_v1_run, file_turnwright_types_v1_setting, file_turnwright_types_v1_turn]);
-
-/**
- * Describes the message turnwright.executor.v1.GetProjectRequest.
- * Use `create(GetProjectRequestSchema)` to create a new message.
- */
-export const GetProjectRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 0);
-
-/**
- * Describes the message turnwright.executor.v1.GetProjectResponse.
- * Use `create(GetProjectResponseSchema)` to create a new message.
- */
-export const GetProjectResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 1);
+  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3F1ZXJ5LnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIigKEEdldFN0YXR1c1JlcXVlc3QSFAoMY2hlY2tfbW9kZWxzGAEgASgIItcBChFHZXRTdGF0dXNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEjcKCHNlcnZpY2VzGAIgAygLMiUudHVybndyaWdodC5leGVjdXRvci52MS5TZXJ2aWNlU3RhdHVzEi8KB3ZlbmRvcnMYAyADKAsyHi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLlZlbmRvchIyCgZtb2RlbHMYBCADKAsyIi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLk1vZGVsQ2hlY2sSEwoLY29uZmluZW1lbnQYBSABKAkigAEKDVNlcnZpY2VTdGF0dXMSDAoEbmFtZRgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEg8KB3NlcnZpbmcYAyABKAgSDwoHcHJvYmxlbRgEIAEoCRIuCghzZXR0aW5ncxgFIAMoCzIcLnR1cm53cmlnaHQudHlwZXMudjEuU2V0dGluZyJVCg1HZXRSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEhEKCXR1cm5zX21heBgDIAEoDRITCgtoaXN0b3J5X21heBgEIAEoDSKbAwoOR2V0UnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SKAoFbG9vcHMYAiADKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLkxvb3ASKAoFdHVybnMYAyADKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLlR1cm4SKQoFc3BlbnQYBCABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kEi4KCmxvb3Bfc3BlbnQYBSABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kEisKB2hpc3RvcnkYBiADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EiwKCHVua25vd25zGAcgAygLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRI3Cgl0ZWxlbWV0cnkYCCABKAsyHy50dXJud3JpZ2h0LnR5cGVzLnYxLlR1cm5SZXN1bHRIAIgBARIRCglwcm9wb3NhbHMYCSADKAlCDAoKX3RlbGVtZXRyeSJJCg9MaXN0UnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJTChBMaXN0UnVuc1Jlc3BvbnNlEiYKBHJ1bnMYASADKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiagoPR2V0RW50cnlSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEgwKBHBhdGgYAyABKAkSEwoLYm9keV9vZmZzZXQYBCABKAMSFgoOYm9keV9ieXRlc19tYXgYBSABKA0iUgoQR2V0RW50cnlSZXNwb25zZRIpCgVlbnRyeRgBIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSEwoLYm9keV9vZmZzZXQYAiABKANCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_provider_v1_provider_service, file_turnwright_types_v1_budget, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_setting, file_turnwright_types_v1_turn]);
 
 /**
  * Describes the message turnwright.executor.v1.GetStatusRequest.
  * Use `create(GetStatusRequestSchema)` to create a new message.
  */
 export const GetStatusRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 2);
+  messageDesc(file_turnwright_executor_v1_query, 0);
 
 /**
  * Describes the message turnwright.executor.v1.GetStatusResponse.
  * Use `create(GetStatusResponseSchema)` to create a new message.
  */
 export const GetStatusResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 3);
+  messageDesc(file_turnwright_executor_v1_query, 1);
 
 /**
  * Describes the message turnwright.executor.v1.ServiceStatus.
  * Use `create(ServiceStatusSchema)` to create a new message.
  */
 export const ServiceStatusSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 4);
+  messageDesc(file_turnwright_executor_v1_query, 2);
 
 /**
  * Describes the message turnwright.executor.v1.GetRunRequest.
  * Use `create(GetRunRequestSchema)` to create a new message.
  */
 export const GetRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 5);
+  messageDesc(file_turnwright_executor_v1_query, 3);
 
 /**
  * Describes the message turnwright.executor.v1.GetRunResponse.
  * Use `create(GetRunResponseSchema)` to create a new message.
  */
 export const GetRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 6);
+  messageDesc(file_turnwright_executor_v1_query, 4);
 
 /**
  * Describes the message turnwright.executor.v1.ListRunsRequest.
  * Use `create(ListRunsRequestSchema)` to create a new message.
  */
 export const ListRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 7);
+  messageDesc(file_turnwright_executor_v1_query, 5);
 
 /**
  * Describes the message turnwright.executor.v1.ListRunsResponse.
  * Use `create(ListRunsResponseSchema)` to create a new message.
  */
 export const ListRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 8);
+  messageDesc(file_turnwright_executor_v1_query, 6);
 
 /**
  * Describes the message turnwright.executor.v1.GetEntryRequest.
  * Use `create(GetEntryRequestSchema)` to create a new message.
  */
 export const GetEntryRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 9);
+  messageDesc(file_turnwright_executor_v1_query, 7);
 
 /**
  * Describes the message turnwright.executor.v1.GetEntryResponse.
  * Use `create(GetEntryResponseSchema)` to create a new message.
  */
 export const GetEntryResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 10);
+  messageDesc(file_turnwright_executor_v1_query, 8);
 

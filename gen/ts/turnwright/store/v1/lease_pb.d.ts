@@ -12,7 +12,7 @@ import type { Turn } from "../../types/v1/turn_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { AdoptFilesResponse } from "./ledger_pb.js";
-import type { FileConstraint } from "./registry_pb.js";
+import type { FileConstraint } from "../../types/v1/project_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/lease.proto.
@@ -224,7 +224,7 @@ export declare type FileConstraints = Message<"turnwright.store.v1.FileConstrain
   /**
    * All of them, sorted by pattern.
    *
-   * @generated from field: repeated turnwright.store.v1.FileConstraint constraints = 1;
+   * @generated from field: repeated turnwright.types.v1.FileConstraint constraints = 1;
    */
   constraints: FileConstraint[];
 };

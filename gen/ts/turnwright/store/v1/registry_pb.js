@@ -3,120 +3,40 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
-import { file_turnwright_types_v1_project } from "../../types/v1/project_pb.js";
 import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 import { file_turnwright_types_v1_scheme } from "../../types/v1/scheme_pb.js";
-import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/registry.proto.
  */
 export const file_turnwright_store_v1_registry = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIukBChJJbml0UHJvamVjdFJlcXVlc3QSDAoEcm9vdBgBIAEoCRIUCgx3b3Jrc3BhY2VfaWQYAiABKAkSDAoEbmFtZRgDIAEoCRISCgpyZXF1ZXN0X2lkGAQgASgJEhgKC2NvbmZpZ19wYXRoGAUgASgJSACIAQESNAoIYXNzZW1ibHkYBiABKA4yHS50dXJud3JpZ2h0LnR5cGVzLnYxLkFzc2VtYmx5SAGIAQESFAoHY2xpZW50cxgHIAEoCEgCiAEBQg4KDF9jb25maWdfcGF0aEILCglfYXNzZW1ibHlCCgoIX2NsaWVudHMiRAoTSW5pdFByb2plY3RSZXNwb25zZRItCgdwcm9qZWN0GAEgASgLMhwudHVybndyaWdodC50eXBlcy52MS5Qcm9qZWN0ImAKE0xpc3RQcm9qZWN0c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSDAoEbmFtZRgDIAEoCRIUCgx3b3Jrc3BhY2VfaWQYBCABKAkiXwoUTGlzdFByb2plY3RzUmVzcG9uc2USLgoIcHJvamVjdHMYASADKAsyHC50dXJud3JpZ2h0LnR5cGVzLnYxLlByb2plY3QSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJImAKDkZpbGVDb25zdHJhaW50Eg8KB3BhdHRlcm4YASABKAkSDAoEa2luZBgCIAEoCRIvCgtjcmVhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikwEKGVNldEZpbGVDb25zdHJhaW50c1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRI4Cgtjb25zdHJhaW50cxgCIAMoCzIjLnR1cm53cmlnaHQuc3RvcmUudjEuRmlsZUNvbnN0cmFpbnQSEgoKcmVxdWVzdF9pZBgDIAEoCRIXCg9yZW1vdmVfcGF0dGVybnMYBCADKAkiVgoaU2V0RmlsZUNvbnN0cmFpbnRzUmVzcG9uc2USOAoLY29uc3RyYWludHMYASADKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLkZpbGVDb25zdHJhaW50IlUKHFJlbW92ZUZpbGVDb25zdHJhaW50c1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIQCghwYXR0ZXJucxgCIAMoCRISCgpyZXF1ZXN0X2lkGAMgASgJIh8KHVJlbW92ZUZpbGVDb25zdHJhaW50c1Jlc3BvbnNlIlQKGkxpc3RGaWxlQ29uc3RyYWludHNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkicAobTGlzdEZpbGVDb25zdHJhaW50c1Jlc3BvbnNlEjgKC2NvbnN0cmFpbnRzGAEgAygLMiMudHVybndyaWdodC5zdG9yZS52MS5GaWxlQ29uc3RyYWludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiRgoNR2V0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIXCg9zY2hlbWVzX3ZlcnNpb24YAyABKAkifgoOR2V0UnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SOQoHc2NoZW1lcxgCIAEoCzIjLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lUmVnaXN0cnlIAIgBAUIKCghfc2NoZW1lcyJJCg9MaXN0UnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJTChBMaXN0UnVuc1Jlc3BvbnNlEiYKBHJ1bnMYASADKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_turnwright_types_v1_project, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_settings]);
-
-/**
- * Describes the message turnwright.store.v1.InitProjectRequest.
- * Use `create(InitProjectRequestSchema)` to create a new message.
- */
-export const InitProjectRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 0);
-
-/**
- * Describes the message turnwright.store.v1.InitProjectResponse.
- * Use `create(InitProjectResponseSchema)` to create a new message.
- */
-export const InitProjectResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 1);
-
-/**
- * Describes the message turnwright.store.v1.ListProjectsRequest.
- * Use `create(ListProjectsRequestSchema)` to create a new message.
- */
-export const ListProjectsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 2);
-
-/**
- * Describes the message turnwright.store.v1.ListProjectsResponse.
- * Use `create(ListProjectsResponseSchema)` to create a new message.
- */
-export const ListProjectsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 3);
-
-/**
- * Describes the message turnwright.store.v1.FileConstraint.
- * Use `create(FileConstraintSchema)` to create a new message.
- */
-export const FileConstraintSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 4);
-
-/**
- * Describes the message turnwright.store.v1.SetFileConstraintsRequest.
- * Use `create(SetFileConstraintsRequestSchema)` to create a new message.
- */
-export const SetFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 5);
-
-/**
- * Describes the message turnwright.store.v1.SetFileConstraintsResponse.
- * Use `create(SetFileConstraintsResponseSchema)` to create a new message.
- */
-export const SetFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 6);
-
-/**
- * Describes the message turnwright.store.v1.RemoveFileConstraintsRequest.
- * Use `create(RemoveFileConstraintsRequestSchema)` to create a new message.
- */
-export const RemoveFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 7);
-
-/**
- * Describes the message turnwright.store.v1.RemoveFileConstraintsResponse.
- * Use `create(RemoveFileConstraintsResponseSchema)` to create a new message.
- */
-export const RemoveFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 8);
-
-/**
- * Describes the message turnwright.store.v1.ListFileConstraintsRequest.
- * Use `create(ListFileConstraintsRequestSchema)` to create a new message.
- */
-export const ListFileConstraintsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 9);
-
-/**
- * Describes the message turnwright.store.v1.ListFileConstraintsResponse.
- * Use `create(ListFileConstraintsResponseSchema)` to create a new message.
- */
-export const ListFileConstraintsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 10);
+  fileDesc("CiJ0dXJud3JpZ2h0L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIkYKDUdldFJ1blJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSFwoPc2NoZW1lc192ZXJzaW9uGAMgASgJIn4KDkdldFJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEjkKB3NjaGVtZXMYAiABKAsyIy50dXJud3JpZ2h0LnR5cGVzLnYxLlNjaGVtZVJlZ2lzdHJ5SACIAQFCCgoIX3NjaGVtZXMiSQoPTGlzdFJ1bnNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGAIgASgNEhIKCnBhZ2VfdG9rZW4YAyABKAkiUwoQTGlzdFJ1bnNSZXNwb25zZRImCgRydW5zGAEgAygLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJQqQBChdjb20udHVybndyaWdodC5zdG9yZS52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9zdG9yZS92MTtzdG9yZXYxqgITVHVybndyaWdodC5TdG9yZS5WMcoCE1R1cm53cmlnaHRcU3RvcmVcVjHqAhVUdXJud3JpZ2h0OjpTdG9yZTo6VjFiBnByb3RvMw", [file_turnwright_types_v1_run, file_turnwright_types_v1_scheme]);
 
 /**
  * Describes the message turnwright.store.v1.GetRunRequest.
  * Use `create(GetRunRequestSchema)` to create a new message.
  */
 export const GetRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 11);
+  messageDesc(file_turnwright_store_v1_registry, 0);
 
 /**
  * Describes the message turnwright.store.v1.GetRunResponse.
  * Use `create(GetRunResponseSchema)` to create a new message.
  */
 export const GetRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 12);
+  messageDesc(file_turnwright_store_v1_registry, 1);
 
 /**
  * Describes the message turnwright.store.v1.ListRunsRequest.
  * Use `create(ListRunsRequestSchema)` to create a new message.
  */
 export const ListRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 13);
+  messageDesc(file_turnwright_store_v1_registry, 2);
 
 /**
  * Describes the message turnwright.store.v1.ListRunsResponse.
  * Use `create(ListRunsResponseSchema)` to create a new message.
  */
 export const ListRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_registry, 14);
+  messageDesc(file_turnwright_store_v1_registry, 3);
 

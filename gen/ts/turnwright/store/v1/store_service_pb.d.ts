@@ -3,8 +3,8 @@
 /* eslint-disable */
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { GetRunRequestSchema, GetRunResponseSchema, InitProjectRequestSchema, InitProjectResponseSchema, ListFileConstraintsRequestSchema, ListFileConstraintsResponseSchema, ListProjectsRequestSchema, ListProjectsResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema, RemoveFileConstraintsRequestSchema, RemoveFileConstraintsResponseSchema, SetFileConstraintsRequestSchema, SetFileConstraintsResponseSchema } from "./registry_pb.js";
 import type { GetSpendRequestSchema, GetSpendResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
+import type { GetRunRequestSchema, GetRunResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./registry_pb.js";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
 import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
@@ -26,57 +26,6 @@ export declare const file_turnwright_store_v1_store_service: GenFile;
  * @generated from service turnwright.store.v1.StoreService
  */
 export declare const StoreService: GenService<{
-  /**
-   * Registers a project, or updates the root of the project with the same workspace. Requires the deployment's secret:
-   * TIER_FORBIDDEN for derived tokens.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.InitProject
-   */
-  initProject: {
-    methodKind: "unary";
-    input: typeof InitProjectRequestSchema;
-    output: typeof InitProjectResponseSchema;
-  },
-  /**
-   * Lists projects, sorted by name.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListProjects
-   */
-  listProjects: {
-    methodKind: "unary";
-    input: typeof ListProjectsRequestSchema;
-    output: typeof ListProjectsResponseSchema;
-  },
-  /**
-   * Sets which files of a project are included and which may be changed.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.SetFileConstraints
-   */
-  setFileConstraints: {
-    methodKind: "unary";
-    input: typeof SetFileConstraintsRequestSchema;
-    output: typeof SetFileConstraintsResponseSchema;
-  },
-  /**
-   * Removes file constraints.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.RemoveFileConstraints
-   */
-  removeFileConstraints: {
-    methodKind: "unary";
-    input: typeof RemoveFileConstraintsRequestSchema;
-    output: typeof RemoveFileConstraintsResponseSchema;
-  },
-  /**
-   * Lists the file constraints of a project.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListFileConstraints
-   */
-  listFileConstraints: {
-    methodKind: "unary";
-    input: typeof ListFileConstraintsRequestSchema;
-    output: typeof ListFileConstraintsResponseSchema;
-  },
   /**
    * Returns what a run and one of its loops have spent.
    *

@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/project.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Assembly } from "./settings_pb.js";
@@ -85,4 +85,82 @@ export declare type Project = Message<"turnwright.types.v1.Project"> & {
  * Use `create(ProjectSchema)` to create a new message.
  */
 export declare const ProjectSchema: GenMessage<Project>;
+
+/**
+ * A rule for some of a project's files. If several match a file, the one with its exact path counts, else the strictest:
+ * IGNORE, READONLY, ADD. A file that any of them makes READONLY is never changed.
+ *
+ * @generated from message turnwright.types.v1.FileConstraint
+ */
+export declare type FileConstraint = Message<"turnwright.types.v1.FileConstraint"> & {
+  /**
+   * A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters. Links are not followed,
+   * and the directories of version control and of the runtime (`.git`, `.turnwright`) are never included. Fails with
+   * INVALID_ARGUMENT, reason INVALID_FIELD, for a path or glob that leaves the root: one with `..`, or with a leading
+   * `/`.
+   *
+   * @generated from field: string pattern = 1;
+   */
+  pattern: string;
+
+  /**
+   * What holds for the files. UNSPECIFIED in a request: ADD.
+   *
+   * @generated from field: turnwright.types.v1.FileConstraintKind kind = 2;
+   */
+  kind: FileConstraintKind;
+
+  /**
+   * When it was set; ignored in requests.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 3;
+   */
+  createTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message turnwright.types.v1.FileConstraint.
+ * Use `create(FileConstraintSchema)` to create a new message.
+ */
+export declare const FileConstraintSchema: GenMessage<FileConstraint>;
+
+/**
+ * What a rule says of files.
+ *
+ * @generated from enum turnwright.types.v1.FileConstraintKind
+ */
+export enum FileConstraintKind {
+  /**
+   * Not specified.
+   *
+   * @generated from enum value: FILE_CONSTRAINT_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * They are included, even if another rule excludes them, and visible to a run from its start.
+   *
+   * @generated from enum value: FILE_CONSTRAINT_KIND_ADD = 1;
+   */
+  ADD = 1,
+
+  /**
+   * They are included, but never changed.
+   *
+   * @generated from enum value: FILE_CONSTRAINT_KIND_READONLY = 2;
+   */
+  READONLY = 2,
+
+  /**
+   * They are excluded.
+   *
+   * @generated from enum value: FILE_CONSTRAINT_KIND_IGNORE = 3;
+   */
+  IGNORE = 3,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.FileConstraintKind.
+ */
+export declare const FileConstraintKindSchema: GenEnum<FileConstraintKind>;
 

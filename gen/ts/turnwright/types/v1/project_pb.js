@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/project.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_turnwright_types_v1_settings } from "./settings_pb.js";
 
@@ -10,7 +10,7 @@ import { file_turnwright_types_v1_settings } from "./settings_pb.js";
  * Describes the file turnwright/types/v1/project.proto.
  */
 export const file_turnwright_types_v1_project = /*@__PURE__*/
-  fileDesc("CiF0dXJud3JpZ2h0L3R5cGVzL3YxL3Byb2plY3QucHJvdG8SE3R1cm53cmlnaHQudHlwZXMudjEi2AEKB1Byb2plY3QSDAoEbmFtZRgBIAEoCRIMCgRyb290GAIgASgJEhQKDHdvcmtzcGFjZV9pZBgDIAEoCRIvCgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLY29uZmlnX3BhdGgYBSABKAkSEwoLY29waWVkX2Zyb20YBiABKAkSLwoIYXNzZW1ibHkYByABKA4yHS50dXJud3JpZ2h0LnR5cGVzLnYxLkFzc2VtYmx5Eg8KB2NsaWVudHMYCCABKAhCpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_turnwright_types_v1_settings]);
+  fileDesc("CiF0dXJud3JpZ2h0L3R5cGVzL3YxL3Byb2plY3QucHJvdG8SE3R1cm53cmlnaHQudHlwZXMudjEi2AEKB1Byb2plY3QSDAoEbmFtZRgBIAEoCRIMCgRyb290GAIgASgJEhQKDHdvcmtzcGFjZV9pZBgDIAEoCRIvCgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLY29uZmlnX3BhdGgYBSABKAkSEwoLY29waWVkX2Zyb20YBiABKAkSLwoIYXNzZW1ibHkYByABKA4yHS50dXJud3JpZ2h0LnR5cGVzLnYxLkFzc2VtYmx5Eg8KB2NsaWVudHMYCCABKAgiiQEKDkZpbGVDb25zdHJhaW50Eg8KB3BhdHRlcm4YASABKAkSNQoEa2luZBgCIAEoDjInLnR1cm53cmlnaHQudHlwZXMudjEuRmlsZUNvbnN0cmFpbnRLaW5kEi8KC2NyZWF0ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCqcAQoSRmlsZUNvbnN0cmFpbnRLaW5kEiQKIEZJTEVfQ09OU1RSQUlOVF9LSU5EX1VOU1BFQ0lGSUVEEAASHAoYRklMRV9DT05TVFJBSU5UX0tJTkRfQUREEAESIQodRklMRV9DT05TVFJBSU5UX0tJTkRfUkVBRE9OTFkQAhIfChtGSUxFX0NPTlNUUkFJTlRfS0lORF9JR05PUkUQA0KkAQoXY29tLnR1cm53cmlnaHQudHlwZXMudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdHlwZXMvdjE7dHlwZXN2MaoCE1R1cm53cmlnaHQuVHlwZXMuVjHKAhNUdXJud3JpZ2h0XFR5cGVzXFYx6gIVVHVybndyaWdodDo6VHlwZXM6OlYxYgZwcm90bzM", [file_google_protobuf_timestamp, file_turnwright_types_v1_settings]);
 
 /**
  * Describes the message turnwright.types.v1.Project.
@@ -18,4 +18,25 @@ export const file_turnwright_types_v1_project = /*@__PURE__*/
  */
 export const ProjectSchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_project, 0);
+
+/**
+ * Describes the message turnwright.types.v1.FileConstraint.
+ * Use `create(FileConstraintSchema)` to create a new message.
+ */
+export const FileConstraintSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_project, 1);
+
+/**
+ * Describes the enum turnwright.types.v1.FileConstraintKind.
+ */
+export const FileConstraintKindSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_project, 0);
+
+/**
+ * What a rule says of files.
+ *
+ * @generated from enum turnwright.types.v1.FileConstraintKind
+ */
+export const FileConstraintKind = /*@__PURE__*/
+  tsEnum(FileConstraintKindSchema);
 

@@ -1,0 +1,48 @@
+"""Rpcs of ProjectService."""
+
+from __future__ import annotations
+
+from turnwright.projects.v1 import project_service_pb2 as pb
+from turnwright.projects.v1 import project_service_pb2_grpc
+
+from turnwright_core.kit.auth import Caller
+from turnwright_core.runs import Assembly
+from turnwright_core.wire import runs as wire
+from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
+from turnwright_core.wire.codec import known
+from turnwright_store.app import registry, store_rules
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, project_locks, query, registry_locks
+
+
+class ProjectServicer(Calls, project_service_pb2_grpc.ProjectServiceServicer):
+    """Serves turnwright.projects.v1.ProjectService."""
+
+    @mutation(locks=registry_locks, deployment=True)
+    def InitProject(self, request: pb.InitProjectRequest, tx: Transaction, _caller: Caller) -> Fields:
+        changes = {name: getattr(request, name) for name in ("config_path", "clients") if request.HasField(name)}
+        if request.HasField("assembly"):
+            changes["assembly"] = known(Assembly, request.assembly, "assembly")
+        project = registry.init_project(tx, request.root, request.workspace_id, request.name, **changes)
+        return {"project": wire.project_to_pb(project)}
+
+    @inline_query
+    def GetProject(self, request: pb.GetProjectRequest, connection: Connection) -> Fields:
+        project = registry.get_project(connection, request.project, request.workspace_id)
+        return {"project": wire.project_to_pb(project)}
+
+    @query
+    def ListProjects(self, request: pb.ListProjectsRequest, connection: Connection) -> Fields:
+        found, token = registry.list_projects(connection, request.page_size, request.page_token)
+        return {"projects": map(wire.project_to_pb, found), "next_page_token": token}
+
+    @mutation(locks=project_locks)
+    def SetFileConstraints(self, request: pb.SetFileConstraintsRequest, tx: Transaction, _caller: Caller) -> Fields:
+        wanted = list(map(constraint_from_pb, request.constraints))
+        stored = store_rules.set_constraints(tx, request.project, wanted, request.remove_patterns)
+        return {"constraints": map(constraint_to_pb, stored)}
+
+    @inline_query
+    def ListFileConstraints(self, request: pb.ListFileConstraintsRequest, connection: Connection) -> Fields:
+        found, token = store_rules.list_constraints(connection, request.project, request.page_size, request.page_token)
+        return {"constraints": map(constraint_to_pb, found), "next_page_token": token}
