@@ -25,7 +25,7 @@ def test_what_is_absent_stays_absent_and_a_zero_that_was_said_stays_said() -> No
 
 def test_what_is_given_stands_beside_it_and_what_the_target_has_not_is_left_out() -> None:
     page = registry_pb2.ListRunsResponse(runs=[run_pb2.Run(run="a")], next_page_token="t")
-    assert copy_fields(page, control_pb2.ListFileConstraintsResponse).next_page_token == "t"
+    assert copy_fields(page, control_pb2.ListEntriesResponse).next_page_token == "t"
     assert copy_fields(page, query_pb2.ListRunsResponse, next_page_token="u").next_page_token == "u"
 
 
