@@ -6,31 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright_core import runs
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.runs import STATUSES
 
 DONE: Final = 0
 DIFFERENT: Final = 1
 """`policy test`: a verdict would differ. `replay`: a packet does."""
 USAGE: Final = 2
-UNPROCESSABLE: Final = 3
-ABORTED: Final = 4
 FAILED: Final = 5
-UNDECIDED: Final = 6
 HUNG_UP: Final = 129
 """The terminal has vanished: the code that a shell reports for a process ended by SIGHUP."""
 INTERRUPTED: Final = 130
 """A second Ctrl-C: the same for SIGINT."""
 
-EXIT_OF_LOOP: Final[Mapping[int, int]] = {
-    runs.COMPLETED: DONE,
-    runs.NO_CONTENT: DONE,
-    runs.PROPOSED: UNDECIDED,
-    runs.UNPROCESSABLE: UNPROCESSABLE,
-    runs.ABORTED: ABORTED,
-    runs.TOO_LARGE: FAILED,
-    runs.FAILED: FAILED,
-}
+EXIT_OF_LOOP: Final = {one.code: one.exit_code for one in STATUSES.values() if one.sentence}
 """The exit code of each status at which a command stops following its loop."""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 from turnwright.types.v1 import entry_pb2, loop_pb2
 
+from turnwright_cli.exit_codes import DONE, EXIT_OF_LOOP, FAILED
 from turnwright_cli.plain import safe_line
 from turnwright_cli.status_words import (
     is_undone,
@@ -22,7 +23,7 @@ from turnwright_cli.status_words import (
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason
 from turnwright_core.json_text import json_object
-from turnwright_core.runs import COMPLETED, TERMINAL_UPDATES
+from turnwright_core.runs import COMPLETED, STATUSES, TERMINAL_UPDATES
 
 BODY_CHARS: Final = 100
 TARGET_CHARS: Final = 80
@@ -124,23 +125,16 @@ def _tool(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> str:
     return safe_line(str(attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]))
 
 
-_ENDS: Final[Mapping[int, tuple[str, str]]] = {
-    200: ("Done", "bold green"),
-    202: ("Waiting for a decision", "bold yellow"),
-    204: ("Done, with nothing to report", "bold green"),
-    413: ("Failed: the context does not fit the model's window", "bold red"),
-    422: ("Cannot be done", "bold yellow"),
-    499: ("Stopped", "bold yellow"),
-    500: ("Failed", "bold red"),
-}
-"""What the status of a loop says to a person, and its style."""
+_STYLES: Final = {DONE: "bold green", FAILED: "bold red"}
+"""By exit code; all others are a warning."""
 
 
 def end_line(loop: loop_pb2.Loop, strikes: int = 0) -> Text:
     """How a loop ended, for people. `strikes`: failed turns in a row at its end, as far as they were seen."""
     if reason_word(loop.reason) == "strikes" and strikes > 1:
         return Text.assemble((f"Stopped after {strikes} failed turns in a row", "bold yellow"), (" (strikes).", "dim"))
-    words, style = _ENDS.get(loop.status, (f"Ended with {loop.status}", "bold"))
+    words = STATUSES[loop.status].sentence if loop.status in STATUSES else f"Ended with {loop.status}"
+    style = _STYLES.get(EXIT_OF_LOOP.get(loop.status, FAILED), "bold yellow")
     if loop.status == COMPLETED and not went_well(loop):
         style = "bold yellow"
     if is_undone(loop):

@@ -1,4 +1,4 @@
-"""The status of runs and loops in words: one table for lists, ends of commands and advice.
+"""The status of runs and loops in words, for lists, ends of commands and advice.
 
 Once its latest loop has ended, a run is shown with the status of that loop, as in exit codes and events: the run itself
 is then ready for its next task, however the last one ended.
@@ -16,17 +16,6 @@ from turnwright_cli.plain import safe_line
 from turnwright_core import runs
 
 RULE_CHARS_MAX: Final = 72
-_WORDS: Final[Mapping[int, str]] = {
-    100: "queued",
-    102: "running",
-    200: "done",
-    202: "waits",
-    204: "done",
-    413: "too large",
-    422: "cannot",
-    499: "stopped",
-    500: "failed",
-}
 _ENDINGS: Final[Mapping[str, str]] = {
     "change_failed": "a change failed, and no later command made it",
     "nothing_run": "no command was run",
@@ -43,7 +32,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
 
 
 def status_words(status: int) -> str:
-    return f"{status} {_WORDS[status]}" if status in _WORDS else str(status)
+    return f"{status} {runs.STATUSES[status].word}" if status in runs.STATUSES else str(status)
 
 
 def run_words(run: run_pb2.Run, *, knows_holder: bool = True) -> str:

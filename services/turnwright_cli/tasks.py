@@ -36,7 +36,8 @@ from turnwright_cli.session import announce, open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
 from turnwright_core.errors import MissingError, Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_core.runs import LOOP_ENDED, Effort, Reasoning
+from turnwright_core.models import Effort, Reasoning
+from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.runs import reasoning_to_pb
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Message
-from turnwright_core.models import Model
-from turnwright_core.runs import AnswerFormat, Reasoning, Usage
+from turnwright_core.models import Model, Reasoning
+from turnwright_core.runs import AnswerFormat, Usage
 
 REFUSED_BLOCKS: Final = "refused_blocks"
 REFUSED_IMAGES: Final = "refused_images"

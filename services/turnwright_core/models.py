@@ -1,8 +1,10 @@
-"""Models that runs may name, and what they can do."""
+"""Models that runs may name, what they can do, and how much they shall reason."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -62,3 +64,31 @@ class Model(Struct, frozen=True):
         if reported and reported.known_length == self.context_length:
             return reported.context_length
         return self.context_length
+
+
+Effort = Literal["off", "low", "medium", "high"]
+
+EFFORT_TOKENS: Final[Mapping[Effort, int]] = MappingProxyType({"off": 0, "low": 1024, "medium": 8192, "high": 24576})
+"""Tokens for each level, for vendors that take a number."""
+
+
+class Reasoning(Struct, frozen=True, omit_defaults=True):
+    """How much a model should reason: a level, or a number of tokens."""
+
+    effort: Effort | None = None
+    tokens: int = 0
+
+    @property
+    def budget_tokens(self) -> int:
+        """The number of tokens, or that of the level; 0 is off."""
+        return self.tokens if self.effort is None else EFFORT_TOKENS[self.effort]
+
+    @property
+    def word(self) -> Effort:
+        """The level, or the one closest to the number of tokens."""
+        if self.effort is not None:
+            return self.effort
+        return min(EFFORT_TOKENS, key=lambda word: abs(EFFORT_TOKENS[word] - self.tokens))
+
+    def __str__(self) -> str:
+        return self.effort or f"{self.tokens} tokens"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
-from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.entries import Cursor
-from turnwright_core.models import ReportedWindow
+from turnwright_core.models import Reasoning, ReportedWindow
 from turnwright_core.tool_settings import ClientTool, ToolRules
 
 
@@ -91,32 +89,56 @@ UNPROCESSABLE: Final = 422
 ABORTED: Final = 499
 FAILED: Final = 500
 
-RUN_TRANSITIONS: Final[dict[int, frozenset[int]]] = {
-    QUEUED: frozenset({RUNNING, ABORTED}),
-    RUNNING: frozenset({COMPLETED, PROPOSED, FAILED, ABORTED}),
-    PROPOSED: frozenset({RUNNING, COMPLETED, ABORTED}),
-    COMPLETED: frozenset({RUNNING, ABORTED}),
-    FAILED: frozenset({RUNNING, ABORTED}),
-    ABORTED: frozenset({RUNNING}),
-}
+
+class LoopStatus(Struct, frozen=True):
+    """What there is to know of a status of loops; runs have those from which `to` leads on."""
+
+    code: int
+    word: str
+    """For lists."""
+    sentence: str = ""
+    """How a command that follows the loop ends, for people; empty: it goes on following."""
+    exit_code: int = 0
+    """The exit code of such a command; 0 is success."""
+    after: int = 0
+    """Status of the run after the loop; 0: the same."""
+    error: bool = False
+    """Whether the run is in the state ERROR after the loop, unless a terminal update ended it."""
+    update: str = ""
+    """What a model says by it in an update; empty: it cannot."""
+    to: tuple[int, ...] = ()
+    """To which statuses a run can go from it (RU101-RU107)."""
+
+
+_STATUSES: Final = (
+    LoopStatus(QUEUED, "queued", to=(RUNNING, ABORTED)),
+    LoopStatus(RUNNING, "running", update="I go on", to=(COMPLETED, PROPOSED, FAILED, ABORTED)),
+    LoopStatus(PROPOSED, "waits", "Waiting for a decision", 6, to=(RUNNING, COMPLETED, ABORTED)),
+    LoopStatus(COMPLETED, "done", "Done", update="all is done", to=(RUNNING, ABORTED)),
+    LoopStatus(NO_CONTENT, "done", "Done, with nothing to report", 0, COMPLETED, update="nothing had to be done"),
+    LoopStatus(TOO_LARGE, "too large", "Failed: the context does not fit the model's window", 5, FAILED, error=True),
+    LoopStatus(UNPROCESSABLE, "cannot", "Cannot be done", 3, COMPLETED, error=True, update="it cannot be done"),
+    LoopStatus(ABORTED, "stopped", "Stopped", 4, to=(RUNNING,)),
+    LoopStatus(FAILED, "failed", "Failed", 5, error=True, to=(RUNNING, ABORTED)),
+)
+STATUSES: Final = {one.code: one for one in _STATUSES}
+"""All statuses of loops. The tables of the store, the tool `update`, exit codes and words for people follow from it."""
+
+RUN_TRANSITIONS: Final = {one.code: frozenset(one.to) for one in STATUSES.values() if one.to}
 """The state machine of a run (RU101-RU107). Writing the same status again is always allowed."""
 
-LOOP_ENDED: Final = frozenset({COMPLETED, NO_CONTENT, TOO_LARGE, UNPROCESSABLE, ABORTED, FAILED})
+LOOP_ACTIVE: Final = (RUNNING, PROPOSED)
+LOOP_OPEN: Final = (QUEUED, *LOOP_ACTIVE)
+LOOP_ENDED: Final = frozenset(STATUSES) - frozenset(LOOP_OPEN)
 """Final statuses of a loop (C6)."""
 
-TERMINAL_UPDATES: Final = frozenset({COMPLETED, NO_CONTENT, UNPROCESSABLE})
+TERMINAL_UPDATES: Final = frozenset(one.code for one in STATUSES.values() if one.update and one.code in LOOP_ENDED)
 """Statuses of an update that end a loop (RU076)."""
-
-
-def can_transition(source: int, target: int) -> bool:
-    return source == target or target in RUN_TRANSITIONS.get(source, frozenset())
 
 
 def run_status_after(loop_status: int, reason: str) -> int:
     """The run's status after a loop has ended. Source: C27."""
-    if reason in (REJECTED, EXPIRED):
-        return COMPLETED
-    return {NO_CONTENT: COMPLETED, UNPROCESSABLE: COMPLETED, TOO_LARGE: FAILED}.get(loop_status, loop_status)
+    return COMPLETED if reason in (REJECTED, EXPIRED) else STATUSES[loop_status].after or loop_status
 
 
 REJECTED: Final = "rejected"
@@ -170,34 +192,6 @@ class Spend(Struct, frozen=True):
     turns_without_cost: int = 0
     wall_s: float = 0.0
     prompt_tokens: int = 0
-
-
-Effort = Literal["off", "low", "medium", "high"]
-
-EFFORT_TOKENS: Final[Mapping[Effort, int]] = MappingProxyType({"off": 0, "low": 1024, "medium": 8192, "high": 24576})
-"""Tokens for each level, for vendors that take a number."""
-
-
-class Reasoning(Struct, frozen=True, omit_defaults=True):
-    """How much a model should reason: a level, or a number of tokens."""
-
-    effort: Effort | None = None
-    tokens: int = 0
-
-    @property
-    def budget_tokens(self) -> int:
-        """The number of tokens, or that of the level; 0 is off."""
-        return self.tokens if self.effort is None else EFFORT_TOKENS[self.effort]
-
-    @property
-    def word(self) -> Effort:
-        """The level, or the one closest to the number of tokens."""
-        if self.effort is not None:
-            return self.effort
-        return min(EFFORT_TOKENS, key=lambda word: abs(EFFORT_TOKENS[word] - self.tokens))
-
-    def __str__(self) -> str:
-        return self.effort or f"{self.tokens} tokens"
 
 
 class AnswerFormat(Struct, frozen=True, omit_defaults=True):

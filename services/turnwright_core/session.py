@@ -12,17 +12,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final
 
-from turnwright_core.runs import (
-    COMPLETED,
-    FAILED,
-    NO_CONTENT,
-    PROPOSED,
-    RUNNING,
-    TOO_LARGE,
-    UNPROCESSABLE,
-    Run,
-    SessionState,
-)
+from turnwright_core.runs import LOOP_ACTIVE, STATUSES, TERMINAL_UPDATES, Run, SessionState
 
 
 class Wait(Enum):
@@ -45,24 +35,12 @@ _WAITING: Final = (
     (Wait.WORK, SessionState.EXECUTING_TOOLS),
 )
 
-_ACTIVE: Final = (RUNNING, PROPOSED)
-
 UPDATE: Final = "update"
 """Reason of a loop that was ended by a terminal update."""
 
-_ENDED: Final = {
-    (COMPLETED, True): SessionState.COMPLETED,
-    (NO_CONTENT, True): SessionState.COMPLETED,
-    (UNPROCESSABLE, True): SessionState.COMPLETED,
-    (UNPROCESSABLE, False): SessionState.ERROR,
-    (TOO_LARGE, False): SessionState.ERROR,
-    (FAILED, False): SessionState.ERROR,
-}
-"""By the status of the latest loop, and whether an update ended it; any other end leaves a run idle (RS10)."""
-
 
 def is_active(run: Run) -> bool:
-    return run.loop is not None and run.loop.status in _ACTIVE
+    return run.loop is not None and run.loop.status in LOOP_ACTIVE
 
 
 def session_state(status: int, reason: str, loops_queued: int, waits: Collection[Wait]) -> SessionState:
@@ -70,8 +48,10 @@ def session_state(status: int, reason: str, loops_queued: int, waits: Collection
 
     `waits` is what the commands of its latest turn wait for that have not ended.
     """
-    if status in _ACTIVE:
+    if status in LOOP_ACTIVE:
         return next((state for wait, state in _WAITING if wait in waits), SessionState.GENERATING)
     if loops_queued:
         return SessionState.GENERATING
-    return _ENDED.get((status, reason == UPDATE), SessionState.IDLE)
+    if reason == UPDATE:
+        return SessionState.COMPLETED if status in TERMINAL_UPDATES else SessionState.IDLE
+    return SessionState.ERROR if status in STATUSES and STATUSES[status].error else SessionState.IDLE

@@ -100,7 +100,7 @@ def _servicer(
 
 
 def _called(spec: EndpointSpec, settings: ProviderSettings, closers: list[Close]) -> Vendor:
-    from turnwright_core.runs import Reasoning
+    from turnwright_core.models import Reasoning
     from turnwright_provider.domain.think_tags import ThinkTags
     from turnwright_provider.domain.urls import public_url
     from turnwright_provider.ports import VendorState

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.model_calls import ToolChoice
-from turnwright_core.runs import Reasoning
+from turnwright_core.models import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 
 PNG: Final = base64.b64decode(

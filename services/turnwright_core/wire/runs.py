@@ -7,18 +7,16 @@ from typing import Final
 from turnwright.types.v1 import budget_pb2, loop_pb2, model_pb2, project_pb2, run_pb2, settings_pb2, turn_pb2, usage_pb2
 
 from turnwright_core.checks import invalid
-from turnwright_core.models import Capabilities, Model, Price, ReportedWindow
+from turnwright_core.models import Capabilities, Effort, Model, Price, Reasoning, ReportedWindow
 from turnwright_core.runs import (
     AnswerFormat,
     Budget,
-    Effort,
     ForkOrigin,
     KnowledgeHit,
     Loop,
     LoopSettings,
     LoopTally,
     Project,
-    Reasoning,
     Run,
     RunSettings,
     Spend,

@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 from turnwright_core.json_schema import answer_problem, answer_text
-from turnwright_core.runs import COMPLETED, RUNNING, TERMINAL_UPDATES
+from turnwright_core.runs import COMPLETED, RUNNING, STATUSES, TERMINAL_UPDATES
 from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.tools.contract import Context
@@ -17,7 +17,9 @@ from turnwright_executor.tools.immediate import ImmediateTool
 from turnwright_executor.tools.parameters import BODY, ToolParameter
 from turnwright_grammar.reply import Command
 
-STATUSES: Final = frozenset({RUNNING}) | TERMINAL_UPDATES
+_MEANINGS: Final = {one.code: one.update for one in STATUSES.values() if one.update}
+_FINAL: Final = " and ".join(", ".join(map(str, sorted(TERMINAL_UPDATES))).rsplit(", ", 1))
+_LEGEND: Final = " ".join(f"{code}: {meaning}." for code, meaning in _MEANINGS.items())
 
 
 class Update(ImmediateTool):
@@ -25,13 +27,8 @@ class Update(ImmediateTool):
 
     name = "update"
     parameters = (
-        ToolParameter(
-            "status",
-            "102: I go on. 200: all is done. 204: nothing had to be done. 422: it cannot be done.",
-            required=True,
-            words=tuple(map(str, sorted(STATUSES))),
-        ),
-        ToolParameter(BODY, "Where you stand; with 200, 204 and 422 the answer that the person reads.", required=True),
+        ToolParameter("status", _LEGEND, required=True, words=tuple(map(str, _MEANINGS))),
+        ToolParameter(BODY, f"Where you stand; with {_FINAL} the answer that the person reads.", required=True),
     )
 
     async def prepare(self, command: Command, context: Context) -> Done:
@@ -41,7 +38,6 @@ class Update(ImmediateTool):
             problem = await asyncio.to_thread(answer_problem, form.schema, answer_text(command.body))
             if problem:
                 return failed(ANSWER_INVALID, problem, status=RUNNING)
-        if status in STATUSES:
+        if status in _MEANINGS:
             return Done(command.body, attributes={"status": status})
-        text = f"There is no status {given!r}; it is 102 to go on, or 200, 204 or 422 to end."
-        return failed("invalid:400", text, status=RUNNING)
+        return failed("invalid:400", f"There is no status {given!r}. {_LEGEND}", status=RUNNING)

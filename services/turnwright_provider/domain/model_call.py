@@ -13,7 +13,8 @@ from msgspec import Struct, field
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image, Message
 from turnwright_core.model_calls import Dropped, Retry, ToolChoice
-from turnwright_core.runs import Reasoning, Usage
+from turnwright_core.models import Reasoning
+from turnwright_core.runs import Usage
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 

@@ -18,16 +18,17 @@ from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
 from turnwright_core.owner_calls import TurnEnd, TurnEnded, TurnPacket, TurnStart
 from turnwright_core.runs import (
+    LOOP_ACTIVE,
     LOOP_ENDED,
     PROPOSED,
     QUEUED,
+    RUN_TRANSITIONS,
     RUNNING,
     TERMINAL_UPDATES,
     Loop,
     LoopEnd,
     Turn,
     Usage,
-    can_transition,
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
@@ -64,7 +65,7 @@ def check_fence(run: RunHead, epoch: int) -> None:
 
 def with_status(run: RunRow, status: int) -> RunRow:
     """The run at another status. Raises TRANSITION_FORBIDDEN (RU107)."""
-    if not can_transition(run.run.status, status):
+    if status not in (run.run.status, *RUN_TRANSITIONS[run.run.status]):
         raise transition_forbidden("run", run.run.status, status, f"A run at {run.run.status} cannot go to {status}.")
     return replace(run, run=replace(run.run, status=status))
 
@@ -161,7 +162,7 @@ def _check_unfenced(run: RunHead, writes: Sequence[EntryWrite], owners: object) 
 
 
 def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
-    if status not in (RUNNING, PROPOSED):
+    if status not in LOOP_ACTIVE:
         raise invalid("run_status", f"run_status must be {RUNNING} or {PROPOSED}; the end of a turn sets the others.")
     loop = run.active
     if loop is None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import ABORTED, COMPLETED, NO_CONTENT, REJECTED, LoopSettings
+from turnwright_core.runs import ABORTED, REJECTED, STATUSES, LoopSettings
 from turnwright_store.domain.checks import check_name
 
 SCHEDULE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -67,7 +67,7 @@ class Schedule(Struct, frozen=True):
 
 def failed(status: int, reason: str) -> bool | None:
     """Whether a loop that ended in this way has failed; None if a person ended it, which says nothing of it."""
-    if status in (COMPLETED, NO_CONTENT):
+    if STATUSES[status].exit_code == 0:
         return False
     return None if status == ABORTED and reason in (REJECTED, "aborted") else True
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, and_, text
 
+from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.ports import POSTGRESQL, SQLITE
 from turnwright_store.sql.tables import metadata, views
 
@@ -23,13 +24,11 @@ _FIXED: Final = (
 )
 """Columns of a version that never change. Compaction merges appended text into its body, but not the content."""
 
-_FORBIDDEN: Final = """NEW.status <> OLD.status AND NOT (
-     (OLD.status = 100 AND NEW.status IN (102, 499))
-  OR (OLD.status = 102 AND NEW.status IN (200, 202, 500, 499))
-  OR (OLD.status = 202 AND NEW.status IN (102, 200, 499))
-  OR (OLD.status = 200 AND NEW.status IN (102, 499))
-  OR (OLD.status = 500 AND NEW.status IN (102, 499))
-  OR (OLD.status = 499 AND NEW.status = 102))"""
+_ALLOWED: Final = " OR ".join(
+    f"(OLD.status = {source} AND NEW.status IN ({', '.join(map(str, sorted(targets)))}))"
+    for source, targets in RUN_TRANSITIONS.items()
+)
+_FORBIDDEN: Final = f"NEW.status <> OLD.status AND NOT ({_ALLOWED})"
 
 _IMMUTABLE: Final = f"CREATE TRIGGER version_immutable BEFORE UPDATE OF {', '.join(_FIXED)} ON versions"
 

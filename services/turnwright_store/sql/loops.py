@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from turnwright_core.converters import converter
-from turnwright_core.runs import QUEUED, Budget, Loop, LoopSettings, Mode, Usage
+from turnwright_core.runs import LOOP_OPEN, QUEUED, Budget, Loop, LoopSettings, Mode, Usage
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import parameters, rows_in_revisions
 from turnwright_store.sql.core import ColumnElement, bindparam, insert, literal_column, select, update
@@ -71,7 +71,7 @@ _WRITE_SETTINGS: Final = (
     .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence"))
     .values(parameters("settings", "revision"))
 )
-OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(status) for status in ("100", "102", "202")]
+OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(str(status)) for status in LOOP_OPEN]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
 
 _to_settings: Final = converter(LoopSettings)

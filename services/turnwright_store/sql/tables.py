@@ -29,6 +29,7 @@ from sqlalchemy import (
     text,
 )
 
+from turnwright_core.runs import LOOP_ACTIVE, LOOP_OPEN, RUN_TRANSITIONS, STATUSES
 from turnwright_store.domain.limits import REVISIONS_OF_ENTRY
 from turnwright_store.sql import columns, packet_tables
 from turnwright_store.sql.columns import (
@@ -164,7 +165,7 @@ runs = Table(
     number_column("removed_ms"),
     UniqueConstraint("project_id", "alias"),
     UniqueConstraint("scope_id"),
-    CheckConstraint("status IN (100, 102, 200, 202, 499, 500)", name="status"),
+    CheckConstraint(f"status IN ({', '.join(map(str, sorted(RUN_TRANSITIONS)))})", name="status"),
     CheckConstraint("temperature BETWEEN 0 AND 2", name="temperature"),
     CheckConstraint("context_limit >= 1024", name="context_limit"),
     CheckConstraint("calls BETWEEN 0 AND 3", name="calls"),
@@ -212,10 +213,10 @@ loops = Table(
     number_column("revision", None),
     text_column("command_id"),
     UniqueConstraint("run_id", "sequence"),
-    CheckConstraint("status IN (100, 102, 202, 200, 204, 413, 422, 499, 500)", name="status"),
+    CheckConstraint(f"status IN ({', '.join(map(str, STATUSES))})", name="status"),
 )
-partial_index("uq_loops_active", loops.c.run_id, where=loops.c.status.in_((102, 202)), unique=True)
-partial_index("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_((100, 102, 202)))
+partial_index("uq_loops_active", loops.c.run_id, where=loops.c.status.in_(LOOP_ACTIVE), unique=True)
+partial_index("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_(LOOP_OPEN))
 Index("ix_loops_changed", loops.c.run_id, loops.c.revision)
 
 schedules = Table(

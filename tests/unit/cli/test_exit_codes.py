@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from turnwright_cli.crash_report import expected, report
 from turnwright_cli.exit_codes import EXIT_OF_LOOP, FailureError, advice_after, failure_of
 from turnwright_core.errors import Reason, fault
 from turnwright_core.kit.settings import SettingsError
-from turnwright_core.runs import LOOP_ENDED, PROPOSED
+from turnwright_core.runs import LOOP_ENDED, PROPOSED, STATUSES
 
+DOCS = Path(__file__).parents[3] / "docs"
 LOOPS = {200: 0, 204: 0, 202: 6, 422: 3, 499: 4, 413: 5, 500: 5}
 USAGE = {
     Reason.INVALID_FIELD,
@@ -35,6 +39,16 @@ USAGE = {
 def test_every_status_that_ends_following_has_its_exit_code() -> None:
     assert EXIT_OF_LOOP == LOOPS
     assert set(EXIT_OF_LOOP) == LOOP_ENDED | {PROPOSED}
+
+
+def test_the_page_for_programs_lists_each_status_with_its_exit_code() -> None:
+    rows = re.findall(r"^\| (\d+) \| (\d{3}(?:, \d{3})*) \|", (DOCS / "cli.md").read_text(), re.MULTILINE)
+    assert {int(status): int(code) for code, statuses in rows for status in statuses.split(", ")} == EXIT_OF_LOOP
+
+
+def test_the_contract_names_every_status() -> None:
+    comment = (DOCS.parent / "protos/turnwright/types/v1/loop.proto").read_text().partition("int32 status")[0]
+    assert set(map(int, re.findall(r"\b\d{3}\b", comment.rpartition(";")[2]))) == set(STATUSES)
 
 
 @pytest.mark.parametrize("reason", Reason, ids=lambda reason: reason.name)

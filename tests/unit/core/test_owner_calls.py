@@ -33,7 +33,7 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.model_calls import Dropped, Finished, GenerateCall, Retry, ToolChoice, ToolDefinition
-from turnwright_core.models import Capabilities, Model, ReportedWindow
+from turnwright_core.models import Capabilities, Model, Reasoning, ReportedWindow
 from turnwright_core.owner_calls import (
     AssembleCall,
     AssembledPart,
@@ -59,7 +59,6 @@ from turnwright_core.runs import (
     LoopEnd,
     LoopSettings,
     Mode,
-    Reasoning,
     Run,
     RunSettings,
     Turn,

@@ -87,6 +87,12 @@ def test_patterns_are_taught_across_tools():
     assert re.search(r'<rm path="known://temp_\*" manifest/>', doc_of("rm"))
 
 
+def test_the_text_of_update_explains_the_statuses_as_its_schema_does():
+    status, _ = TOOLS["update"].parameters
+    assert f"* {status.about}" in doc_of("update").splitlines()
+    assert f'<update status="[{"|".join(status.words)}]">' in doc_of("update")
+
+
 def test_texts_come_in_the_order_in_which_they_are_asked_for():
     assert list(texts_of({name: TOOLS[name] for name in ("update", "get")})) == ["update", "get"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.model_calls import ToolChoice
-from turnwright_core.runs import Reasoning
+from turnwright_core.models import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo

@@ -9,7 +9,6 @@ import pytest
 import sqlalchemy
 
 from turnwright_core.entries import Cursor
-from turnwright_core.runs import RUN_TRANSITIONS
 from turnwright_store.edge import precompiled
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.statements import DirectConnection
@@ -23,7 +22,9 @@ from turnwright_store.sql.runs import find_run, list_runs
 from turnwright_store.sql.turns import changed_turns
 from turnwright_store.wiring import GRPC_NAME
 
-STATUSES = (100, 102, 200, 202, 499, 500)
+LEADS_TO = {
+    100: {102, 499}, 102: {200, 202, 499, 500}, 200: {102, 499}, 202: {102, 200, 499}, 499: {102}, 500: {102, 499}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -58,12 +59,12 @@ def add_run(raw, status=100):
     )
 
 
-@pytest.mark.parametrize("target", [*STATUSES, 204, 413, 422, 99])
-@pytest.mark.parametrize("source", STATUSES)
+@pytest.mark.parametrize("target", [*LEADS_TO, 204, 413, 422, 99])
+@pytest.mark.parametrize("source", LEADS_TO)
 def test_the_database_enforces_the_run_state_machine(core, raw, source, target):
     """RU101-RU108, C6: every pair."""
     add_run(raw, source)
-    allowed = target == source or target in RUN_TRANSITIONS[source]
+    allowed = target == source or target in LEADS_TO[source]
     if allowed:
         raw.execute(f"UPDATE runs SET status = {target}")
     else:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final
 
 from turnwright_core.chat.message import Message, ThinkingBlock
 from turnwright_core.model_calls import ToolChoice
-from turnwright_core.runs import Reasoning
+from turnwright_core.models import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.anthropic_blocks import THOUGHTS, Wired, conversation
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold

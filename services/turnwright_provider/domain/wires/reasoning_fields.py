@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # Lazy: presets are read by every provider.
-    from turnwright_core.runs import Reasoning
+    from turnwright_core.models import Reasoning
 
 ReasoningFields = Callable[["Reasoning"], Mapping[str, Any]]
 """From an amount to the fields that request it; none if the service cannot express that amount."""

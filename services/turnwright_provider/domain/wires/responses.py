@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from turnwright_core.chat.message import Message, ThinkingBlock
 from turnwright_core.model_calls import ToolChoice
-from turnwright_core.runs import Reasoning
+from turnwright_core.models import Reasoning
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.responses_items import REASONING, input_items

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from turnwright_core.chat.message import Message, ThinkingBlock
 from turnwright_core.model_calls import Dropped
-from turnwright_core.runs import Reasoning
+from turnwright_core.models import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags

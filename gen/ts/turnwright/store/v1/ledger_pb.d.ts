@@ -358,8 +358,8 @@ export declare const WriteEntriesResponseSchema: GenMessage<WriteEntriesResponse
  */
 export declare type LoopEnd = Message<"turnwright.store.v1.LoopEnd"> & {
   /**
-   * Status of the loop: 200, 204, 413, 422, 499 or 500. The run's status follows: 200 after 200, 204 and 422; 500 after
-   * 413 and 500; 499 after 499, but 200 after a rejection.
+   * One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200 after
+   * 204, 422, a rejection and an expired proposal, 500 after 413, else the same.
    *
    * @generated from field: int32 status = 1;
    */
