@@ -29,7 +29,7 @@ from sqlalchemy import (
     text,
 )
 
-from turnwright_core.runs import LOOP_ACTIVE, LOOP_OPEN, RUN_TRANSITIONS, STATUSES
+from turnwright_core.runs import LOOP_ACTIVE, LOOP_OPEN, RUN_TRANSITIONS
 from turnwright_store.domain.limits import REVISIONS_OF_ENTRY
 from turnwright_store.sql import columns, packet_tables
 from turnwright_store.sql.columns import (
@@ -213,7 +213,6 @@ loops = Table(
     number_column("revision", None),
     text_column("command_id"),
     UniqueConstraint("run_id", "sequence"),
-    CheckConstraint(f"status IN ({', '.join(map(str, STATUSES))})", name="status"),
 )
 partial_index("uq_loops_active", loops.c.run_id, where=loops.c.status.in_(LOOP_ACTIVE), unique=True)
 partial_index("ix_loops_open", loops.c.run_id, loops.c.id, where=loops.c.status.in_(LOOP_OPEN))

@@ -121,7 +121,49 @@ def test_a_database_of_an_earlier_revision_gets_what_it_lacks_and_keeps_what_it_
     upgrade_to_head(raw, core)
     assert raw.execute("SELECT name, assembly FROM projects").fetchone() == ("p", 0)
     assert raw.execute("SELECT count(*) FROM schedules").fetchone()[0] == 0
-    assert current_revision(raw, core.dialect.name) == "r0011"
+    assert current_revision(raw, core.dialect.name) == REVISIONS[-1]
+
+
+def test_a_database_of_an_earlier_revision_takes_statuses_that_are_new(faces):
+    raw, core = faces
+    upgrade_to_head(raw, core)
+    before = indexes_of_loops(core)
+    check = "CONSTRAINT ck_loops_status CHECK (status IN (100, 102, 202, 200, 204, 413, 422, 499, 500))"
+    if core.dialect.name == "postgresql":
+        raw.execute(f"ALTER TABLE loops ADD {check}")
+    else:
+        indexes = raw.execute("SELECT sql FROM sqlite_master WHERE tbl_name = 'loops' AND sql LIKE 'CREATE %INDEX%'")
+        statements = [sql for (sql,) in indexes]
+        (table,) = raw.execute("SELECT sql FROM sqlite_master WHERE name = 'loops'").fetchone()
+        raw.execute("DROP TABLE loops")
+        for statement in (f"{table.rstrip().removesuffix(')')}, {check})", *statements):
+            raw.execute(statement)
+    for statement in (
+        "UPDATE alembic_version SET version_num = 'r0011'",
+        "INSERT INTO scopes (key) VALUES ('x')",
+        "INSERT INTO projects (scope_id, name, root, workspace_id, create_ms) SELECT max(id), 'p', '/p', 'w', 1 FROM scopes",
+        (
+            "INSERT INTO runs (project_id, scope_id, alias, status, model, create_ms, update_ms) "
+            "SELECT projects.id, scope_id, 'r', 102, 'm', 1, 1 FROM projects"
+        ),
+    ):
+        raw.execute(statement)
+    raw.commit()
+    core.rollback()
+    run = core.execute(sqlalchemy.select(tables.runs.c.id)).scalar_one()
+    row = {"run_id": run, "settings": "{}", "prompt": "Do it.", "create_ms": 1, "revision": 1}
+    core.execute(sqlalchemy.insert(tables.loops).values(sequence=1, status=200, **row))
+    core.commit()
+    upgrade_to_head(raw, core)
+    core.execute(sqlalchemy.insert(tables.loops).values(sequence=2, status=206, **row))
+    kept = core.execute(sqlalchemy.select(tables.loops.c.sequence, tables.loops.c.status)).all()
+    assert (kept, indexes_of_loops(core)) == ([(1, 200), (2, 206)], before)
+
+
+def indexes_of_loops(core):
+    """By name, on which rows they are."""
+    found = sqlalchemy.inspect(core).get_indexes("loops")
+    return {one["name"]: str(one.get("dialect_options", {}).get(f"{core.dialect.name}_where")) for one in found}
 
 
 def test_no_loop_of_an_earlier_revision_has_a_grant_that_nobody_can_tell_whose_it_is(faces):
