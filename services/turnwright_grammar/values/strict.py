@@ -17,6 +17,17 @@ Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]
 STRICT = json.JSONDecoder(strict=False)
 _BEFORE = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z)|\#[ \t][^\n]*)*")
 _AFTER_NUMBER = re.compile(r"[\s,;\]})<`\"'|&\[{]|\Z")
+# What the decoder cannot read at its place, and could if the text went on.
+_CUT = re.compile(
+    r"""
+      .?                                                  # a closer, a comma, the begin of a comment
+    | u[0-9A-Fa-f]{0,4}                                   # of an escape
+    | t(?:ru?)? | f(?:a(?:ls?)?)? | n(?:ul?)? | Na?       # of a literal
+    | -? I(?:n(?:f(?:i(?:n(?:it?)?)?)?)?)?
+    | [eE][+\-]                                           # of a number, whose first digits were read
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 class NotStrict(Enum):
@@ -49,13 +60,13 @@ def read_strict(part: str) -> ReadValue | NotStrict:
     try:
         value, end = STRICT.raw_decode(part, _BEFORE.match(part).end())  # type: ignore[union-attr]
     except json.JSONDecodeError as error:
-        cut = error.pos >= len(part) - 1 or error.msg.startswith("Unterminated")
-        return NotStrict.CUT if cut else NotStrict.BROKEN
+        is_cut = error.msg.startswith("Unterminated") or _CUT.fullmatch(part, error.pos) is not None
+        return NotStrict.CUT if is_cut else NotStrict.BROKEN
     except (ValueError, RecursionError):
         return NotStrict.BROKEN
     if isinstance(value, int | float) and not _AFTER_NUMBER.match(part, end):
         # `07`, `1/3`, `1.2.3`: JSON reads a number and leaves the rest.
-        return NotStrict.BROKEN
+        return NotStrict.CUT if part[end] in ".eE" and _CUT.fullmatch(part, end) else NotStrict.BROKEN
     return ReadValue(value, end)
 
 

@@ -154,6 +154,33 @@ def test_json_cut_anywhere_keeps_what_was_there(value, data, indent, ascii_only)
     assert begins(repair_json(text[:end]), json.loads(text))
 
 
+WRITTEN = [
+    '{"a": "\\u00e9\\ud83d\\ude00 \\" \\\\ \\/ \\n y", "b": [true, false, null, NaN, Infinity, -Infinity, {}, []]}',
+    "/* a */ // b\n# c\n[-1.5e+10, 1E-5, 0, -0, 12, 0.25, 1e400]",
+    "-1.5e+10",
+    "-Infinity",
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_sound_json_whose_rest_is_missing_is_never_broken(text):
+    assert isinstance(read_strict(text), ReadValue)
+    assert [end for end in range(len(text)) if read_strict(text[:end]) is NotStrict.BROKEN] == []
+
+
+@given(HOLDERS, st.sampled_from([None, 1]), st.booleans())
+def test_any_sound_json_whose_rest_is_missing_is_cut(value, indent, ascii_only):
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    assert {read_strict(text[:end]) for end in range(len(text))} == {NotStrict.CUT}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": tru', '{"a": nulll', '{"a": -x', '{"a": "\\u12x', '{"a": 1.5e+x', '{"a": Infx', '["\\q"']
+)
+def test_what_no_more_text_can_mend_is_broken(text):
+    assert read_strict(text + ",,") is NotStrict.BROKEN
+
+
 @given(HOLDERS)
 def test_python_literals_are_read_as_python_reads_them(value):
     assert same(repair_json(repr(value) + ","), value)
