@@ -190,13 +190,12 @@ class BodyFinder:
         """Error recovery: the end of a body without a balancing close; the whole text is known."""
         thought_end = self.scanner.search(THOUGHT_END, tag.end)
         limit = thought_end.start() if thought_end else len(self.scanner.text)
-        ending = self._first_stop(tag, limit)
-        if thought_end is not None and limit < ending.end:
-            return TagEnd("sibling", tag.end, limit, limit)
-        if tag.name == "think":
+        if tag.name == "think" and (call := self._next_call(tag.end, limit)) is not None:
             # Reasoning that was never closed holds no vendor's call: the model went on to it.
-            call = self._next_call(tag.end, ending.body_end)
-            ending = ending if call is None else TagEnd("sibling", tag.end, call, call)
+            limit = call
+        ending = self._first_stop(tag, limit)
+        if limit < ending.end:
+            return TagEnd("sibling", tag.end, limit, limit)
         if tag.name in BODILESS and ending.how in ("sibling", "end"):
             return self._on_its_line(tag, ending.how, ending.body_end)
         return ending
@@ -209,10 +208,11 @@ class BodyFinder:
             while begin < end and self._call_at < position:
                 found = self.scanner.search(_CALL_BEGIN, begin)
                 if found is None or found.end() >= end:
-                    break
+                    begin = end
+                    continue
                 begin = found.end() + 1
                 self._call_at = found.end() if self._is_call(found) else self._call_at
-            self._no_call_before = end
+            self._no_call_before = begin
         return self._call_at if position <= self._call_at < end else None
 
     def _is_call(self, found: re.Match[str]) -> bool:

@@ -145,3 +145,11 @@ def test_a_call_behind_a_thought_that_is_never_closed_runs_wherever_it_stands_on
     text = f"<think>I look. The token <tool_call> begins one.{call}"
     assert paths(text) == ["think", "b"]
     check_stream(text, in_pieces(text, 4))
+
+
+def test_each_of_several_thoughts_that_are_never_closed_ends_at_its_own_call():
+    text = "".join(
+        f'<think a="b">x<tool_call>{{"name": "get", "arguments": {{"path": "{n}"}}}}</tool_call> ' for n in range(4)
+    )
+    assert paths(text) == ["think", "0", "think", "1", "think", "2", "think", "3"]
+    check_stream(text, in_pieces(text, 4))
