@@ -111,13 +111,18 @@ def canonicalize(name: str, attributes: dict[str, str], body: str) -> tuple[dict
     return attributes, body
 
 
-def has_parameter(name: str, names: Collection[str]) -> bool:
-    """Whether a parameter of a tool is among names. True for a plugin's tool, whose parameters are unknown here."""
-    shape = _SHAPES.get(name)
-    if shape is None:
-        return True
+def takes_parameters(name: str, attributes: Collection[str], parameters: Collection[str]) -> bool:
+    """Whether tags in the body of a tool are its parameters.
+
+    One of them has to be, and what the body stands for must be missing: `<sh command="cat"><command>a</command></sh>`
+    has a body, and so has the XML of a file. A plugin's tool, whose parameters are unknown here, takes any.
+    """
+    shape = _SHAPES.get(name, _Shape())
+    filled = shape.filled or "path"
+    if not {filled, *shape.synonyms.get(filled, ())}.isdisjoint(attributes):
+        return False
     own = {shape.filled, *shape.synonyms, *chain(*shape.synonyms.values()), *shape.body_names, "question"}
-    return not own.isdisjoint(names)
+    return name not in _SHAPES or not own.isdisjoint(parameters)
 
 
 def canonical_attributes(name: str) -> frozenset[str]:

@@ -149,12 +149,22 @@ class ToolCalls:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def call(self, call: ClientCommand) -> Entry:
-        """Carry out a command; returns its record.
+    async def read(self, written: Command) -> Command:
+        """The command that a client wrote: its body may be in the shape of tags.
 
-        Raises INVALID_FIELD, LIMIT_EXCEEDED, TIER_FORBIDDEN, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
+        Raises INVALID_FIELD, LIMIT_EXCEEDED.
         """
-        _check(call, self._tools)
+        # Imported with the first call: an executor is ready for work long before there is one.
+        from turnwright_grammar.reader.parser import read_call  # noqa: PLC0415
+
+        _check(written, self._tools)
+        return await asyncio.to_thread(read_call, written, frozenset(self._tools))
+
+    async def call(self, call: ClientCommand) -> Entry:
+        """Carry out a command that was read; returns its record.
+
+        Raises TIER_FORBIDDEN, QUEUE_FULL, REQUEST_ID_REUSED, DRAINING.
+        """
         self._check_open(call)
         if len(self._tasks) >= self._calls_max:
             message = f"{self._calls_max} client commands are running on this executor: retry when one has ended."
@@ -373,11 +383,11 @@ async def _confirmed() -> None:
     """A client's command needs no lease: the owner of the run goes on."""
 
 
-def _check(call: ClientCommand, tools: Mapping[str, Tool]) -> None:
-    if call.command.name not in tools:
-        message = f"There is no tool {call.command.name!r}. The tools are {', '.join(tools)}."
+def _check(command: Command, tools: Mapping[str, Tool]) -> None:
+    if command.name not in tools:
+        message = f"There is no tool {command.name!r}. The tools are {', '.join(tools)}."
         raise invalid("tool", message)
-    texts = (call.command.body, *call.command.attributes, *call.command.attributes.values())
+    texts = (command.body, *command.attributes, *command.attributes.values())
     actual = sum(len(text.encode()) for text in texts)
     if actual > CALL_BYTES_MAX:
         raise over_limit("body", CALL_BYTES_MAX, actual, "bytes")

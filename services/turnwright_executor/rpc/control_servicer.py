@@ -21,7 +21,6 @@ from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_grammar.reply import Command
-from turnwright_grammar.tools import resolve
 
 
 class ExecutorControlRpcs(Forwarding):
@@ -30,13 +29,11 @@ class ExecutorControlRpcs(Forwarding):
     _calls: ToolCalls
 
     async def CallTool(self, request: pb.CallToolRequest, context: Any) -> pb.CallToolResponse:
-        """Carry out a client's command with a tool. File constraints that it implies are set first.
-
-        It may have the shape of a tag, whose body is an argument.
-        """
+        """Carry out a client's command with a tool. File constraints that it implies are set first."""
         check_floor(Tier.CLIENT, "CallTool")
         caller = current_caller()
-        command, kept = kept_file(resolve(Command(request.tool, dict(request.attributes), request.body)))
+        written = Command(request.tool, dict(request.attributes), request.body)
+        command, kept = kept_file(await self._calls.read(written))
         if kept:
             wanted = SetFileConstraintsRequest(project=request.project, constraints=[constraint_to_pb(kept)])
             projects = ProjectServiceStub(self.store.channel)

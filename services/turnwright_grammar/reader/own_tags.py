@@ -17,7 +17,7 @@ from turnwright_grammar.reader.bodies import THOUGHT_END, TagEnd
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag, well_formed
 from turnwright_grammar.scanner import SearchTrigger
-from turnwright_grammar.tools import canonicalize, has_parameter
+from turnwright_grammar.tools import canonicalize, takes_parameters
 
 # These may run although they were truncated inside an attribute: an incomplete argument does no harm.
 _HARMLESS = frozenset({"get", "search", "update", "think", "ask_user"})
@@ -153,17 +153,21 @@ def _warn_ending(state: ParserState, tag: Tag, ending: TagEnd) -> None:
 
 
 def _add_own(state: ParserState, tag: Tag, ending: TagEnd) -> None:
-    body = state.text[ending.body_start : ending.body_end]
-    attributes = tag.attributes
-    if "path" not in attributes and tag.name not in ("think", "update") and body.lstrip().startswith("<"):
-        # `<get><path>a</path></get>`: parameters as tags.
-        parameters = unknown_tools.read_parameters(body.strip())
-        if parameters is not None and has_parameter(tag.name, parameters):
-            attributes, body = attributes | parameters, ""
+    attributes, body = with_parameters(tag.name, tag.attributes, state.text[ending.body_start : ending.body_end])
     if ending.how == "empty" and not attributes:
         return
     attributes, body = canonicalize(tag.name, attributes, body)
     state.add(tag.name, attributes, body, (tag.start, ending.end))
+
+
+def with_parameters(name: str, attributes: dict[str, str], body: str) -> tuple[dict[str, str], str]:
+    """Attributes and body of a tool whose body may hold parameters as tags: `<get><path>a</path></get>`."""
+    if name in ("think", "update") or not body.lstrip().startswith("<"):
+        return attributes, body
+    parameters = unknown_tools.read_parameters(body.strip())
+    if parameters is None or not takes_parameters(name, attributes, parameters):
+        return attributes, body
+    return attributes | parameters, ""
 
 
 def on_reasoning(state: ParserState, found: re.Match[str]) -> int:

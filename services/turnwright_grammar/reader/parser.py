@@ -40,9 +40,9 @@ from turnwright_grammar.reader import fences, hallucinated, harmony, own_tags, v
 from turnwright_grammar.reader.bodies import THOUGHT_END, WHOLE_TAG
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
-from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, ReadWarning, Reply, Span
+from turnwright_grammar.reply import COMMANDS_MAX, WARNINGS_MAX, Command, ReadWarning, Reply, Span
 from turnwright_grammar.scanner import TextScanner
-from turnwright_grammar.tools import DEFAULT_TOOLS
+from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
 
 LOOKAHEAD_CHARS: Final = 64
 """No trigger is longer than this: closer to the end of streamed text, one may be incomplete."""
@@ -121,6 +121,21 @@ def read_reply(
     state = ParserState(TextScanner(text, final=not is_cut), known_tools, parse, commands_max)
     parse(state)
     return finish_reply(state, text, is_cut=is_cut)
+
+
+def read_call(command: Command, known_tools: frozenset[str] = DEFAULT_TOOLS) -> Command:
+    """A command that a client wrote as name, attributes and body, resolved: its body may be in the shape of tags.
+
+    It may hold parameters as tags, as in a reply. Without attributes, it may also be the call itself, in any dialect.
+    Never raises.
+    """
+    name, attributes, body = command.name, dict(command.attributes), command.body
+    if not attributes and body.lstrip().startswith("<"):
+        reply = read_reply(body, known_tools=known_tools)
+        if [one.name for one in reply.commands] == [name] and not reply.narration:
+            return reply.commands[0]
+    attributes, body = own_tags.with_parameters(name, attributes, body)
+    return resolve(Command(name, attributes, body))
 
 
 def discard_truncated(state: ParserState) -> None:

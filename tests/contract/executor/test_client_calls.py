@@ -109,6 +109,16 @@ async def test_a_filter_gives_a_command_of_a_client_another_form_which_a_repeate
             await call(services.project, "r", "get", {"path": "a.txt"}, request_id="1")
 
 
+async def test_the_body_of_a_command_of_a_client_may_be_in_the_shape_of_tags(services) -> None:
+    # RU127
+    await worked(services)
+    for body in ("echo hi", "<command>echo hi</command>", "<sh>echo hi</sh>", '<sh command="echo hi"/>'):
+        record = await services.client.call_tool(services.project, "r", "sh", {}, body)
+        assert (record.status, record.body.partition(",")[0]) == (200, "ran 'echo hi'"), body
+    await services.client.call_tool(services.project, "r", "set", {"path": "a.xml"}, "<path>b</path>")
+    assert (services.files / "a.xml").read_text() == "<path>b</path>"
+
+
 async def test_a_veto_holds_for_what_a_client_changes_and_observers_hear_of_the_rest(plugin, tmp_path) -> None:
     # RU127, RU252
     async with running(tmp_path, hooks=plugin("guard_of_files", GUARD)) as services:

@@ -45,8 +45,10 @@ type CallToolRequest struct {
 	// also takes `persist`: the project remembers the path as SetFileConstraints does with kind ADD, or with kind
 	// READONLY if the flag `readonly` is given too. A flag is set if it is present, unless its value is `false`.
 	Attributes map[string]string `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key,proto3" protobuf_val:"bytes,2,opt,name=value,proto3"`
-	// Body of the command; at most 524288 bytes together with the attributes. It may hold an argument as a tag of the model
-	// does: the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp` and `mv`.
+	// Body of the command; at most 524288 bytes together with the attributes. It is read as the body of a model's tag: it
+	// may be an argument (the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp`
+	// and `mv`), or, where that is not an attribute, hold arguments as tags: `<command>ls</command>`. Without attributes it
+	// may be the whole call: `<sh>ls</sh>`. The body of a `set` with a `path` is always the text of the file.
 	Body string `protobuf:"bytes,5,opt,name=body,proto3" json:"body,omitempty"`
 	// Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
 	// While the first call is still running, on this or another executor, a repeat waits for it; if that executor has

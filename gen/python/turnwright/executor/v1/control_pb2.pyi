@@ -67,8 +67,10 @@ class CallToolRequest(_message.Message):
     `conflict:409`.
     """
     body: _builtins.str
-    """Body of the command; at most 524288 bytes together with the attributes. It may hold an argument as a tag of the model
-    does: the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp` and `mv`.
+    """Body of the command; at most 524288 bytes together with the attributes. It is read as the body of a model's tag: it
+    may be an argument (the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp`
+    and `mv`), or, where that is not an attribute, hold arguments as tags: `<command>ls</command>`. Without attributes it
+    may be the whole call: `<sh>ls</sh>`. The body of a `set` with a `path` is always the text of the file.
     """
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.

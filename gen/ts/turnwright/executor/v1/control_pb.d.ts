@@ -56,8 +56,10 @@ export declare type CallToolRequest = Message<"turnwright.executor.v1.CallToolRe
   attributes: { [key: string]: string };
 
   /**
-   * Body of the command; at most 524288 bytes together with the attributes. It may hold an argument as a tag of the model
-   * does: the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp` and `mv`.
+   * Body of the command; at most 524288 bytes together with the attributes. It is read as the body of a model's tag: it
+   * may be an argument (the `command` of `sh` and `env`, the `path` of `get`, `rm`, `search` and `skill`, the `to` of `cp`
+   * and `mv`), or, where that is not an attribute, hold arguments as tags: `<command>ls</command>`. Without attributes it
+   * may be the whole call: `<sh>ls</sh>`. The body of a `set` with a `path` is always the text of the file.
    *
    * @generated from field: string body = 5;
    */
