@@ -219,9 +219,10 @@ class LoopSettings(Struct, frozen=True):
     assembly: Assembly = Assembly.UNSPECIFIED
     edits: tuple[PromptEdit, ...] = ()
     project_instructions: bool | None = None
-    """Whether AGENTS.md and CLAUDE.md are read; None: as in the run's latest loop, or else yes."""
+    """Whether AGENTS.md and CLAUDE.md are read; None: as in the latest task of a user, or else yes."""
     summaries: bool | None = None
-    """Whether the model summarizes messages of a transcript before they are evicted; None: no."""
+    """Whether the model summarizes messages of a transcript before they are evicted; None: as in the latest task of a
+    user, or else no."""
     client_tools: tuple[ClientTool, ...] = ()
     synthetic: bool = False
     """Whether a program wrote the prompt."""

@@ -196,8 +196,8 @@ func (CallStyle) EnumDescriptor() ([]byte, []int) {
 type Assembly int32
 
 const (
-	// Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
-	// TURNWRIGHT_ASSEMBLY (PACKET by default).
+	// Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY (PACKET
+	// by default).
 	Assembly_ASSEMBLY_UNSPECIFIED Assembly = 0
 	// Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
 	// not fit into the context window, what the previous turn touched is summarized, then what any earlier turn touched,
@@ -495,7 +495,7 @@ type LoopSettings struct {
 	Yolo bool `protobuf:"varint,7,opt,name=yolo,proto3" json:"yolo,omitempty"`
 	// Limits for this loop. Absent: only those of the run.
 	Budget *Budget `protobuf:"bytes,8,opt,name=budget,proto3,oneof" json:"budget,omitempty"`
-	// How much the model reasons before it answers. Absent: as in the run's latest loop, or else the vendor's default.
+	// How much the model reasons before it answers. Absent: as in the latest task of a user, or else the vendor's default.
 	Reasoning *Reasoning `protobuf:"bytes,9,opt,name=reasoning,proto3,oneof" json:"reasoning,omitempty"`
 	// Requires the answer that ends the loop with 200 to be JSON that matches a schema. An answer that does not match is
 	// refused with an explanation, and the model gets one more turn; if that fails too, the loop ends with 422, reason
@@ -517,11 +517,11 @@ type LoopSettings struct {
 	Edits []*PromptEdit `protobuf:"bytes,13,rep,name=edits,proto3" json:"edits,omitempty"`
 	// Whether the project's AGENTS.md and CLAUDE.md are read as instructions when the loop begins. Never without the
 	// project's files (`no_repo`), nor if the executor's TURNWRIGHT_PROJECT_INSTRUCTIONS is off, nor for a file that a file
-	// constraint of the project ignores. Absent: as in the run's latest loop, or else true.
+	// constraint of the project ignores. Absent: as in the latest task of a user, or else true.
 	ProjectInstructions *bool `protobuf:"varint,14,opt,name=project_instructions,json=projectInstructions,proto3,oneof" json:"project_instructions,omitempty"`
 	// Whether the model summarizes earlier messages of a transcript before they are evicted: a turn of its own, of the kind
-	// COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the run's
-	// latest loop, or else no.
+	// COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the
+	// latest task of a user, or else no.
 	Summaries *bool `protobuf:"varint,16,opt,name=summaries,proto3,oneof" json:"summaries,omitempty"`
 	// True: a program wrote the prompt, such as a schedule. The model reads it like any prompt, but it is not taken for input
 	// of a user: its message has the kind SYNTHETIC, Regenerate passes over it, and later tasks do not get its settings.

@@ -116,8 +116,8 @@ class _Assembly:
 class _AssemblyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Assembly.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ASSEMBLY_UNSPECIFIED: _Assembly.ValueType  # 0
-    """Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
-    TURNWRIGHT_ASSEMBLY (PACKET by default).
+    """Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY (PACKET
+    by default).
     """
     ASSEMBLY_PACKET: _Assembly.ValueType  # 1
     """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
@@ -134,8 +134,8 @@ class Assembly(_Assembly, metaclass=_AssemblyEnumTypeWrapper):
     """How a run is sent to its model."""
 
 ASSEMBLY_UNSPECIFIED: Assembly.ValueType  # 0
-"""Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
-TURNWRIGHT_ASSEMBLY (PACKET by default).
+"""Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY (PACKET
+by default).
 """
 ASSEMBLY_PACKET: Assembly.ValueType  # 1
 """Each turn as one packet: a system message, and a user message of sections that show the state of the run. If it does
@@ -285,12 +285,12 @@ class LoopSettings(_message.Message):
     project_instructions: _builtins.bool
     """Whether the project's AGENTS.md and CLAUDE.md are read as instructions when the loop begins. Never without the
     project's files (`no_repo`), nor if the executor's TURNWRIGHT_PROJECT_INSTRUCTIONS is off, nor for a file that a file
-    constraint of the project ignores. Absent: as in the run's latest loop, or else true.
+    constraint of the project ignores. Absent: as in the latest task of a user, or else true.
     """
     summaries: _builtins.bool
     """Whether the model summarizes earlier messages of a transcript before they are evicted: a turn of its own, of the kind
-    COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the run's
-    latest loop, or else no.
+    COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the
+    latest task of a user, or else no.
     """
     synthetic: _builtins.bool
     """True: a program wrote the prompt, such as a schedule. The model reads it like any prompt, but it is not taken for input
@@ -302,7 +302,7 @@ class LoopSettings(_message.Message):
 
     @_builtins.property
     def reasoning(self) -> Global___Reasoning:
-        """How much the model reasons before it answers. Absent: as in the run's latest loop, or else the vendor's default."""
+        """How much the model reasons before it answers. Absent: as in the latest task of a user, or else the vendor's default."""
 
     @_builtins.property
     def response_format(self) -> Global___ResponseFormat:

@@ -182,7 +182,7 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
   budget?: Budget | undefined;
 
   /**
-   * How much the model reasons before it answers. Absent: as in the run's latest loop, or else the vendor's default.
+   * How much the model reasons before it answers. Absent: as in the latest task of a user, or else the vendor's default.
    *
    * @generated from field: optional turnwright.types.v1.Reasoning reasoning = 9;
    */
@@ -234,7 +234,7 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
   /**
    * Whether the project's AGENTS.md and CLAUDE.md are read as instructions when the loop begins. Never without the
    * project's files (`no_repo`), nor if the executor's TURNWRIGHT_PROJECT_INSTRUCTIONS is off, nor for a file that a file
-   * constraint of the project ignores. Absent: as in the run's latest loop, or else true.
+   * constraint of the project ignores. Absent: as in the latest task of a user, or else true.
    *
    * @generated from field: optional bool project_instructions = 14;
    */
@@ -242,8 +242,8 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
 
   /**
    * Whether the model summarizes earlier messages of a transcript before they are evicted: a turn of its own, of the kind
-   * COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the run's
-   * latest loop, or else no.
+   * COMPACTION, whose usage counts like any other's. Its reply lists the messages that it replaces. Absent: as in the
+   * latest task of a user, or else no.
    *
    * @generated from field: optional bool summaries = 16;
    */
@@ -563,8 +563,8 @@ export declare const CallStyleSchema: GenEnum<CallStyle>;
  */
 export enum Assembly {
   /**
-   * Not set: as in the run's latest loop of a user, or else `Project.assembly`, or else the store's
-   * TURNWRIGHT_ASSEMBLY (PACKET by default).
+   * Not set: as in the latest task of a user, or else `Project.assembly`, or else the store's TURNWRIGHT_ASSEMBLY (PACKET
+   * by default).
    *
    * @generated from enum value: ASSEMBLY_UNSPECIFIED = 0;
    */
