@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from turnwright_grammar.arguments import object_in, read_arguments
 from turnwright_grammar.reply import Command, ReadWarning, Span
 from turnwright_grammar.tools import DEFAULT_TOOLS, resolve
@@ -61,13 +63,16 @@ def commands_from_call(
     values = read.values if read and read.values else ({},)
     commands = (command_from_value(name, values[0], span, known_tools),)
     if len(values) > 1:
-        return commands, (ReadWarning("arguments_joined", JOINED.format(name=name), span),)
+        return commands, (ReadWarning("arguments_joined", JOINED.format(name=name), span, lost=commands),)
     if text and read is None:
-        return commands, (ReadWarning("arguments_unreadable", f"The arguments of {name} are not a JSON object.", span),)
+        message = f"The arguments of {name} are not a JSON object."
+        return commands, (ReadWarning("arguments_unreadable", message, span, lost=commands),)
     if read and read.over and commands[0].name in RISKY:
-        return commands, (ReadWarning("arguments_left_over", LEFT_OVER.format(name=name), span),)
+        return commands, (ReadWarning("arguments_left_over", LEFT_OVER.format(name=name), span, lost=commands),)
     if read and read.cut:
-        return commands, (ReadWarning("arguments_cut", f"The arguments of {name} end before they are complete.", span),)
+        message = f"The arguments of {name} end before they are complete."
+        lost = (cut_command(name, values[0], span, known_tools),)
+        return commands, (ReadWarning("arguments_cut", message, span, lost=lost),)
     if read and read.repaired:
         return commands, (
             ReadWarning("arguments_repaired", f"The arguments of {name} were broken JSON, repaired.", span),
@@ -85,6 +90,12 @@ def command_from_value(name: str, arguments: Value, span: Span, known_tools: fro
     return resolve(
         Command(name, MappingProxyType(attributes), body, span, known, _typed_arguments(unwrapped), body_name)
     )
+
+
+def cut_command(name: str, arguments: Value, span: Span, known_tools: frozenset[str]) -> Command:
+    """Return what is certain of a call whose arguments were cut off: all but the last of them."""
+    whole = dict(list(arguments.items())[:-1]) if isinstance(arguments, dict) else {}
+    return replace(command_from_value(name, whole, span, known_tools), name=tool_name(name, known_tools))
 
 
 def clean_name(name: str) -> str:

@@ -38,14 +38,15 @@ class ReadWarning(Struct, frozen=True):
     """A repair, or a call that could not be read. `kind` is one word, `message` speaks to the model.
 
     `ignored` is the number of commands that were not run because of where they stand, although they are no quotation;
-    `has_cut` says that a reply was cut off within a command.
+    `lost` are those that were not run because they are broken or cut off, as far as they could be read: with the
+    arguments that are certainly complete. A name that is not known is empty.
     """
 
     kind: str
     message: str
     span: Span
     ignored: int = 0
-    has_cut: bool = False
+    lost: tuple[Command, ...] = ()
 
 
 class Reply(Struct, frozen=True):

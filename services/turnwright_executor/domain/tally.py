@@ -10,7 +10,11 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from posixpath import normpath
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from turnwright_core.entries import State
+from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.typography import composed
@@ -19,6 +23,7 @@ from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
 from turnwright_executor.domain.policy import files_changed_by
 from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_grammar.reply import Command
 
 FAILED_PATHS_MAX: Final = 32
 """Most files of which a tally says that their change failed."""
@@ -31,6 +36,17 @@ _WORDS_ONLY: Final = frozenset({"think", "update"})
 _MOVED: Final = frozenset({"cp", "mv"})
 _NAMED_BY: Final = {"set": "path", "rm": "path", "cp": "to", "mv": "to"}
 """Tools that change a file, and the attribute without which they name none."""
+
+UNNAMED: Final = ""
+"""In the place of a path: a command was to change a file that it does not name."""
+
+
+class LostChange(Struct, frozen=True):
+    """A command of a reply that was to change a file, and could not be read; `ordinal` commands stood before it."""
+
+    tool: str
+    path: str
+    ordinal: int
 
 
 def tally_before(recent: Iterable[TurnResult]) -> LoopTally:
@@ -48,32 +64,56 @@ def tally_after(
     *,
     unread: int = 0,
     ignored: int = 0,
+    lost: Iterable[LostChange] = (),
 ) -> LoopTally:
     """The tally after a turn whose records are settled.
 
     `tools` are all that exist, `offered` those of the turn; `names` are normalized names of files by the path that a
-    command names. `unread` and `ignored` count commands of the reply that became no record.
+    command names. `unread` and `ignored` count commands of the reply that became no record, `lost` are the changes of
+    files among them, in its order.
     """
     failed = dict.fromkeys(before.failed_paths)
-    known = [
-        record for record in records if (record.tool in tools or record.tool in offered) and not _names_nothing(record)
-    ]
+    pending = [change for change in lost if change.tool in offered]
+    known: list[CommandRecord] = []
     has_failed = False
-    for record in known:
+    for ordinal, record in enumerate(records):
+        while pending and pending[0].ordinal <= ordinal:
+            failed |= _lost_path(pending.pop(0), names)
+        is_known = record.tool in tools or record.tool in offered
+        if is_known and not _names_nothing(record):
+            known.append(record)
         for path in list(failed):
-            if _changes(record, path, names):
+            if is_known and _changes(record, path, names):
                 del failed[path]
-        if record.state is State.FAILED and not _is_refused(record, offered):
+        if record.state is State.FAILED and not (is_known and _is_refused(record, offered)):
             has_failed = True
             failed |= dict.fromkeys(_wanted(record, names))
         elif record.state is State.CANCELLED and has_failed:
             failed |= dict.fromkeys(_wanted(record, names))
+    for change in pending:
+        failed |= _lost_path(change, names)
     return LoopTally(
         commands=before.commands + sum(record.tool not in _WORDS_ONLY for record in known),
         unknown_commands=before.unknown_commands + len(records) - len(known) + unread,
         ignored_commands=before.ignored_commands + ignored,
         failed_paths=tuple(failed)[:FAILED_PATHS_MAX],
     )
+
+
+def lost_changes(command: Command, ordinal: int) -> list[LostChange]:
+    """What a command would have changed that is broken or cut off; nothing if it changes no file."""
+    if command.name not in _NAMED_BY:
+        return []
+    path = command.attributes.get(_NAMED_BY[command.name], "")
+    if not path or len(path) > PATH_CHARS_MAX:
+        return [LostChange(command.name, UNNAMED, ordinal)]
+    # Of its body there may be nothing yet.
+    changed = files_changed_by(replace(command, body=command.body or "?"))
+    return [LostChange(command.name, one, ordinal) for one in changed[-1:]]
+
+
+def _lost_path(change: LostChange, names: Mapping[str, str]) -> dict[str, None]:
+    return {names.get(change.path, change.path): None}
 
 
 def changed_names(records: Iterable[CommandRecord]) -> set[str]:
@@ -95,6 +135,8 @@ def _is_refused(record: CommandRecord, offered: Collection[str]) -> bool:
 
 def _wanted(record: CommandRecord, names: Mapping[str, str]) -> list[str]:
     """The files that a command was to change; of a copy or a move, what it would have made."""
+    if _names_nothing(record):
+        return [UNNAMED]
     paths = files_changed_by(record.command)
     if record.tool == "set" and record.outcome == TOO_LARGE_OUTCOME and not record.command.attributes:
         # Of a command that no record can hold only the target is known.
@@ -103,7 +145,7 @@ def _wanted(record: CommandRecord, names: Mapping[str, str]) -> list[str]:
 
 
 def _changes(record: CommandRecord, path: str, names: Mapping[str, str]) -> bool:
-    """Whether a command changed a file, or one that a pattern or folder names."""
+    """Whether a command changed a file, or one that a pattern or folder names; any file for one that is not known."""
     kept = record.attributes.get("changed")
     listed = kept if isinstance(kept, list) else ()
     changed = [file.path for file in record.files]
@@ -113,7 +155,7 @@ def _changes(record: CommandRecord, path: str, names: Mapping[str, str]) -> bool
         changed += [normpath(names.get(one, one)) for one in files_changed_by(record.command)]
         if _may_change_unseen(record) and path in " ".join((record.command.body, *record.command.attributes.values())):
             return True
-    return any(_is_at(path, one) for one in changed)
+    return any(path == UNNAMED or _is_at(path, one) for one in changed)
 
 
 def _may_change_unseen(record: CommandRecord) -> bool:

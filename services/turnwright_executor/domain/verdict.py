@@ -275,15 +275,15 @@ def undone(vote: Vote, facts: TurnFacts) -> Vote:
     if vote.status != COMPLETED or facts.mode is not Mode.ACT:
         return vote
     tally = facts.tally
-    if tally.failed_paths:
-        first, *more = tally.failed_paths
-        others = f" and of {len(more)} more" if more else ""
-        text = f"the change of {first}{others} failed, and no later command made it"
-        return _undone("change_failed", text)
-    if tally.commands or not (tally.unknown_commands or tally.ignored_commands):
+    if not tally.commands and (tally.unknown_commands or tally.ignored_commands):
+        why = f"{tally.unknown_commands} unknown or unreadable, {tally.ignored_commands} in code fences or quotations"
+        return _undone("nothing_run", f"no command was run: {why}")
+    if not tally.failed_paths:
         return vote
-    why = f"{tally.unknown_commands} unknown or unreadable, {tally.ignored_commands} in code fences or quotations"
-    return _undone("nothing_run", f"no command was run: {why}")
+    first, *more = tally.failed_paths
+    others = f" and of {len(more)} more" if more else ""
+    text = f"the change of {first or 'an unnamed file'}{others} failed, and no later command made it"
+    return _undone("change_failed", text)
 
 
 def _undone(word: str, text: str) -> Vote:

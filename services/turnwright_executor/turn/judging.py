@@ -128,9 +128,12 @@ async def tally_of(
 ) -> LoopTally:
     """What the loop has done, the open turn included, whose records are settled. `offered` are the turn's tools."""
     before, names = tally_before(recent), {}
-    if before.failed_paths or any(record.state is not State.RESOLVED for record in records):
-        names = {path: await _name(path, workspace) for path in changed_names(records)}
-    return tally_after(before, records, tools, offered, names, unread=note.unread, ignored=note.ignored)
+    if before.failed_paths or note.lost_changes or any(record.state is not State.RESOLVED for record in records):
+        paths = changed_names(records) | {change.path for change in note.lost_changes if change.path}
+        names = {path: await _name(path, workspace) for path in paths}
+    return tally_after(
+        before, records, tools, offered, names, unread=note.unread, ignored=note.ignored, lost=note.lost_changes
+    )
 
 
 async def _name(path: str, workspace: Workspace) -> str:

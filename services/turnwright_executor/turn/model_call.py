@@ -15,10 +15,11 @@ from turnwright_core.entries import Entry
 from turnwright_core.runs import ReplyKind, TurnResult
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.fingerprint import fingerprint
+from turnwright_executor.domain.tally import LostChange
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.packets import Packet
 from turnwright_executor.turn.generation import Draft
-from turnwright_executor.turn.recording import UNREAD_KINDS, ParsedReply
+from turnwright_executor.turn.recording import ParsedReply
 
 CALL: Final = "call"
 
@@ -45,6 +46,8 @@ class ModelCallRecord(Struct, frozen=True):
     """Code points that the turn may add and that certainly fit into the next packet; None: unknown."""
     is_edited: bool = False
     """Whether the packet has edits; they are stored with it, not here."""
+    lost_changes: tuple[LostChange, ...] = ()
+    """Changes among the commands that could not be read."""
 
     def to_json(self) -> dict[str, Any]:
         """One flat object."""
@@ -89,10 +92,11 @@ def model_call_record(
         model,
         len(reading.losses),
         len(reading.commands),
-        sum(warning.kind in UNREAD_KINDS or warning.has_cut for warning in reading.losses),
+        reading.unread,
         sum(warning.ignored for warning in reading.warnings),
         room,
         bool(packet.report.edits),
+        reading.lost_changes,
     )
 
 

@@ -27,7 +27,7 @@ from turnwright_executor.domain.command_record import ClientCall, CommandRecord,
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import record_path, target_of
-from turnwright_executor.domain.tally import TOO_LARGE_OUTCOME
+from turnwright_executor.domain.tally import TOO_LARGE_OUTCOME, LostChange, lost_changes
 from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
@@ -44,25 +44,10 @@ TOO_MANY: Final = "too_many_commands"
 CUT_REPLY: Final = "cut_reply"
 ANSWER: Final = "answer"
 
-LOST_KINDS: Final = frozenset(
-    {
-        ANSWER,
-        "arguments_cut",
-        "arguments_joined",
-        "arguments_left_over",
-        "arguments_unreadable",
-        "conflict_without_path",
-        "cut_call",
-        CUT_REPLY,
-        "invented",
-        TOO_MANY,
-        "unreadable_call",
-    }
-)
-"""Warnings about commands that could not be carried out; the others report successful repairs."""
+UNREADABLE: Final = "unreadable_call"
 
-UNREAD_KINDS: Final = LOST_KINDS - {ANSWER, CUT_REPLY, "invented", TOO_MANY}
-"""Those about commands that a model wrote so that nobody could read them."""
+LOST_KINDS: Final = frozenset({ANSWER, CUT_REPLY, "invented", TOO_MANY, UNREADABLE})
+"""Warnings about something lost that is no certain command; the others without one report successful repairs."""
 
 _WRITE_OUTSIDE: Final = "Those that are meant stand in the reply itself, outside of fences, quotes and indented code."
 
@@ -105,11 +90,22 @@ class ParsedReply(Struct, frozen=True):
     calls: tuple[ToolCall | None, ...] = ()
     """For each command its native call; None, or an empty tuple: a tag."""
     lost_calls: tuple[LostCall, ...] = ()
+    lost_changes: tuple[LostChange, ...] = ()
+    """Of files, in the order of the reply."""
 
     @property
     def losses(self) -> tuple[ReadWarning, ...]:
         """The warnings that the model must read, because something it wrote did not happen."""
-        return tuple(warning for warning in self.warnings if warning.kind in LOST_KINDS)
+        return tuple(filter(_is_loss, self.warnings))
+
+    @property
+    def unread(self) -> int:
+        """Number of commands that a model wrote so that nobody could read them."""
+        return sum(bool(warning.lost) or warning.kind == UNREADABLE for warning in self.warnings)
+
+
+def _is_loss(warning: ReadWarning) -> bool:
+    return bool(warning.lost) or warning.kind in LOST_KINDS
 
 
 def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
@@ -149,12 +145,19 @@ def read_draft(
     if is_text:
         reply = Reply(narration=draft.text)
     found = _Commands(list(reply.commands), list(reply.warnings), [None] * len(reply.commands), dropped=reply.dropped)
+    for warning in reply.warnings:
+        found.lose(warning, sum(command.span < warning.span for command in reply.commands) if warning.lost else 0)
     if draft.calls and not is_stopped():
         found.add_calls(draft, frozenset(tools))
     found.limit(commands_max)
     storable = tuple(map(_storable, found.commands))
     return ParsedReply(
-        storable, tuple(found.warnings), reply.narration.strip(), tuple(found.sources), tuple(found.lost)
+        storable,
+        tuple(found.warnings),
+        reply.narration.strip(),
+        tuple(found.sources),
+        tuple(found.lost),
+        tuple(found.lost_changes),
     )
 
 
@@ -170,6 +173,12 @@ class _Commands(Struct):
     more: int = 0
     """Calls that were not read, because there are too many."""
     lost: list[LostCall] = field(default_factory=list)
+    lost_changes: list[LostChange] = field(default_factory=list)
+
+    def lose(self, warning: ReadWarning, ordinal: int) -> None:
+        """Keep what a warning's commands would have changed; they stood behind so many others."""
+        for command in warning.lost:
+            self.lost_changes += lost_changes(_storable(command), ordinal)
 
     def add_calls(self, draft: Draft, tools: frozenset[str]) -> None:
         """Read the native calls of a reply."""
@@ -180,9 +189,12 @@ class _Commands(Struct):
             called, found = commands_from_call(call.name[:NAME_CHARS_MAX], call.arguments, tools)
             if is_over or (draft.is_cut and number == len(draft.calls) and (found or not call.arguments.strip())):
                 message = _CUT_CALL.format(name=call.name[:NAME_CHARS_MAX])
-                found = (ReadWarning(CUT_REPLY, message, (0, 0), has_cut=True),)
+                lost = next((warning.lost for warning in found if warning.lost), called)
+                found = (ReadWarning(CUT_REPLY, message, (0, 0), lost=lost),)
             self.warnings.extend(found)
-            losses = [LostCall(call, warning) for warning in found if warning.kind in LOST_KINDS]
+            for warning in found:
+                self.lose(warning, len(self.commands))
+            losses = [LostCall(call, warning) for warning in filter(_is_loss, found)]
             if not (is_over or losses):
                 self.commands.extend(called)
                 self.sources.append(call)

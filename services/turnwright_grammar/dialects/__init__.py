@@ -33,7 +33,7 @@ from turnwright_grammar.dialects.python import begins_python, python_calls
 from turnwright_grammar.dialects.tags import FUNCTION_TAG, arg_key_pairs, function_tag, named_tags
 from turnwright_grammar.native import parse_calls
 from turnwright_grammar.scanner import TextScanner
-from turnwright_grammar.values.strict import read_items
+from turnwright_grammar.values.strict import Value, read_items
 
 __all__ = [
     "BARE_TOKEN",
@@ -126,12 +126,19 @@ def _json(scanner: TextScanner, start: int) -> Payload | None:
     read = read_json(scanner, start)
     if read is None:
         return None
-    is_cut_list = read.cut and isinstance(read.value, list)
-    calls = parse_calls(read_items(scanner.text[start:]) if is_cut_list else read.value, wrapped=True)
-    if calls is None:
-        return Payload(read.end, cut=read.cut) if read.cut else None
-    kept = len(calls) if is_cut_list else 0
-    return Payload(read.end, calls, read.repaired, read.cut, over=read.over, whole=kept)
+    calls, whole = parse_calls(read.value, wrapped=True), 0
+    if read.cut and isinstance(read.value, list):
+        complete = parse_calls(read_items(scanner.text[start:]), wrapped=True) or []
+        calls, whole = complete + (calls or [])[len(complete) :], len(complete)
+    if not calls:
+        return Payload(read.end, _named(read.value, scanner.text), cut=True) if read.cut else None
+    return Payload(read.end, calls, read.repaired, read.cut, over=read.over, whole=whole)
+
+
+def _named(value: Value, text: str) -> list[ParsedCall]:
+    """The call whose name is all that is there of it, unless the name itself is cut off."""
+    name = value.get("name") if isinstance(value, dict) else None
+    return [(name, {})] if isinstance(name, str) and not text.endswith(name) else []
 
 
 def _fenced(scanner: TextScanner, start: int) -> Payload | None:

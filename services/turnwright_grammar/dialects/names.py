@@ -73,7 +73,7 @@ def closed_name_call(scanner: TextScanner, start: int) -> Payload | None:
         return None
     closing = scanner.search(_CLOSED_END[found["word"]], found.end())
     if closing is None:
-        return Payload(len(scanner.text), cut=True)
+        return Payload(len(scanner.text), [(found["name"], {})], cut=True)
     if scanner.text.startswith("{", found.end()):
         payload = read_arguments(scanner, found["name"], found.end())
         if payload is not None and not payload.cut:

@@ -43,6 +43,8 @@ _BLANKS = re.compile(r"[\s;,]*+")
 class Payload(Struct):
     """The calls after a token, and where they end. `cut`: the last one is truncated; `whole` counts those before it.
 
+    Of a truncated one the last argument may be incomplete, and it may be missing altogether.
+
     `guessed`: more text might change an argument. `over`: text inside belongs to no argument.
     """
 

@@ -85,7 +85,7 @@ def _parameters(scanner: TextScanner, name: str, position: int, ending: re.Patte
         value, position, repaired = argument_value(scanner, parameter.end(), ending, {*arguments, parameter["name"]})
         payload.repaired = payload.repaired or repaired
         if value is None:
-            return Payload(position, cut=True)
+            return Payload(position, [(name, arguments | {parameter["name"]: ""})], cut=True)
         # A repeated argument is ambiguous, or part of an earlier value.
         payload.over = payload.over or arguments.get(parameter["name"], value) != value
         arguments.setdefault(parameter["name"], value)
@@ -98,7 +98,7 @@ def _unended(scanner: TextScanner, name: str, arguments: dict[str, Value], posit
         return Payload(position, [(name, arguments)], repaired=True)
     # Something that is no argument: the call cannot be trusted and is reported.
     closing = scanner.search(_FUNCTION_END, position)
-    return Payload(closing.end() if closing else len(scanner.text), cut=closing is None)
+    return Payload(closing.end()) if closing else Payload(len(scanner.text), [(name, arguments | {"": ""})], cut=True)
 
 
 def named_tags(scanner: TextScanner, start: int) -> Payload | None:
@@ -119,7 +119,7 @@ def _fields(scanner: TextScanner, name: str, start: int, ending: re.Pattern[str]
     text = scanner.text
     closing = scanner.search(ending, start)
     if closing is None:
-        return Payload(len(text), cut=True)
+        return Payload(len(text), [(name, {})], cut=True)
     wrapper = _WRAPPER.match(text, start, closing.start())
     start = position = wrapper.end() if wrapper else start
     arguments: dict[str, Value] = {}
@@ -158,7 +158,7 @@ def arg_key_pairs(scanner: TextScanner, start: int, *, is_adjacent: bool) -> Pay
         if closing is None and scanner.final:
             closing, repaired = scanner.search(_ARG_VALUE_END, position), True
         if closing is None:
-            return Payload(len(text), cut=True)
+            return Payload(len(text), [(found["name"], arguments | {key["name"].strip(): ""})], cut=True)
         arguments[key["name"].strip()] = text[position : closing.start()]
         position = closing.end()
     cut = _KEYS_CUT.match(text, position) is not None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from types import MappingProxyType
 
 from turnwright_grammar import dialects
 from turnwright_grammar.edits import conflicts, diffs
 from turnwright_grammar.reader import vendors
 from turnwright_grammar.reader.parser_state import INERT_FENCE, ParserState
 from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, begins_line
-from turnwright_grammar.reply import Span
+from turnwright_grammar.reply import Command, Span
 from turnwright_grammar.scanner import SearchTrigger, TextScanner
 
 FENCE_DEPTH_MAX = 2
@@ -219,7 +220,10 @@ def on_conflict(state: ParserState, found: re.Match[str]) -> int:
     block = conflicts.read_block(state.scanner, found)
     span = (found.start(), block.end)
     if isinstance(block, conflicts.BadBlock):
-        state.warn("conflict_block", f"An edit block was not applied: {block.message}.", found.span())
+        path = conflicts.path_before(state.text, found.start())
+        lost = Command("set", MappingProxyType({"path": path} if path else {}))
+        message = f"An edit block was not applied: {block.message}."
+        state.warn("conflict_block", message, found.span(), lost=(lost,))
         return block.end
     path = conflicts.path_before(state.text, found.start())
     if path is None and state.path and conflicts.continues_block(state.text, state.path_end, found.start()):
@@ -227,7 +231,7 @@ def on_conflict(state: ParserState, found: re.Match[str]) -> int:
     state.path, state.path_end = path, block.end
     if path is None:
         message = "An edit block has no file name on the line before it; use <set path=...>."
-        state.warn("conflict_without_path", message, span)
+        state.warn("conflict_without_path", message, span, lost=(Command("set"),))
         return block.end
     state.add("set", {"path": path}, state.text[slice(*span)], span)
     state.native_calls += 1

@@ -64,6 +64,8 @@ def _on_call(state: ParserState, head: re.Match[str], name: str) -> int:
     condition = vendors.resume_condition(state, head.end())
     if not vendors.is_final(state, payload, head.end()) and state.needs_more(condition):
         return head.start()
+    if payload is not None and payload.cut:
+        return vendors.warn_truncated(state, payload, head.start(), payload.end)
     if payload is None or not payload.calls:
         state.skip(*head.span())
         return vendors.warn_unreadable(state, *head.span())
@@ -74,6 +76,6 @@ def _payload(state: ParserState, position: int, name: str) -> Payload | None:
     read = dialects.read_json(state.scanner, position)
     if read is None:
         return None
-    if read.cut or not isinstance(read.value, dict):
-        return Payload(read.end, cut=read.cut)
-    return Payload(read.end, [(name, read.value)], read.repaired, over=read.over)
+    if not isinstance(read.value, dict):
+        return Payload(read.end, [(name, {})] if read.cut else [], cut=read.cut)
+    return Payload(read.end, [(name, read.value)], read.repaired, read.cut, over=read.over)

@@ -16,6 +16,7 @@ from turnwright_grammar.reader import unknown_tools
 from turnwright_grammar.reader.bodies import THOUGHT_END, TagEnd
 from turnwright_grammar.reader.parser_state import ParserState
 from turnwright_grammar.reader.tags import Tag, begins_line, lex_tag, well_formed
+from turnwright_grammar.reply import Command
 from turnwright_grammar.scanner import SearchTrigger
 from turnwright_grammar.tools import canonicalize, takes_parameters
 
@@ -79,7 +80,9 @@ def on_own_tag(state: ParserState, opener: re.Match[str]) -> int:
         return tag.end
     if tag.cut and tag.name not in _HARMLESS:
         # An incomplete path or command may do harm.
-        state.warn("cut_call", f"<{tag.name}> was cut off inside an attribute and not run.", span)
+        state.warn(
+            "cut_call", f"<{tag.name}> was cut off inside an attribute and not run.", span, lost=(Command(tag.name),)
+        )
         state.skip(*span)
         return tag.end
     return _on_open(state, tag)
@@ -112,7 +115,8 @@ def _check_left_over(state: ParserState, tag: Tag) -> int | None:
     rest = _VALUE_GOES_ON.match(state.text, tag.end)
     if rest is None:
         return None
-    state.warn("arguments_left_over", LEFT_OVER.format(name=tag.name), (tag.start, rest.end()))
+    span = (tag.start, rest.end())
+    state.warn("arguments_left_over", LEFT_OVER.format(name=tag.name), span, lost=(Command(tag.name),))
     state.skip(tag.start, rest.end())
     return rest.end()
 

@@ -153,14 +153,14 @@ def discard_truncated(state: ParserState) -> None:
         # All of this was reasoning.
         return
     whole = state.commands[mark[0] : state.complete_commands]
-    has_cut = any(command.name != "think" for command in state.commands[mark[0] + len(whole) :])
-    has_cut |= any(warning.kind == "cut_call" for warning in state.warnings[mark[1] :])
+    lost = [command for command in state.commands[mark[0] + len(whole) :] if command.name != "think"]
+    lost += [command for warning in state.warnings[mark[1] :] for command in warning.lost]
     after = state.savepoint()
     is_narration = after[:2] == mark[:2] and state.deferred == state.deferred[: mark[4]]
     state.rollback(mark)
     state.commands.extend(whole)
     state.position = len(state.text)
-    state.warn("cut_reply", _CUT, (start, state.position), has_cut=has_cut)
+    state.warn("cut_reply", _CUT, (start, state.position), lost=tuple(lost))
     if not is_narration:
         state.skip(start, state.position)
 

@@ -158,10 +158,10 @@ class ParserState(Struct):
     def outer_span(self, span: Span) -> Span:
         return span[0] + self.offset, span[1] + self.offset
 
-    def warn(self, kind: str, message: str, span: Span, ignored: int = 0, *, has_cut: bool = False) -> None:
+    def warn(self, kind: str, message: str, span: Span, ignored: int = 0, *, lost: tuple[Command, ...] = ()) -> None:
         """Add a warning; dropped far beyond the cap."""
         if len(self.warnings) < 2 * WARNINGS_MAX:
-            self.warnings.append(ReadWarning(kind, message, self.outer_span(span), ignored, has_cut))
+            self.warnings.append(ReadWarning(kind, message, self.outer_span(span), ignored, lost))
 
     def end_thought(self, start: int, end: int) -> int:
         """Handle the close of a thought that was never opened: what was found before it is reasoning. Source: C59."""
@@ -219,7 +219,7 @@ class ParserState(Struct):
         for name, arguments in payload.calls:
             command = command_from_value(name, arguments, self.outer_span(span), self.tools)
             if is_over and command.name in RISKY:
-                self.warn("arguments_left_over", LEFT_OVER.format(name=command.name), span)
+                self.warn("arguments_left_over", LEFT_OVER.format(name=command.name), span, lost=(command,))
             elif command.name:
                 self.commands.append(command)
                 self.native_calls += 1

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 
 from turnwright_grammar import dialects
-from turnwright_grammar.native import parse_calls, tool_name
+from turnwright_grammar.native import cut_command, parse_call, parse_calls, tool_name
 from turnwright_grammar.reader import hallucinated
 from turnwright_grammar.reader.bodies import WHOLE_TAG
 from turnwright_grammar.reader.parser_state import ParserState
+from turnwright_grammar.reply import Command
 from turnwright_grammar.scanner import BracketBalance, SearchTrigger, TextScanner
 from turnwright_grammar.values.strict import ReadValue, read_items
 
@@ -87,7 +88,10 @@ def warn_truncated(state: ParserState, payload: dialects.Payload, start: int, en
     if (after := state.end_thought_within(start, end)) is not None:
         return after
     state.add_complete_calls(payload, (start, end))
-    state.warn("cut_call", "A call was cut off by the end of the reply and not run.", (start, end))
+    span = state.outer_span((start, end))
+    calls = payload.calls[payload.whole :] or [("", {})]
+    lost = tuple(cut_command(name, arguments, span, state.tools) for name, arguments in calls)
+    state.warn("cut_call", "A call was cut off by the end of the reply and not run.", (start, end), lost=lost)
     state.skip(start, end)
     return end
 
@@ -201,8 +205,11 @@ def _truncated_calls(state: ParserState, read: ReadValue, start: int) -> dialect
     calls = (parse_calls(read_items(state.text[begin.end() - 1 :]), wrapped=False) or []) if begin else []
     name = read.value.get("name") if isinstance(read.value, dict) and len(read.value) > 1 else None
     if calls and all(tool_name(one, state.tools) in state.tools for one, _ in calls):
-        return dialects.Payload(read.end, calls, cut=True, whole=len(calls))
-    return dialects.Payload(read.end, cut=True) if isinstance(name, str) and name in state.tools else None
+        cut = (parse_calls(read.value, wrapped=False) or [])[len(calls) :]
+        return dialects.Payload(read.end, calls + cut, cut=True, whole=len(calls))
+    if not isinstance(name, str) or name not in state.tools:
+        return None
+    return dialects.Payload(read.end, [parse_call(read.value, wrapped=False) or (name, {})], cut=True)
 
 
 def on_python(state: ParserState, start: int) -> int:
@@ -214,6 +221,7 @@ def on_python(state: ParserState, start: int) -> int:
         return warn_truncated(state, payload, start, payload.end)
     if payload is None or payload.cut:
         if state.depth == 0 and (found := _PYTHON_CALL.match(state.text, start)) and found[1] in state.tools:
-            state.warn("unreadable_call", f"A call of {found[1]} could not be read.", found.span())
+            message = f"A call of {found[1]} could not be read."
+            state.warn("unreadable_call", message, found.span(), lost=(Command(found[1]),))
         return start + 1
     return state.add_calls(payload, (start, payload.end))

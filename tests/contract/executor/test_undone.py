@@ -22,6 +22,9 @@ PROSE = "Wrote it."
 GO_ON = '<update status="102">Going on.</update>'
 FAILS = '<set path="a.txt"><<SEARCH\nmissing\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
 EDIT = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
+GET = '<get path="a.txt"/>'
+BLOCK = "<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE\n"
+CUT_CALL = '\n<tool_call>{"name": "set", "arguments": {"path": "a.txt", "body": "ne'
 FENCED = "I write it now.\n```xml\nThe file:\n" + '<set path="a.txt">new</set>' + "\n```\n"
 
 
@@ -77,6 +80,25 @@ LOOPS = {
     "a change of nothing named": Told(("<set>new</set>" + GO_ON,), NOTHING),
     "a copy to nowhere": Told(('<cp path="b.txt"/>' + GO_ON,), NOTHING),
     "a change of nothing named, then named": Told(("<set>new</set>" + GO_ON, EDIT + GO_ON)),
+    "a look and a change of nothing named": Told((f"{GET}<set>new</set>{GO_ON}",), CHANGE),
+    "a look, and its follower named nothing": Told((f"<set>new</set>{EDIT}{GO_ON}", GET), CHANGE),
+    "a look and a copy to nowhere": Told((f'{GET}<cp path="b.txt"/>{GO_ON}',), CHANGE),
+    "a follower of an unknown tool": Told((f'<bash command="ls"/><set path="a.txt">new</set>{GO_ON}',), CHANGE),
+    "a look and a block of no file": Told((GET, BLOCK), CHANGE),
+    "a block of no file, then of one": Told((GET, BLOCK, f"a.txt\n{BLOCK}")),
+    "a block of no file, then another file": Told((GET, BLOCK, '<set path="b.txt">new</set>')),
+    "a block of no file, then a look": Told((BLOCK, GET), CHANGE),
+    "a block of no file before one of a file": Told((f"{BLOCK}\nSo:\n\na.txt\n{BLOCK}",)),
+    "a block of no file behind one of a file": Told((f"a.txt\n{BLOCK}\nAnd once more, there:\n\n\n{BLOCK}",), CHANGE),
+    "a block without an end": Told((GET, "a.txt\n" + BLOCK[:-17]), CHANGE),
+    "a block without an end, then another file": Told((f"a.txt\n{BLOCK[:-17]}", '<set path="b.txt">x</set>'), CHANGE),
+    "a look and a call that is cut off": Told((GET + CUT_CALL,), CHANGE),
+    "a call that is cut off, then whole": Told((GET + CUT_CALL, EDIT)),
+    "a call that is cut off, then another file": Told((GET + CUT_CALL, '<set path="b.txt">new</set>'), CHANGE),
+    "a change that is cut off in its path": Told((f'{GET}\n<rm path="a.t',), CHANGE),
+    "a change that is cut off in its path, then whole": Told((f'{GET}\n<rm path="a.t', '<rm path="a.txt"/>')),
+    "a look that is cut off": Told((GET, CUT_CALL.replace("set", "get"))),
+    "a note that is cut off": Told((GET, CUT_CALL.replace("a.txt", "log://x"))),
     "in a fence": Told((FENCED,), NOTHING),
     "in a fence, then outside": Told((FENCED, EDIT + GO_ON)),
     "in a quotation": Told(("> " + '<set path="a.txt">new</set>',), NOTHING),
@@ -159,6 +181,13 @@ async def test_a_file_that_cannot_be_written_is_a_failure(services):
         ('<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPL', 422),
         ('<tool_call>{"name": "set", "arguments": {"path": "a.txt", "body": "hal', 422),
         (f"{EDIT}\n<sh>echo", 200),
+        (f"{GET}\n<sh>echo", 200),
+        (f'{GET}\n<set path="a.txt">half of ', 422),
+        (f'{EDIT}\n<set path="b.txt">half of ', 422),
+        (f"{GET}\na.txt\n{BLOCK[:-17]}", 422),
+        (f"{GET}{CUT_CALL}", 422),
+        (f"{GET}\n<function=set><parameter=path>a.txt</parameter><parameter=body>hal", 422),
+        (f"{GET}\n<function=get><parameter=path>a.tx", 200),
         ("So it is:\n```python\nx = 1", 200),
         ("<think>It is", 200),
     ],
@@ -180,6 +209,11 @@ async def test_a_reply_that_was_cut_within_its_only_command_did_nothing(tmp_path
         ([("bash", {"command": "ls"}), ("edit_file", {"path": "a.txt"})], 422),
         ([("bash", {"command": "ls"}), ("get", {"path": "a.txt"})], 200),
         ([("get", "]]]]")], 422),
+        ([("get", {"path": "a.txt"}), ("get", "]]]]")], 200),
+        ([("get", {"path": "a.txt"}), ("set", "]]]]")], 422),
+        ([("set", "]]]]"), ("set", {"path": "a.txt", "body": "new"})], 200),
+        ([("get", {"path": "a.txt"}), ("set", '{"path": "a.txt", "body": "ne')], 422),
+        ([("set", {"path": "b.txt", "body": "new"}), ("set", '{"path": "a.txt", "body": "ne')], 422),
     ],
 )
 async def test_native_calls_are_judged_alike(tmp_path, over_http, assembly, calls, status):

@@ -232,6 +232,7 @@ async def test_a_reply_that_does_not_end_is_an_error_entry(tmp_path, monkeypatch
         ('<rm path="src/ma', "cut_call"),
         ("<tool_call>nothing to read</tool_call>", "unreadable_call"),
         ("<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE", "conflict_without_path"),
+        ("a.txt\n<<<<<<< SEARCH\na\n=======\nb", "conflict_block"),
     ],
 )
 async def test_what_could_not_be_read_is_an_error_entry_that_the_model_reads(services, text, kind) -> None:

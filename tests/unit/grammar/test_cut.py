@@ -184,3 +184,31 @@ def test_a_whole_call_of_a_cut_reply_runs_although_something_before_it_looks_lik
     reply = read_reply(f"{before}{text}\n\nand more te", is_cut=True)
     fenced = "```" in text
     assert [command.name for command in reply.commands] == ["get"] or fenced
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+@pytest.mark.parametrize(
+    ("text", "name", "path"),
+    [
+        ('<rm path="src/ma', "rm", None),
+        ('<tool_call>{"name": "set", "arguments": {"path": "a", "body": "hal', "set", "a"),
+        ('<tool_call>{"name": "set", "arguments": {"body": "b", "path": "a', "set", None),
+        ('<tool_call>{"name": "set", "argum', "set", None),
+        ('<tool_call>{"name": "se', "", None),
+        ("<tool_call>", None, None),
+        ("<function=set><parameter=path>a</parameter><parameter=body>hal", "set", "a"),
+        ("<function=set><parameter=path>a", "set", None),
+        ('<invoke name="set"><parameter name="path">a</parameter><parameter name="body">x', "set", "a"),
+        ("<tool_call>set<arg_key>path</arg_key><arg_value>a</arg_value><arg_key>body</arg_key><arg_value>b", "set", "a"),
+        ('{"name": "set", "arguments": {"path": "a", "body": "hal', "set", "a"),
+        ('[TOOL_CALLS]set[ARGS]{"path": "a", "body": "ha', "set", "a"),
+        ('[TOOL_CALLS][{"name": "get", "arguments": {"path": "x"}}, {"name": "set", "arguments": {"path": "a", "body": "b', "set", "a"),
+        ('<|start|>assistant<|channel|>commentary to=functions.set <|constrain|>json<|message|>{"path": "a", "body": "b', "set", "a"),
+        ('[set(path="a", body="hal', "set", None),
+        ("a.py\n<<<<<<< SEARCH\nold\n=======\nnew", "set", "a.py"),
+        ("<<<<<<< SEARCH\nold\n=======\nnew", "set", None),
+    ],
+)  # fmt: skip
+def test_of_a_command_that_is_cut_off_what_is_complete_is_told(text, name, path, is_cut):
+    lost = [one for warning in read_reply(text, is_cut=is_cut).warnings for one in warning.lost]
+    assert [(one.name, one.attributes.get("path")) for one in lost] == ([] if name is None else [(name, path)])

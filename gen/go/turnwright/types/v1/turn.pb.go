@@ -711,8 +711,10 @@ type LoopTally struct {
 	// Number of commands that were not run because of where they stood in the reply: in a code fence beside other text, a
 	// block quote or indented code. The first time, the model is told so, and has another turn.
 	IgnoredCommands uint32 `protobuf:"varint,3,opt,name=ignored_commands,json=ignoredCommands,proto3" json:"ignored_commands,omitempty"`
-	// Files that a command was to change and did not, because it failed or was cancelled after another failure, and that
-	// no later command of the loop changed; at most 32. What a person rejected or the mode refused does not count.
+	// Files that a command was to change and did not, because it failed, was cancelled after another failure, was cut off or
+	// could not be read, and that no later command of the loop changed; at most 32. An empty path stands for a file that the
+	// command does not name; a later change of any file makes up for it. What a person rejected or the mode refused does not
+	// count.
 	FailedPaths []string `protobuf:"bytes,4,rep,name=failed_paths,json=failedPaths,proto3" json:"failed_paths,omitempty"`
 }
 

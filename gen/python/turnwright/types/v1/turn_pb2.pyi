@@ -397,8 +397,10 @@ class LoopTally(_message.Message):
     """
     @_builtins.property
     def failed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Files that a command was to change and did not, because it failed or was cancelled after another failure, and that
-        no later command of the loop changed; at most 32. What a person rejected or the mode refused does not count.
+        """Files that a command was to change and did not, because it failed, was cancelled after another failure, was cut off or
+        could not be read, and that no later command of the loop changed; at most 32. An empty path stands for a file that the
+        command does not name; a later change of any file makes up for it. What a person rejected or the mode refused does not
+        count.
         """
 
     def __init__(

@@ -386,8 +386,10 @@ export declare type LoopTally = Message<"turnwright.types.v1.LoopTally"> & {
   ignoredCommands: number;
 
   /**
-   * Files that a command was to change and did not, because it failed or was cancelled after another failure, and that
-   * no later command of the loop changed; at most 32. What a person rejected or the mode refused does not count.
+   * Files that a command was to change and did not, because it failed, was cancelled after another failure, was cut off or
+   * could not be read, and that no later command of the loop changed; at most 32. An empty path stands for a file that the
+   * command does not name; a later change of any file makes up for it. What a person rejected or the mode refused does not
+   * count.
    *
    * @generated from field: repeated string failed_paths = 4;
    */
