@@ -107,8 +107,11 @@ EVENT_PAYLOAD_BYTES_MAX: Final = 64 * 1024
 EVENT_SOURCE_CHARS_MAX: Final = 128
 """Maximum length of the source of an event, in code points (RH01)."""
 
-CALL_ID_CHARS_MAX: Final = 256
-"""Longest id of a native call that is kept of a vendor's, in code points; the rest is cut off."""
+CALL_ID_CHARS_MAX: Final = 16 * 1024
+"""Longest id of a native call that is kept of a vendor's, in code points; a longer one is shortened.
+
+Proxies put signatures into ids, which they want back.
+"""
 
 CALL_NAME_CHARS_MAX: Final = 128
 """Longest name of a called tool that is kept of a reply, in code points; the rest is cut off."""

@@ -15,14 +15,14 @@ from msgspec import to_builtins
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.chat.timeline import CALLS, SUMMARIZES
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, NAME_CHARS_MAX
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, CALL_ID_CHARS_MAX, NAME_CHARS_MAX
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import CALL, ModelCallRecord
-from turnwright_executor.turn.recording import TOO_LARGE, ParsedReply, kept_vendor_id, lost_call_id
+from turnwright_executor.turn.recording import TOO_LARGE, ParsedReply, lost_call_id
 
 CALLS_BYTES_MAX: Final = ATTRIBUTES_BYTES_MAX // 4
-"""Maximum size of the list of calls with signatures and arguments, in bytes of JSON; longer ones are truncated."""
+"""Maximum size of the list of calls with ids, signatures and arguments, in bytes of JSON; longer ones are truncated."""
 
 CALLS_CHARS_MAX: Final = ATTRIBUTES_BYTES_MAX // 8
 """Maximum length of the arguments of truncated calls together, in code points."""
@@ -77,15 +77,16 @@ def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) ->
 
 
 def _recorded(record: CommandRecord, call: ToolCall, chars: int) -> dict[str, Any]:
-    fields = {"path": record.path, **_ids(record.call_id, record.vendor_call_id, call, chars)}
+    fields = {"path": record.path, **_ids(record.call_id, call, chars)}
     return fields | _written(call, chars) if record.outcome == TOO_LARGE.outcome else fields
 
 
 def _lost(call_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
-    return {**_ids(call_id, kept_vendor_id(call), call, chars), **_written(call, chars)}
+    return {**_ids(call_id, call, chars), **_written(call, chars)}
 
 
-def _ids(call_id: str, vendor_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
+def _ids(call_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
+    vendor_id = call.id if len(call.id) <= min(chars, CALL_ID_CHARS_MAX) else ""
     signature = call.signature if len(call.signature) <= chars else ""
     fields: dict[str, Any] = {"call_id": call_id, "id": vendor_id, "signature": signature}
     fields = {name: value for name, value in fields.items() if value}

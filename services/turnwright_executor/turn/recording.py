@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import EntryWrite
 from turnwright_core.json_schema import answer_problem, answer_text
-from turnwright_core.limits import CALL_ID_CHARS_MAX, NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
+from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
 from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, failed
@@ -64,6 +64,9 @@ COMMAND_BYTES_MAX: Final = RECORD_BYTES_MAX // 2
 
 RECORD_OVERHEAD_BYTES: Final = 4096
 """More bytes than a record has beside its command."""
+
+RECORDED_ID_CHARS_MAX: Final = 256
+"""Longest id of a vendor's call that stands in a record, in code points; the reply keeps longer ones."""
 
 READ_ASIDE_CHARS: Final = 4 * 1024
 """Length from which a reply is parsed in a thread at its end, in code points: the worst case is 10 us each."""
@@ -299,11 +302,6 @@ def own_call_id(turn: int, ordinal: int) -> str:
     return f"call_{turn}_{ordinal}"
 
 
-def kept_vendor_id(call: ToolCall) -> str:
-    """The vendor's id of a call, if it is short enough."""
-    return call.id if len(call.id) <= CALL_ID_CHARS_MAX else ""
-
-
 class RecordingGate(Struct, frozen=True):
     """The gate for commands: the chain, in a loop with this mode and these tools."""
 
@@ -341,7 +339,8 @@ async def new_records(gate: RecordingGate, reading: ParsedReply) -> list[Command
         record = new_record(gate, recording, path, target, ordinal=ordinal)
         if call:
             own_id = own_call_id(gate.at.turn, ordinal)
-            record = replace(record, call_id=own_id, vendor_call_id=kept_vendor_id(call))
+            vendor_id = call.id if len(call.id) <= RECORDED_ID_CHARS_MAX else ""
+            record = replace(record, call_id=own_id, vendor_call_id=vendor_id)
         records.append(record)
     return records
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
+from turnwright_core.limits import CALL_ID_CHARS_MAX
 from turnwright_core.text import ascii_lower
 
 REDACTED: Final = "[redacted]"
@@ -36,8 +37,8 @@ _SECRET_OF_QUERY: Final = re.compile(
 SECRET_CHARS_MIN: Final = 6
 """A secret as short as that is looked for; a shorter one would be found in any text."""
 
-HIDDEN_CHARS_MAX: Final = 8192
-"""As much of a text is searched for secrets and kept, in code points; what is passed on of a vendor's is shorter."""
+HIDDEN_CHARS_MAX: Final = CALL_ID_CHARS_MAX
+"""As much of a text is searched for secrets and kept, in code points: nothing longer of a vendor's is passed on."""
 
 PART_CHARS: Final = 8
 """Parts of a secret of this many characters are redacted too."""

@@ -34,6 +34,9 @@ CALLS_MAX: Final = REPLY_CALLS_MAX + 1
 
 Fragments with another index are ignored."""
 
+KEY_CHARS_MAX: Final = 256
+"""Longest text by which a call is told from others, in code points."""
+
 ARGUMENTS_CHARS_MAX: Final = 3 * 1024 * 1024
 """Maximum total length of the arguments in a message, in code points: they are passed on in one piece."""
 
@@ -95,7 +98,8 @@ class ToolCallFold:
     def __init__(self) -> None:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
+        self._by_key: dict[str, _Call] = {}
+        """By a short form of their ids."""
         self._last: _Call | None = None
         self._fresh_chars = 0
         self._sent_chars = 0
@@ -172,8 +176,8 @@ class ToolCallFold:
     def _call_of(self, call_id: str, index: int | None, name: str) -> _Call | None:
         """The call that a fragment belongs to, unless it begins another."""
         of_index = None if index is None else self._by_index.get(index)
-        if call_id in self._by_id:
-            return of_index if of_index and of_index.id == call_id else self._by_id[call_id]
+        if of_id := self._by_key.get(key_of(call_id)):
+            return of_index if of_index and of_index.id == call_id else of_id
         if index is None or of_index:
             return of_index or self._last
         # An index that is new begins a call, unless it comes late: to a call without one, or to nothing that names one.
@@ -183,7 +187,7 @@ class ToolCallFold:
     def _begins(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
         """Whether a fragment for this call is another call's first."""
         goes_on = arguments and not name and call.name and not call.is_object()
-        if call_id and call.id and call_id not in self._by_id and not goes_on:
+        if call_id and call.id and key_of(call_id) not in self._by_key and not goes_on:
             return True
         if name and call.name and name != call.name:
             return True
@@ -212,8 +216,8 @@ class ToolCallFold:
         if index is not None:
             self._by_index[index] = call
             call.is_indexed = True
-        if call_id and (len(self._by_id) < _IDS_MAX or call_id in self._by_id):
-            self._by_id[call_id] = call
+        if (key := key_of(call_id)) and (len(self._by_key) < _IDS_MAX or key in self._by_key):
+            self._by_key[key] = call
 
     def _is_due(self) -> bool:
         return self._renamed or (self._fresh_chars > 0 and self._fresh_chars * _GROWTH >= self._sent_chars)
@@ -255,15 +259,22 @@ def _canonical(arguments: str) -> str:
 
 
 def id_of(value: Any) -> str:
-    """The id of a call: a text, or a number. Servers without one send an empty text, or the word null.
-
-    A longer one is shortened so that no two become the same.
-    """
+    """The id of a call: a text, or a number. Servers without one send an empty text, or the word null."""
     call_id = str(value) if isinstance(value, int) and not isinstance(value, bool) else text_of(value)
-    if len(call_id) > CALL_ID_CHARS_MAX:
-        digest = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
-        call_id = call_id[: CALL_ID_CHARS_MAX - len(digest)] + digest
-    return "" if call_id == "null" else call_id
+    return "" if call_id == "null" else _shortened(call_id, CALL_ID_CHARS_MAX)
+
+
+def key_of(call_id: str) -> str:
+    """A short form of an id, for lookups."""
+    return _shortened(call_id, KEY_CHARS_MAX)
+
+
+def _shortened(text: str, chars_max: int) -> str:
+    """The text; a longer one is shortened so that no two become the same."""
+    if len(text) <= chars_max:
+        return text
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text[: chars_max - len(digest)] + digest
 
 
 def parse_index(value: Any) -> int | None:

@@ -11,7 +11,7 @@ from turnwright.types.v1 import settings_pb2
 
 from services import Services, running
 from sse_server import Answer, SseServer, chat
-from turnwright_core.limits import ATTRIBUTES_BYTES_MAX
+from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, CALL_ID_CHARS_MAX
 
 pytestmark = pytest.mark.asyncio
 
@@ -89,6 +89,20 @@ async def test_our_ids_are_unique_and_the_vendors_stands_beside(tmp_path, over_h
     assert [ids[:2] for ids in two.values()] == [("call_2_0", "same")]
     assert [(each["path"], each["call_id"]) for each in note["calls"]] == [(path, ids[0]) for path, ids in one.items()]
     assert "arguments" not in json.dumps(note)
+
+
+async def test_a_long_id_comes_back_to_its_vendor_as_it_was(tmp_path, over_http) -> None:
+    # RD02: a proxy has put a signature into it
+    given = ("call_1__thought__" + "aB+/" * CALL_ID_CHARS_MAX)[:CALL_ID_CHARS_MAX]
+    async with over_http(calling(("get", {"path": "a.txt"}, given)), calling(DONE)) as server:
+        async with running(tmp_path) as services:
+            (services.files / "a.txt").write_text("x")
+            await services.until(await native(services, assembly=settings_pb2.ASSEMBLY_TRANSCRIPT))
+            [ids] = (await records(services)).values()
+        messages = server.requests[1].json["messages"]
+    assert ids[:2] == ("call_1_0", "")
+    assert [one["tool_call_id"] for one in messages if one["role"] == "tool"] == [given]
+    assert [one["id"] for message in messages for one in message.get("tool_calls", ())] == [given]
 
 
 async def test_a_failed_call_stops_no_other(tmp_path, over_http) -> None:

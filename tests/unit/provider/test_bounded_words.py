@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from turnwright_core.chat.deltas import SetToolCalls
+from turnwright_core.limits import CALL_ID_CHARS_MAX
 from turnwright_provider.domain.failures import VendorError
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.redact import HIDDEN_CHARS_MAX, Secrets
@@ -108,7 +109,7 @@ def test_no_word_of_a_vendor_is_longer_than_its_limit(wire, path, piece):
         if isinstance(event, Finish):
             assert (len(event.reason) <= 64, len(event.vendor_model) <= 256) == (True, True)
         elif isinstance(event, SetToolCalls):
-            assert all(len(call.id) <= 256 and len(call.name) <= 128 for call in event.calls)
+            assert all(len(call.id) <= CALL_ID_CHARS_MAX and len(call.name) <= 128 for call in event.calls)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from turnwright_core.chat.reply import PartialReply
+from turnwright_core.limits import CALL_ID_CHARS_MAX
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import ToolCallFold
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
@@ -278,10 +279,17 @@ def test_a_fragment_begins_a_call_or_goes_on_with_one(fragments, calls):
     assert folded(*fragments) == calls
 
 
-def test_calls_whose_long_ids_begin_alike_are_several():
-    made = folded(piece("{}", "f", id="x" * 300 + "1"), piece("{}", "f", id="x" * 300 + "2"))
-    assert len({call_id for call_id, *_ in made}) == 2
-    assert {len(call_id) for call_id, *_ in made} == {256}
+@pytest.mark.parametrize("chars", [300, CALL_ID_CHARS_MAX + 1])
+def test_calls_whose_long_ids_begin_alike_are_several(chars):
+    made = folded(*(piece("{}", "f", id="x" * (chars - 1) + last) for last in "1212"))
+    assert len({call_id for call_id, *_ in made}) == len(made) == 2
+    assert {len(call_id) for call_id, *_ in made} == {min(chars, CALL_ID_CHARS_MAX)}
+
+
+def test_fragments_of_calls_with_long_ids_find_their_call():
+    one, two = ("call_1__thought__" + "+/=x" * 1_000 + last for last in "12")
+    made = folded(piece('{"a":', "f", id=one), piece('{"b":', "g", id=two), piece("1}", id=one), piece("2}", id=two))
+    assert made == [(one, "f", '{"a":1}'), (two, "g", '{"b":2}')]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,29 @@
 """Earlier messages as a model can be sent them: whose blocks go back, and by which ids answers find their calls."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
 from cases import params
 from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_provider.domain.model_call import ModelCall
+from turnwright_provider.domain.think_tags import ThinkTags
+from turnwright_provider.domain.wires.anthropic import AnthropicWire
+from turnwright_provider.domain.wires.chat import ChatWire
+from turnwright_provider.domain.wires.gemini import GeminiWire
+from turnwright_provider.domain.wires.ollama import OllamaWire
 from turnwright_provider.domain.wires.prepare_messages import prepare_messages
+from turnwright_provider.domain.wires.responses import ResponsesWire
 
 USER = text_message(Role.USER, "hi")
+WIRES = {
+    "chat": ChatWire(ThinkTags.ANYWHERE),
+    "responses": ResponsesWire(),
+    "anthropic": AnthropicWire(),
+    "gemini": GeminiWire(),
+    "ollama": OllamaWire(),
+}
 
 
 def reply(*calls: ToolCall, vendor_model: str = "v/m", **more: object) -> Message:
@@ -85,16 +100,39 @@ def test_a_vendors_id_that_is_ours_of_another_call_is_told_from_it():
         ToolCall("t", "{}", id="call_1_1", call_id="call_1_0"),
         ToolCall("t", "{}", id="x" * 41, call_id="call_1_1"),
     )
-    said, *answers = sent(reply(first, second), *(Message(Role.TOOL, call_id=f"call_1_{n}") for n in range(2)))[0]
+    results = (Message(Role.TOOL, call_id=f"call_1_{n}") for n in range(2))
+    said, *answers = sent(reply(first, second), *results, vendor_model="v/other")[0]
     assert [call.id for call in said.calls] == [one.call_id for one in answers] == ["call_1_1", "call_1_1_"]
 
 
 def test_an_id_that_is_longer_than_another_vendor_takes_gives_way_to_ours():
     # vLLM's have 46 characters, OpenAI takes 40
     long = ToolCall("t", "{}", id="chatcmpl-tool-" + "0" * 32, call_id="call_1_0")
-    said, answer = sent(reply(long), Message(Role.TOOL, call_id="call_1_0"))[0]
-    assert (said.calls[0].id, answer.call_id) == ("call_1_0", "call_1_0")
-    assert sent(reply(replace(long, call_id="")))[0][0].calls[0].id == long.id
+    for vendor_model in ("v/other", ""):
+        said, answer = sent(reply(long), Message(Role.TOOL, call_id="call_1_0"), vendor_model=vendor_model)[0]
+        assert (said.calls[0].id, answer.call_id) == ("call_1_0", "call_1_0")
+    assert sent(reply(replace(long, call_id="")), vendor_model="v/other")[0][0].calls[0].id == long.id
+
+
+@pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+def test_a_long_id_goes_back_to_the_model_that_gave_it_as_it_was(wire):
+    # A proxy puts a signature into it.
+    given = "call_1__thought__" + "aB+/" * 3_000 + "=="
+    called = reply(ToolCall("t", "{}", id=given, call_id="call_1_0"))
+    answer = Message(Role.TOOL, (Text("r"),), call_id="call_1_0", tool="t")
+    for vendor_model, expected in (("v/m", given), ("v/other", "call_1_0")):
+        body = json.loads(wire.request(ModelCall("m", (USER, called, answer), vendor_model=vendor_model), set()).body)
+        assert sorted(ids_in(body)) == [expected, expected]
+
+
+def ids_in(value: object) -> list[str]:
+    """The ids of calls anywhere in a request, once for the call and once for its answer."""
+    if isinstance(value, list):
+        return [one for item in value for one in ids_in(item)]
+    if not isinstance(value, dict):
+        return []
+    named = [value[name] for name in ("id", "call_id", "tool_call_id", "tool_use_id") if name in value]
+    return named + [one for item in value.values() for one in ids_in(item)]
 
 
 @pytest.mark.parametrize("case", params("refact/normalize_tool_call.jsonl"))

@@ -81,7 +81,7 @@ class AnthropicWire(Wire):
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
     ) -> dict[str, Any]:
-        system, turns = conversation(messages)
+        system, turns = conversation(messages, call.vendor_model)
         thinking = self._thinking(call, turns, without, dropped)
         body: dict[str, Any] = {
             "model": call.model,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from turnwright_core.chat.thinking import with_text
 from turnwright_provider.domain.wires.blocks import object_in, ordered_blocks, piece_of
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK
 from turnwright_provider.domain.wires.images import inline_image
-from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL
+from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, SYSTEM, TOOL, is_own
 
 Wired = dict[str, Any]
 """A block on the wire."""
@@ -25,17 +25,18 @@ THOUGHTS: Final = ("thinking", "redacted_thinking")
 """Types of blocks of reasoning."""
 
 
-def conversation(messages: Iterable[Message]) -> tuple[list[Wired], list[Wired]]:
-    """The blocks of the system prompt, and the turns."""
+def conversation(messages: Sequence[Message], vendor_model: str) -> tuple[list[Wired], list[Wired]]:
+    """The blocks of the system prompt, and the turns, for this model."""
+    own_ids = {one.id for message in messages if is_own(message, vendor_model) for one in message.calls}
     system: list[Wired] = []
     turns: list[Wired] = []
     for message in messages:
         if message.role is SYSTEM:
             system += _shown(part for part in message.parts if isinstance(part, Text))
         elif message.role is ASSISTANT:
-            _add(turns, "assistant", _reply(message))
+            _add(turns, "assistant", _reply(message, own_ids))
         else:
-            _add(turns, "user", [_result(message)] if message.role is TOOL else _shown(message.parts))
+            _add(turns, "user", [_result(message, own_ids)] if message.role is TOOL else _shown(message.parts))
     for turn in turns:
         if turn["role"] == "user" and len(turn["content"]) > 1:
             # Results must come before other content of a user message.
@@ -71,7 +72,7 @@ def _image(image: Image) -> Wired:
     return {"type": "image", "source": source, **(CACHE_MARK if image.cache else {})}
 
 
-def _result(message: Message) -> Wired:
+def _result(message: Message, own_ids: Container[str]) -> Wired:
     """The result of a call. A cache mark inside would be refused, so it is on the whole block."""
     content = _shown(message.parts)
     is_marked = any(part.cache for part in message.parts)
@@ -79,14 +80,14 @@ def _result(message: Message) -> Wired:
         content = [{key: value for key, value in block.items() if key not in CACHE_MARK} for block in content]
     return {
         "type": "tool_result",
-        "tool_use_id": _name(message.call_id),
+        "tool_use_id": _id(message.call_id, own_ids),
         **({"content": content} if content else {}),
         **({"is_error": True} if message.failed else {}),
         **(CACHE_MARK if is_marked else {}),
     }
 
 
-def _reply(message: Message) -> list[Wired]:
+def _reply(message: Message, own_ids: Container[str]) -> list[Wired]:
     blocks: list[Wired] = []
     cited = deque(map(_cited, message.citations))
     for item in ordered_blocks(_with_thoughts(message)):
@@ -100,7 +101,7 @@ def _reply(message: Message) -> list[Wired]:
             case ServerBlock():
                 blocks += [block] if (block := object_in(item.json)) else []
             case ToolCall():
-                blocks.append(_call(item))
+                blocks.append(_call(item, own_ids))
     return blocks
 
 
@@ -125,15 +126,20 @@ def _cited(source: str) -> Wired:
     return {key: value for key, value in object_in(source).items() if key != "file_id"}
 
 
-def _call(call: ToolCall) -> Wired:
+def _call(call: ToolCall, own_ids: Container[str]) -> Wired:
     caller = object_in(call.signature)
     return {
         "type": "tool_use",
-        "id": _name(call.id),
+        "id": _id(call.id, own_ids),
         "name": _name(call.name),
         "input": object_in(call.arguments),
         **({"caller": caller} if caller else {}),
     }
+
+
+def _id(text: str, own_ids: Container[str]) -> str:
+    """The id of a call; a proxy's own may have other characters."""
+    return text if text in own_ids else _name(text)
 
 
 def _name(text: str) -> str:

@@ -1,7 +1,8 @@
 """Preparation of a call's messages for its model, for every wire.
 
 Opaque blocks and signatures are only sent back to the model that wrote them (RD08). Each call has a unique id in the
-request, the vendor's if possible, and every result has the id of its call.
+request, the vendor's if possible, and every result has the id of its call. A long id goes to the model alone that made
+it: a proxy may have put a signature into it.
 Arguments that are not a JSON object, because the model wrote them like that or was truncated, are sent as `{}`: many
 servers parse them, and would refuse every later request.
 """
@@ -16,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Role, ToolCall
+from turnwright_core.limits import CALL_ID_CHARS_MAX
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.refused import without_refused
 from turnwright_provider.domain.wires.blocks import TEXT
@@ -23,7 +25,7 @@ from turnwright_provider.domain.wires.blocks import TEXT
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 ID_CHARS_MAX: Final = 40
-"""Longest id of a call that OpenAI takes: other servers (vLLM) make longer ones, and a run may change its model."""
+"""Longest id of another model's call: OpenAI takes no longer ones, other servers (vLLM, proxies) make them."""
 
 NAME_CHARS_MAX: Final = 64
 """Longest name of a tool that vendors take."""
@@ -44,15 +46,19 @@ def prepare_messages(call: ModelCall) -> tuple[list[Message], dict[str, str]]:
     """The messages with the ids to send, and what is left out of replies written by another model: field -> reason."""
     left_out: set[str] = set()
     messages: list[Message] = []
-    for message in _with_ids_sent(without_refused(call)):
-        is_own = bool(message.vendor_model) and message.vendor_model == call.vendor_model
-        if is_own or message.role is not ASSISTANT:
+    for message in _with_ids_sent(without_refused(call), call.vendor_model):
+        if message.role is not ASSISTANT or is_own(message, call.vendor_model):
             messages.append(message)
             continue
         left_out |= {name for name, value in _opaque(message).items() if value}
         calls = tuple(replace(one, signature="") for one in message.calls)
         messages.append(replace(message, thinking=(), server_blocks=(), citations=(), calls=calls))
     return messages, dict.fromkeys(sorted(left_out), _FOREIGN)
+
+
+def is_own(message: Message, vendor_model: str) -> bool:
+    """Whether a model wrote a message."""
+    return bool(message.vendor_model) and message.vendor_model == vendor_model
 
 
 def tool_names(messages: Iterable[Message]) -> dict[str, str]:
@@ -68,7 +74,7 @@ def _opaque(message: Message) -> dict[str, bool]:
     }
 
 
-def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
+def _with_ids_sent(messages: Iterable[Message], vendor_model: str) -> Iterable[Message]:
     taken: set[str] = set()
     sent: dict[str, str] = {}
     for index, message in enumerate(messages):
@@ -80,7 +86,8 @@ def _with_ids_sent(messages: Iterable[Message]) -> Iterable[Message]:
         if not message.calls:
             yield message
             continue
-        calls = tuple(_as_sent(one, _sent_id(one, taken, index)) for one in message.calls)
+        chars_max = CALL_ID_CHARS_MAX if is_own(message, vendor_model) else ID_CHARS_MAX
+        calls = tuple(_as_sent(one, _sent_id(one, taken, index, chars_max)) for one in message.calls)
         # A vendor's id may be one of ours for another call: results name ours.
         sent |= {old.id: new.id for old, new in zip(message.calls, calls, strict=True)}
         sent |= {old.call_id: new.id for old, new in zip(message.calls, calls, strict=True)}
@@ -109,9 +116,12 @@ def _is_object(text: str) -> bool:
     return True
 
 
-def _sent_id(call: ToolCall, taken: set[str], place: int) -> str:
-    """The vendor's id; ours if there is none, or if it is long or an earlier call has it. A sent id never changes."""
-    is_short = len(call.id) <= ID_CHARS_MAX or not call.call_id
+def _sent_id(call: ToolCall, taken: set[str], place: int, chars_max: int) -> str:
+    """The vendor's id; ours if there is none, or if it is too long or an earlier call has it.
+
+    An id that was sent to a model never changes.
+    """
+    is_short = len(call.id) <= chars_max or not call.call_id
     is_free = bool(call.id) and is_short and (call.id not in taken or not call.call_id)
     unique_id = (call.id if is_free else call.call_id) or f"call_{place}_{call.index}"
     while unique_id in taken and call.call_id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from turnwright_provider.domain.tool_calls import arguments_of, id_of, text_of
+from turnwright_provider.domain.tool_calls import arguments_of, id_of, key_of, text_of
 from turnwright_provider.domain.wires.json_fold import objects
 
 _TEXTS: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
@@ -16,11 +16,11 @@ _WHOLE: Final = ("text", "refusal", "arguments")
 
 
 def ids_of(event: Mapping[str, Any]) -> list[str]:
-    """The ids in an event that may name its item."""
+    """The ids in an event that may name its item, in short form."""
     item = event.get("item")
     named = item if isinstance(item, dict) else {}
     ids = (event.get("item_id"), event.get("call_id"), *(named.get(name) for name in ("id", "item_id", "call_id")))
-    return [one for one in map(id_of, ids) if one]
+    return [key_of(one) for one in map(id_of, ids) if one]
 
 
 def whole_text(event: Mapping[str, Any]) -> str:

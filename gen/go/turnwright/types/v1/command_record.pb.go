@@ -159,7 +159,7 @@ type CommandRecord struct {
 	// The runtime's id of the native tool call, `call_{turn}_{ordinal}`; unique in the run. Empty: the command was
 	// written as a tag.
 	CallId string `protobuf:"bytes,7,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The vendor's id of that call; empty if it gave none, or one of more than 512 characters. Not unique.
+	// The vendor's id of that call; empty if it gave none, or one of more than 256 characters. Not unique.
 	VendorCallId string `protobuf:"bytes,8,opt,name=vendor_call_id,json=vendorCallId,proto3" json:"vendor_call_id,omitempty"`
 	// How far the command has come. When its loop ends from outside its turn (an abort, a spent budget, a failure), a
 	// command without a result is CANCELLED only if it did not happen; see State.

@@ -258,7 +258,8 @@ type ToolCall struct {
 
 	// 0-based position in the message.
 	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	// The vendor's id, cut off after 256 characters; may be empty.
+	// The vendor's id; may be empty. One of more than 16384 characters is shortened. One of more than 40 is sent back only to
+	// the model that made it: other vendors take none, so they are sent `call_id`, if there is one.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Name of the tool, cut off after 128 characters.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`

@@ -113,7 +113,7 @@ class CommandRecord(_message.Message):
     written as a tag.
     """
     vendor_call_id: _builtins.str
-    """The vendor's id of that call; empty if it gave none, or one of more than 512 characters. Not unique."""
+    """The vendor's id of that call; empty if it gave none, or one of more than 256 characters. Not unique."""
     @_builtins.property
     def command(self) -> Global___CommandText:
         """The command as written. Empty if it was too large to store (`too_large:413`)."""

@@ -127,7 +127,9 @@ class ToolCall(_message.Message):
     index: _builtins.int
     """0-based position in the message."""
     id: _builtins.str
-    """The vendor's id, cut off after 256 characters; may be empty."""
+    """The vendor's id; may be empty. One of more than 16384 characters is shortened. One of more than 40 is sent back only to
+    the model that made it: other vendors take none, so they are sent `call_id`, if there is one.
+    """
     name: _builtins.str
     """Name of the tool, cut off after 128 characters."""
     arguments: _builtins.str

@@ -71,7 +71,7 @@ export declare type CommandRecord = Message<"turnwright.types.v1.CommandRecord">
   callId: string;
 
   /**
-   * The vendor's id of that call; empty if it gave none, or one of more than 512 characters. Not unique.
+   * The vendor's id of that call; empty if it gave none, or one of more than 256 characters. Not unique.
    *
    * @generated from field: string vendor_call_id = 8;
    */

@@ -134,7 +134,8 @@ export declare type ToolCall = Message<"turnwright.types.v1.ToolCall"> & {
   index: number;
 
   /**
-   * The vendor's id, cut off after 256 characters; may be empty.
+   * The vendor's id; may be empty. One of more than 16384 characters is shortened. One of more than 40 is sent back only to
+   * the model that made it: other vendors take none, so they are sent `call_id`, if there is one.
    *
    * @generated from field: string id = 2;
    */
