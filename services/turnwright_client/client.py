@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
+from turnwright.entries.v1 import entry_service_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.models.v1 import model_service_pb2_grpc
@@ -95,6 +96,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
             peer.channel
         )
+        self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
         self._plans = plan_service_pb2_grpc.PlanServiceStub(peer.channel)
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(peer.channel)

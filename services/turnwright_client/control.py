@@ -113,22 +113,6 @@ class ControlCalls:
         )
         return (await self._peer.call(self._stub.CallTool, request)).record
 
-    async def list_entries(
-        self, project: str, run: str = "", pattern: str = "", body_pattern: str = "", *, bodies: bool = True
-    ) -> AsyncIterator[entry_pb2.Entry]:
-        """Entries of a run whose path and body match the patterns, sorted by path; an empty run is the latest one."""
-        request = control_pb2.ListEntriesRequest(
-            project=project,
-            run=run,
-            pattern=pattern,
-            body_pattern=body_pattern,
-            without_bodies=not bodies,
-            page_size=PAGE_SIZE_MAX,
-        )
-        async for page in self._peer.pages(self._stub.ListEntries, request):
-            for entry in page.entries:
-                yield entry
-
     async def set_model(self, model: model_pb2.Model) -> model_pb2.Model:
         """Add a model, or replace the one with the same alias. What it leaves out, its vendor is asked."""
         return (await self._peer.call(self._models.SetModel, model_service_pb2.SetModelRequest(model=model))).model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
@@ -26,10 +27,11 @@ from turnwright_core.wire.packets import PacketParts
 
 
 class QueryCalls:
-    """Rpcs of query.proto, explain.proto and TurnService. Each raises TurnwrightError."""
+    """Rpcs of query.proto, explain.proto, EntryService and TurnService. Each raises TurnwrightError."""
 
     _peer: Peer
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _entries: entry_service_pb2_grpc.EntryServiceAsyncStub
     _projects: project_service_pb2_grpc.ProjectServiceAsyncStub
     _turns: turn_service_pb2_grpc.TurnServiceAsyncStub
     _models: model_service_pb2_grpc.ModelServiceAsyncStub
@@ -117,12 +119,12 @@ class QueryCalls:
         return [model async for page in self._peer.pages(self._models.ListModels, request) for model in page.models]
 
     async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
-        request = query_pb2.GetEntryRequest(project=project, run=run, path=path)
-        entry = (await self._peer.call(self._stub.GetEntry, request)).entry
+        request = entry_service_pb2.GetEntryRequest(project=project, run=run, path=path)
+        entry = (await self._peer.call(self._entries.GetEntry, request)).entry
         parts, hash_ = [entry.body], entry.hash
         request.body_offset = len(entry.body.encode())
         while 0 < request.body_offset < entry.body_size_bytes:
-            part = (await self._peer.call(self._stub.GetEntry, request)).entry
+            part = (await self._peer.call(self._entries.GetEntry, request)).entry
             if part.hash != hash_:
                 # The entry was written while its body was read: do not join parts of two bodies.
                 return await self.get_entry(project, run, path)
@@ -130,6 +132,22 @@ class QueryCalls:
             request.body_offset += len(part.body.encode())
         entry.body = "".join(parts)
         return entry
+
+    async def list_entries(
+        self, project: str, run: str = "", pattern: str = "", body_pattern: str = "", *, bodies: bool = True
+    ) -> AsyncIterator[entry_pb2.Entry]:
+        """Entries of a run whose path and body match the patterns, sorted by path; an empty run is the latest one."""
+        request = entry_service_pb2.ListEntriesRequest(
+            project=project,
+            run=run,
+            pattern=pattern,
+            body_pattern=body_pattern,
+            without_bodies=not bodies,
+            page_size=PAGE_SIZE_MAX,
+        )
+        async for page in self._peer.pages(self._entries.ListEntries, request):
+            for entry in page.entries:
+                yield entry
 
     async def get_status(
         self, *, check_models: bool = False, timeout_s: float | None = None

@@ -1,5 +1,7 @@
 """The contract of resources: one service in a package of its own, with fields that all requests share (ADR 54)."""
 
+import re
+
 import pytest
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.schemes.v1 import scheme_service_pb2
@@ -32,8 +34,8 @@ def test_a_field_that_requests_share_has_the_same_number_in_each(service):
 def test_a_resource_stands_alone_in_its_package(service):
     file = service.file
     assert list(file.services_by_name) == [service.name]
-    resource = service.name.removesuffix("Service")
-    assert file.package == f"turnwright.{resource.lower()}s.v1"
+    resource = service.name.removesuffix("Service").lower()
+    assert file.package == f"turnwright.{re.sub('y$', 'ie', resource)}s.v1"
     ours = {one.package for one in file.dependencies if one.package.startswith("turnwright.")}
     assert ours <= {"turnwright.types.v1"}
 

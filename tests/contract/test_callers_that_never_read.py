@@ -12,10 +12,11 @@ from google.protobuf import empty_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2
-from turnwright.executor.v1 import control_pb2, executor_service_pb2
+from turnwright.entries.v1 import entry_service_pb2
+from turnwright.executor.v1 import executor_service_pb2
 from turnwright.provider.v1 import provider_service_pb2
 from turnwright.settings.v1 import settings_service_pb2
-from turnwright.store.v1 import read_pb2, store_service_pb2
+from turnwright.store.v1 import store_service_pb2
 from turnwright.types.v1 import settings_pb2
 
 from raw_http2 import NeverReads, varint
@@ -308,14 +309,9 @@ async def test_large_pages_of_a_run_that_nobody_reads_are_bounded_and_others_are
         for number in range(10):
             path = {"path": f"{number}.txt"}
             await client.call_tool(services.project, "r", "set", path, f"{number}" * 190_000)
-        wanted = {
-            "executor": (
-                "/turnwright.executor.v1.ExecutorService/ListEntries",
-                control_pb2.ListEntriesRequest(**asked),
-            ),
-            "store": ("/turnwright.store.v1.StoreService/ListEntries", read_pb2.ListEntriesRequest(**asked)),
-        }
-        for name, (method, request) in wanted.items():
+        method = "/turnwright.entries.v1.EntryService/ListEntries"
+        request = entry_service_pb2.ListEntriesRequest(**asked)
+        for name in ("executor", "store"):
             caller = await NeverReads.connect(services.addresses[name])
             for _ in range(40):
                 caller.call(method, request.SerializeToString(), token_of("mallory"))

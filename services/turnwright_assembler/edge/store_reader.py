@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
-from turnwright.types.v1 import scheme_pb2
+from turnwright.types.v1 import cursor_pb2, scheme_pb2
 
 from turnwright_assembler.ports import PacketRead, PastMoment, ViewPart
 from turnwright_core.entries import Cursor
@@ -87,7 +87,7 @@ class StoreReader:
         return self._schemes
 
 
-def _moment(at: PastMoment) -> read_pb2.Moment:
+def _moment(at: PastMoment) -> cursor_pb2.Moment:
     if at.cursor:
-        return read_pb2.Moment(cursor=cursor_to_pb(at.cursor))
-    return read_pb2.Moment(packet_of_turn=at.packet_of_turn)
+        return cursor_pb2.Moment(cursor=cursor_to_pb(at.cursor))
+    return cursor_pb2.Moment(packet_of_turn=at.packet_of_turn)

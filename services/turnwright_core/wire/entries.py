@@ -107,23 +107,3 @@ def write_from_pb(message: write_pb2.EntryWrite) -> EntryWrite:
         message.loop if has("loop") else None,
         message.granted_tool,
     )
-
-
-def cut_body(entry: entry_pb2.Entry, offset: int, bytes_max: int) -> int:
-    """Truncate an entry's body to this many bytes from an offset on, in whole characters; returns the actual offset."""
-    data = entry.body.encode()
-    if not offset and len(data) <= bytes_max:
-        return 0
-    begin = max(0, min(offset, len(data)))
-    while begin < len(data) and _is_inside(data[begin]) and begin:
-        begin -= 1
-    end = min(begin + bytes_max, len(data))
-    while begin < end < len(data) and _is_inside(data[end]):
-        end -= 1
-    entry.body = data[begin:end].decode()
-    return begin
-
-
-def _is_inside(byte: int) -> bool:
-    """Whether a byte of UTF-8 continues a character."""
-    return byte & 0b1100_0000 == 0b1000_0000

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
 from turnwright.executor.v1 import explain_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
-from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
-from turnwright.types.v1 import explanation_pb2, settings_pb2
+from turnwright.types.v1 import cursor_pb2, explanation_pb2, settings_pb2
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
@@ -222,11 +222,11 @@ def _pieces_max(request: Any) -> int:
     return request.pieces_max if request.HasField("pieces_max") else EXPLAINED_PIECES_DEFAULT
 
 
-def _moment(turn: Turn, note: PacketNote, *, is_inherited: bool) -> read_pb2.Moment | None:
+def _moment(turn: Turn, note: PacketNote, *, is_inherited: bool) -> cursor_pb2.Moment | None:
     """The moment that a packet shows; None: not recorded."""
     if turn.result and turn.result.cursor:
         # By the turn, as a restored backup, or a fork, does not take the cursor of what it came from.
-        return read_pb2.Moment(packet_of_turn=turn.number)
+        return cursor_pb2.Moment(packet_of_turn=turn.number)
     if is_inherited or not note.cursor[0]:
         return None
-    return read_pb2.Moment(cursor=cursor_to_pb(Cursor(*note.cursor)))
+    return cursor_pb2.Moment(cursor=cursor_to_pb(Cursor(*note.cursor)))

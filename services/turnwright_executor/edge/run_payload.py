@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.executor.v1 import query_pb2
 from turnwright.store.v1 import (
     control_pb2,
@@ -43,6 +44,7 @@ class RunPayload:
         self._store = store
         self._schemes = schemes
         self._rows = store_service_pb2_grpc.StoreServiceStub(store.channel)
+        self._entries = entry_service_pb2_grpc.EntryServiceStub(store.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(store.channel)
 
     async def read(self, request: query_pb2.GetRunRequest) -> query_pb2.GetRunResponse:
@@ -73,10 +75,10 @@ class RunPayload:
 
     async def _add_entries(self, answer: query_pb2.GetRunResponse, request: query_pb2.GetRunRequest) -> None:
         if SessionState(answer.run.state) in _WAITING:
-            wanted = read_pb2.ListEntriesRequest(
+            wanted = entry_service_pb2.ListEntriesRequest(
                 project=request.project, run=request.run, states=[entry_pb2.STATE_PROPOSED], without_bodies=True
             )
-            waiting = await self._store.call(self._rows.ListEntries, wanted)
+            waiting = await self._store.call(self._entries.ListEntries, wanted)
             answer.proposals.extend(entry.path for entry in waiting.entries)
         if request.history_max:
             timeline = await self._timeline(request)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
@@ -15,7 +16,6 @@ from turnwright.store.v1 import (
     queue_pb2,
     read_pb2,
     registry_pb2,
-    stream_pb2,
     write_pb2,
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
@@ -67,6 +67,7 @@ class StoreLedger(StorePlans):
         Other clients of the store share `schemes`, the cache of registered schemes.
         """
         super().__init__(peer, schemes or KnownSchemes())
+        self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
@@ -196,7 +197,7 @@ class StoreLedger(StorePlans):
         bodies: bool,
         files_only: bool = False,
     ) -> list[Entry]:
-        request = read_pb2.ListEntriesRequest(
+        request = entry_service_pb2.ListEntriesRequest(
             project=address.project,
             run=address.run,
             pattern=pattern,
@@ -207,17 +208,19 @@ class StoreLedger(StorePlans):
         found: list[Entry] = []
         while True:
             request.page_size = min(limit - len(found), PAGE_SIZE_MAX)
-            answer = await self._call(self.stub.ListEntries, request)
-            found += map(entry_from_pb, answer.entries)
+            answer = await self._call(self._entries.ListEntries, request)
+            for entry in map(entry_from_pb, answer.entries):
+                is_cut = bodies and len(entry.body.encode()) < entry.body_size_bytes
+                found += await self.get_entries(address, [entry.path]) if is_cut else [entry]
             request.page_token = answer.next_page_token
             if not request.page_token or len(found) >= limit:
                 return found
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
-        request = stream_pb2.ReadBodyRequest(
+        request = entry_service_pb2.ReadEntryBodyRequest(
             project=address.project, run=address.run, path=path, offset=offset, bytes_max=bytes_max
         )
-        return (await self._call(self.stub.ReadBody, request)).text
+        return (await self._call(self._entries.ReadEntryBody, request)).text
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         found: list[FileConstraint] = []
@@ -274,8 +277,8 @@ class StoreLedger(StorePlans):
         return list(map(queued_command_from_pb, (await self._call(self._sessions.ListCommands, request)).commands))
 
     async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
-        request = read_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)
-        answer = await self._call(self.stub.SearchEntries, request)
+        request = entry_service_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)
+        answer = await self._call(self._entries.SearchEntries, request)
         return [FoundEntry(hit.path, hit.revision, hit.score, hit.snippet) for hit in answer.hits]
 
     async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from turnwright.entries.v1 import entry_service_pb2
 from turnwright.models.v1 import model_service_pb2
 from turnwright.plans.v1 import plan_service_pb2
 from turnwright.projects.v1 import project_service_pb2
@@ -27,6 +28,7 @@ from turnwright_core.kit.peer import Around, Peer, rpc_of
 from turnwright_executor.rpc.watches import OpenWatches
 
 MOUNTED: Final = (
+    entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"],
     model_service_pb2.DESCRIPTOR.services_by_name["ModelService"],
     plan_service_pb2.DESCRIPTOR.services_by_name["PlanService"],
     project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"],

@@ -12,13 +12,14 @@ from msgspec import Struct
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.entries import Cursor, Entry, State, Visibility
-from turnwright_core.limits import PATTERN_CHARS_MAX
+from turnwright_core.limits import PAGE_BYTES_MAX, PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match, search
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.patterns.typography import composed
 from turnwright_store.app.history import NUMBER_MAX, At, PacketMoment, RunSnapshot, run_at
 from turnwright_store.app.read_view import message_batches, weight_of
+from turnwright_store.app.registry import latest_run
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, foreign_token, page_of
@@ -64,15 +65,17 @@ def list_entries(
 ) -> tuple[list[Entry], str]:
     """A page of entries that fit; all pages are of the moment of the first one.
 
-    `check_time` raises when matching has taken too long. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
+    Without a run they are of the one that was written last when the first page was read. A body that fills a page alone
+    is cut. `check_time` raises when matching has taken too long. Raises CURSOR_FOREIGN, TURN_NOT_FOUND.
     """
     _check(query)
     size = page_size(query.size)
-    at, after = _place_of(query)
-    run = get_run_head(connection, address.project, address.run)
+    at, alias, after = _place_of(query)
+    alias = address.run or alias or latest_run(connection, address.project)
+    run = get_run_head(connection, address.project, alias)
     then = run_at(connection, run, rules.incarnation, at)
-    wanted = Wanted(bodies=query.bodies)
-    place = _places(then.cursor if at is None else at)
+    wanted = Wanted(bodies=query.bodies, body_bytes_max=PAGE_BYTES_MAX)
+    place = *_places(then.cursor if at is None else at), "" if address.run else alias
     try:
         fitting = matching_entries(connection, rules, then, query, after, check_time)
         page, next_token = page_of(
@@ -104,19 +107,19 @@ def _end_of_page(query: EntryQuery, one: EntryRow) -> str:
     return str(one.position) if query.by_position else one.path
 
 
-def _place_of(query: EntryQuery) -> tuple[At | None, str]:
-    """The moment of a page (None: now), and the path or position after which it begins."""
-    place = decode_page_token(query.token, str, int, int, int, int, str)
+def _place_of(query: EntryQuery) -> tuple[At | None, str, str]:
+    """The moment of a page (None: now), its run where the request names none, and what it begins after."""
+    place = decode_page_token(query.token, str, int, int, int, int, str, str)
     if place is None:
-        return query.at, ""
-    incarnation, run, project, global_, turn, after = place
+        return query.at, "", ""
+    incarnation, run, project, global_, turn, alias, after = place
     is_position = str(after).isdecimal() and len(str(after)) <= _POSITION_DIGITS_MAX
     is_place = is_position if query.by_position else "\0" not in str(after)
     if not is_place or not 0 <= int(turn) <= NUMBER_MAX:
         raise foreign_token()
     if incarnation == _OF_PACKET:
-        return PacketMoment(int(turn)), str(after)
-    return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(after)
+        return PacketMoment(int(turn)), str(alias), str(after)
+    return int(turn) or Cursor(str(incarnation), int(run), int(project), int(global_)), str(alias), str(after)
 
 
 def time_limit(clock_s: Callable[[], float], limit_s: float) -> Callable[[], None]:
@@ -221,7 +224,7 @@ def list_entry_history(
     size = page_size(size)
     (before,) = decode_page_token(token, int) or (END_OF_REVISION,)
     run = get_run_head(connection, address.project, address.run)
-    wanted = Wanted(bodies=bodies)
+    wanted = Wanted(bodies=bodies, body_bytes_max=PAGE_BYTES_MAX)
     intervals = list_history(connection, run.id, path, max(0, min(int(before), END_OF_REVISION)), size + 1)
     page, next_token = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
     entries = load_entries(connection, run, [one.shown for one in page], wanted)

@@ -221,6 +221,14 @@ def session_state_of(connection: Connection, row: runs.RunRow) -> SessionState:
     return session_state(status, reason, row.run.loops_queued, {wait for wait, _ in waiting.values()})
 
 
+def latest_run(connection: Connection, project: str) -> str:
+    """The run of a project that was written last. Raises RUN_NOT_FOUND."""
+    found, _ = list_runs(connection, project, 1, "")
+    if not found:
+        raise fault(Reason.RUN_NOT_FOUND, f"There is no run in {project} yet.", project=project, run="")
+    return found[0].run
+
+
 def list_loops(connection: Connection, project: str, alias: str, size: int, token: str) -> tuple[list[Loop], str]:
     """A page of a run's loops, latest first."""
     size = page_size(size)

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from msgspec.structs import replace
-from turnwright.store.v1 import read_pb2, stream_pb2
+from turnwright.store.v1 import read_pb2
 
-from turnwright_core.checks import invalid, over_limit
-from turnwright_core.entries import State, Visibility
-from turnwright_core.errors import Reason, fault
+from turnwright_core.checks import invalid
 from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_store.app.changes import ChangesWatch, watch_changes
 from turnwright_store.app.history import At, PacketMoment
-from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
-from turnwright_store.app.search import search_entries
-from turnwright_store.ports import Connection
-from turnwright_store.rpc.calls import Calls, Fields, address_of, after_cursor, query, watch
-from turnwright_store.sql.runs import get_run_head
-from turnwright_store.sql.streams import read_part
-from turnwright_store.sql.views import ViewFilter, Wanted, find_entry_row
-
-E = TypeVar("E", Visibility, State)
-
-PART_BYTES: Final = 64 * 1024
-"""Bytes of a body that are read where the request does not say."""
-
-PART_BYTES_MAX: Final = 1024 * 1024
-"""Most bytes of a body that are read at once."""
+from turnwright_store.rpc.calls import Calls, address_of, after_cursor, watch
+from turnwright_store.sql.views import ViewFilter, Wanted
 
 INLINE_PATHS_MAX: Final = 8
 """Entries up to which their reading is brief."""
@@ -82,17 +67,6 @@ def span_of(lines: LineSlice) -> read_pb2.LineSpan:
     return read_pb2.LineSpan(first=lines.first, last=lines.last, total=lines.total)
 
 
-def chosen(field: str, kind: type[E], values: Iterable[int]) -> frozenset[E]:
-    """The members of an enum that a request names. Raises INVALID_FIELD."""
-    try:
-        found = frozenset(map(kind, values))
-    except ValueError:
-        found = frozenset({kind(0)})
-    if kind(0) in found:
-        raise invalid(field, f"{field} names what every entry has or none can have.")
-    return found
-
-
 class ReadRpcs(Calls):
     """Rpcs of read.proto."""
 
@@ -130,41 +104,6 @@ class ReadRpcs(Calls):
             spans=[span_of(one.lines) for one in got if one.lines],
         )
 
-    @query
-    def ListEntries(self, request: read_pb2.ListEntriesRequest, connection: Connection) -> Fields:
-        rules, wanted = self._rules, _query_of(request)
-        check_time = time_limit(self._service.clock_s, rules.pattern_s_max)
-        found, token = list_entries(connection, rules, address_of(request), wanted, check_time)
-        return {"entries": map(entry_wire.entry_to_pb, found), "next_page_token": token}
-
-    @query
-    def ListEntryHistory(self, request: read_pb2.ListEntryHistoryRequest, connection: Connection) -> Fields:
-        found, token = list_entry_history(
-            connection,
-            address_of(request),
-            request.path,
-            request.page_size,
-            request.page_token,
-            bodies=not request.without_bodies,
-        )
-        intervals = [
-            read_pb2.EntryInterval(entry=entry_wire.entry_to_pb(one.entry), to_revision=one.to_revision)
-            for one in found
-        ]
-        return {"intervals": intervals, "next_page_token": token}
-
-    @query
-    def SearchEntries(self, request: read_pb2.SearchEntriesRequest, connection: Connection) -> Fields:
-        found = search_entries(connection, request.project, request.query, list(request.schemes), request.limit)
-        return {
-            "hits": [
-                read_pb2.SearchHit(path=hit.path, revision=hit.revision, score=hit.score, snippet=text)
-                for hit, text in found.hits
-            ],
-            "indexed_revision": found.indexed_revision,
-            "revision": found.revision,
-        }
-
     def _stamped(self, change: RunChanges) -> RunChanges:
         return replace(change, send_ms=self._service.clock_ms())
 
@@ -172,42 +111,3 @@ class ReadRpcs(Calls):
     async def WatchChanges(self, call: WatchChangesCall) -> ChangesWatch:
         wanted = watched(call)
         return await watch_changes(self._database, lambda: self._rules, address_of(call), call.after, wanted)
-
-    @query
-    def ReadBody(self, request: stream_pb2.ReadBodyRequest, connection: Connection) -> Fields:
-        """A part of a body, cut at characters: from an offset on, or the last one."""
-        if request.bytes_max > PART_BYTES_MAX:
-            raise over_limit("bytes_max", PART_BYTES_MAX, request.bytes_max, "bytes")
-        if request.HasField("offset") and request.offset < 0:
-            raise invalid("offset", f"offset must be 0 or more bytes; it is {request.offset}.")
-        run = get_run_head(connection, request.project, request.run)
-        shown = find_entry_row(connection, run.id, request.path)
-        if shown is None:
-            raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {request.path}.", path=request.path)
-        size, total = request.bytes_max or PART_BYTES, shown.body_size_bytes
-        begin = min(request.offset, total) if request.HasField("offset") else max(0, total - size)
-        data = read_part(connection, shown, begin, min(begin + size, total))
-        torn = _torn(data)
-        text = data[torn:].decode(errors="ignore")
-        return {"text": text, "offset": begin + torn, "body_size_bytes": total}
-
-
-def _query_of(request: read_pb2.ListEntriesRequest) -> EntryQuery:
-    return EntryQuery(
-        pattern=request.pattern,
-        body_pattern=request.body_pattern,
-        bodies=not request.without_bodies,
-        size=request.page_size,
-        token=request.page_token,
-        schemes=frozenset(request.schemes),
-        categories=frozenset(request.categories),
-        visibilities=chosen("visibilities", Visibility, request.visibilities),
-        states=chosen("states", State, request.states),
-        at=at_of(request),
-        by_position=request.by_position,
-    )
-
-
-def _torn(data: bytes) -> int:
-    """Number of leading continuation bytes of UTF-8."""
-    return next((index for index, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))

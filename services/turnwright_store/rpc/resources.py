@@ -12,13 +12,14 @@ from typing import Any, Final
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_store.rpc.calls import StoreBackend
 
-_RESOURCES: Final = ("model", "plan", "project", "run", "schedule", "scheme", "session", "stream", "turn")
+_RESOURCES: Final = ("entry", "model", "plan", "project", "run", "schedule", "scheme", "session", "stream", "turn")
 """Each names its package, the module of its servicer, and their classes."""
 
 
 def register_resources(store: StoreBackend, server: Any) -> None:
     for resource in _RESOURCES:
-        module = import_module(f"turnwright.{resource}s.v1.{resource}_service_pb2_grpc")
+        package = "entries" if resource == "entry" else f"{resource}s"
+        module = import_module(f"turnwright.{package}.v1.{resource}_service_pb2_grpc")
         add = getattr(module, f"add_{resource.title()}ServiceServicer_to_server")
         add(LazyServicer(partial(_servicer, resource, store)), server)
 

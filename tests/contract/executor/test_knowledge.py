@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from services import SECRET, Services, running
@@ -23,15 +23,15 @@ DONE = '<update status="200">Done.</update>'
 KNOWLEDGE = "log://turn_1/knowledge"
 
 
-async def indexed(services: Services, words: str) -> list[read_pb2.SearchHit]:
+async def indexed(services: Services, words: str) -> list[entry_service_pb2.SearchHit]:
     """What a search finds, once it finds something: the index follows writes."""
     peer = Peer("store", services.addresses["store"], derive_token(SECRET, Tier.SYSTEM, "tests"), 10.0)
-    stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+    stub = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
     try:
         async with asyncio.timeout(60):
             while True:
                 answer = await peer.call(
-                    stub.SearchEntries, read_pb2.SearchEntriesRequest(project=services.project, query=words)
+                    stub.SearchEntries, entry_service_pb2.SearchEntriesRequest(project=services.project, query=words)
                 )
                 if answer.hits and answer.indexed_revision >= answer.revision:
                     return list(answer.hits)

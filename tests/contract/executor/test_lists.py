@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from turnwright.executor.v1 import control_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
+from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.types.v1 import model_pb2
 
@@ -60,8 +61,9 @@ async def test_entries_are_those_of_the_run_that_was_written_last_unless_one_is_
     await worked(services, "later", '<set path="known://d">d of later</set>' + DONE)
 
     async def known(**fields):
-        request = control_pb2.ListEntriesRequest(project=services.project, pattern="known://*", **fields)
-        return [[one.body for one in page] for page in await pages(services, "ListEntries", request, "entries")]
+        request = entry_service_pb2.ListEntriesRequest(project=services.project, pattern="known://*", **fields)
+        found = await pages(services, "ListEntries", request, "entries", entry_service_pb2_grpc.EntryServiceStub)
+        return [[one.body for one in page] for page in found]
 
     assert await known() == [["d of later"]]
     assert await known(run="r") == [["a of r", "b of r"], ["c of r"]]

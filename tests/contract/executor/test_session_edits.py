@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from turnwright.store.v1 import read_pb2
+from turnwright.entries.v1 import entry_service_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET
 from contract.executor.sessions import ACT, ASKING, say, state_of, until_state
 from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
-from contract.executor.test_surfaces import calling
 from turnwright_client.sessions import user_message
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = ON_BOTH_DATABASES
@@ -56,9 +54,8 @@ async def attributes(services, path: str) -> dict:
 
 async def past_bodies(services, path: str) -> list[str]:
     """What an entry has said, the latest first."""
-    async with calling(services, Tier.SYSTEM, "store") as (peer, store):
-        wanted = read_pb2.ListEntryHistoryRequest(project=services.project, run="r", path=path)
-        history = await peer.call(store.ListEntryHistory, wanted)
+    wanted = entry_service_pb2.ListEntryHistoryRequest(project=services.project, run="r", path=path)
+    history = await services.client._peer.call(services.client._entries.ListEntryHistory, wanted)
     return [one.entry.body for one in history.intervals]
 
 

@@ -6,8 +6,8 @@ import contextlib
 
 import grpc
 import pytest
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.executor.v1 import (
-    control_pb2,
     executor_service_pb2,
     executor_service_pb2_grpc,
     query_pb2,
@@ -55,7 +55,7 @@ async def whole_entry(stub, project: str, path: str, bytes_max: int = 0) -> str:
     """The body of an entry, read as the contract says."""
     parts, offset = [], 0
     while True:
-        request = query_pb2.GetEntryRequest(
+        request = entry_service_pb2.GetEntryRequest(
             project=project, run="r", path=path, body_offset=offset, body_bytes_max=bytes_max
         )
         answer = await stub.GetEntry(request, metadata=TOKEN)
@@ -69,7 +69,7 @@ async def whole_entry(stub, project: str, path: str, bytes_max: int = 0) -> str:
 async def test_a_long_entry_is_read_in_parts_that_are_the_whole(services, body):
     await write(services, {"big.txt": body})
     async with stock(services.addresses["executor"]) as channel:
-        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
+        stub = entry_service_pb2_grpc.EntryServiceStub(channel)
         assert await whole_entry(stub, services.project, "big.txt") == body
     assert (await services.client.get_entry(services.project, "r", "big.txt")).body == body
 
@@ -77,7 +77,7 @@ async def test_a_long_entry_is_read_in_parts_that_are_the_whole(services, body):
 async def test_a_part_ends_and_begins_with_whole_characters(services):
     await write(services, {"small.txt": "aä€😀" * 3})
     async with stock(services.addresses["executor"]) as channel:
-        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
+        stub = entry_service_pb2_grpc.EntryServiceStub(channel)
         for bytes_max in range(4, 12):
             assert await whole_entry(stub, services.project, "small.txt", bytes_max) == "aä€😀" * 3
 
@@ -87,9 +87,9 @@ async def test_pages_of_long_entries_are_read_to_the_end(services):
     await write(services, bodies)
     found, token = {}, ""
     async with stock(services.addresses["executor"]) as channel:
-        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
+        stub = entry_service_pb2_grpc.EntryServiceStub(channel)
         while True:
-            request = control_pb2.ListEntriesRequest(
+            request = entry_service_pb2.ListEntriesRequest(
                 project=services.project, run="r", pattern="*.txt", page_size=1000, page_token=token
             )
             page = await stub.ListEntries(request, metadata=TOKEN)

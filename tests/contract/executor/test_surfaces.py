@@ -13,13 +13,13 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from turnwright.entries.v1 import entry_service_pb2
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.store.v1 import (
     lease_pb2,
     ledger_pb2,
-    read_pb2,
     store_service_pb2_grpc,
 )
 from turnwright.types.v1 import entry_pb2, scheme_pb2
@@ -201,12 +201,11 @@ async def test_a_shell_command_is_entries_that_are_set_one_state_after_the_other
     await services.client.wait_loop(services.project, "r", queued.sequence)
     paths = [(await only(services, pattern)).path for pattern in ("log://turn_1/sh/*", "sh://turn_1/*_1")]
     told = {}
-    async with calling(services, Tier.SYSTEM, "store", STORE) as (peer, store):
-        for path in paths:
-            request = read_pb2.ListEntryHistoryRequest(project=services.project, run="r", path=path)
-            history = (await peer.call(store.ListEntryHistory, request)).intervals
-            states = [interval.entry.state for interval in reversed(history)]
-            told[path.partition(":")[0]] = list(dict.fromkeys(states)), history[0].entry.body
+    for path in paths:
+        request = entry_service_pb2.ListEntryHistoryRequest(project=services.project, run="r", path=path)
+        history = (await services.client._peer.call(services.client._entries.ListEntryHistory, request)).intervals
+        states = [interval.entry.state for interval in reversed(history)]
+        told[path.partition(":")[0]] = list(dict.fromkeys(states)), history[0].entry.body
     recorded, proposed = entry_pb2.STATE_RECORDED, entry_pb2.STATE_PROPOSED
     assert told["log"][0] == [recorded, proposed, entry_pb2.STATE_RESOLVED]
     assert told["sh"] == ([entry_pb2.STATE_STREAMING, entry_pb2.STATE_RESOLVED], "one\ntwo\n")
@@ -282,7 +281,7 @@ def request_for(method, **fields) -> Message:
     request = GetMessageClass(method.input_type)()
     texts = {
         "prompt": "Do it.", "run": "r", "path": "log://turn_1/set/a", "new_run": "n", "tool": "sh", "target": "t",
-        "message": "m", "channel": 1, "command_id": "c", "end": 1,
+        "message": "m", "query": "q", "channel": 1, "command_id": "c", "end": 1,
     }  # fmt: skip
     for name, value in {**texts, **fields}.items():
         field = method.input_type.fields_by_name.get(name)

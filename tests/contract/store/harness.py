@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
@@ -23,7 +24,6 @@ from turnwright.store.v1 import (
     read_pb2,
     registry_pb2,
     store_service_pb2_grpc,
-    stream_pb2,
     write_pb2,
 )
 from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
@@ -40,6 +40,7 @@ from turnwright_store.wiring import build
 
 SECRET = "s3cret"
 MESSAGES = (
+    entry_service_pb2,
     registry_pb2,
     model_service_pb2,
     project_service_pb2,
@@ -55,7 +56,6 @@ MESSAGES = (
     plan_service_pb2,
     proposal_pb2,
     control_pb2,
-    stream_pb2,
     stream_service_pb2,
     turn_service_pb2,
 )
@@ -91,6 +91,7 @@ class Client:
         channel = self.peer.channel
         self._stubs = (
             self.stub,
+            entry_service_pb2_grpc.EntryServiceStub(channel),
             model_service_pb2_grpc.ModelServiceStub(channel),
             plan_service_pb2_grpc.PlanServiceStub(channel),
             project_service_pb2_grpc.ProjectServiceStub(channel),

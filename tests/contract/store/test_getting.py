@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 from turnwright.store.v1 import read_pb2, write_pb2
-from turnwright.types.v1 import packet_pb2
+from turnwright.types.v1 import cursor_pb2, packet_pb2
 
 from cases import params
 from contract.store.harness import ARCHIVED, RESOLVED, STREAMING, VISIBLE, append, set_
@@ -107,7 +107,7 @@ async def test_a_turn_that_a_moment_does_not_know_was_not_sent_anything(client, 
     cursor = (await run.view()).cursor
     second = await sent(run, ("user", "two"))
     paths = [f"user://{first}", f"user://{second}"]
-    got = await client.call("GetEntries", **run.address, paths=paths, at=read_pb2.Moment(cursor=cursor))
+    got = await client.call("GetEntries", **run.address, paths=paths, at=cursor_pb2.Moment(cursor=cursor))
     assert [entry.body for entry in got.entries] == ["one"]
 
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from turnwright.store.v1 import change_pb2, ledger_pb2, read_pb2, write_pb2
+from turnwright.store.v1 import change_pb2, ledger_pb2, write_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2, plan_pb2, turn_pb2
 
 from contract.store.harness import (
@@ -202,7 +202,7 @@ class Driver:
 
     async def view(self, alias, turn=0):
         """What a run sees now, or saw at the end of a turn."""
-        at = read_pb2.Moment(turn=turn) if turn else None
+        at = cursor_pb2.Moment(turn=turn) if turn else None
         seen, positions, cursor = {}, {}, None
         async for part in self.client.stream("ReadView", **self.at(alias), at=at):
             for entry in part.entries:

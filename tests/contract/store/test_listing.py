@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from turnwright.store.v1 import read_pb2
+from turnwright.types.v1 import cursor_pb2
 
 from contract.store.harness import (
     ARCHIVED,
@@ -147,7 +147,7 @@ async def test_a_list_of_an_earlier_moment_is_paged_there(run):
     await run.end(number)
     cursor = (await run.view()).cursor
     await run.write(*(set_(f"known://{number}", "new") for number in range(2, 6)), remove("known://0"))
-    for at in (read_pb2.Moment(cursor=cursor), read_pb2.Moment(turn=number)):
+    for at in (cursor_pb2.Moment(cursor=cursor), cursor_pb2.Moment(turn=number)):
         first = await page_of(run, pattern="known://*", at=at, page_size=2)
         second = await page_of(run, pattern="known://*", at=at, page_size=2, page_token=first.next_page_token)
         entries = [*first.entries, *second.entries]
@@ -178,11 +178,14 @@ async def test_pages_go_on_behind_the_longest_path(run):
     assert [entry.path for entry in (*first.entries, *second.entries)] == paths
 
 
-@pytest.mark.parametrize("path", ["a\0b", "\ud800"])
-async def test_a_token_that_names_no_path_is_refused(run, path):
+@pytest.mark.parametrize("name", ["path", "run"])
+@pytest.mark.parametrize("value", ["a\0b", "\ud800"])
+async def test_a_token_that_names_no_path_or_run_is_refused(run, name, value):
     await run.write(set_("known://a", "x"))
     token = (await page_of(run, page_size=1)).next_page_token
-    assert (await refused(page_of(run, page_token=token_with(token, path=path)))).metadata == {"field": "page_token"}
+    assert (await refused(page_of(run, page_token=token_with(token, **{name: value})))).metadata == {
+        "field": "page_token"
+    }
 
 
 def token_with(token, **changed):
@@ -190,7 +193,7 @@ def token_with(token, **changed):
     import base64
     import json
 
-    names = ("incarnation", "run_revision", "project_revision", "global_revision", "turn", "path")
+    names = ("incarnation", "run_revision", "project_revision", "global_revision", "turn", "run", "path")
     made, request = token[:-BOUND_CHARS], token[-BOUND_CHARS:]
     place = dict(zip(names, json.loads(base64.urlsafe_b64decode(made)), strict=True)) | changed
     return base64.urlsafe_b64encode(json.dumps(list(place.values())).encode()).decode() + request
@@ -241,3 +244,34 @@ def without_hash(entries):
     for entry in entries:
         entry.ClearField("hash")
     return list(entries)
+
+
+# ---- The run that was written last, and long bodies
+
+
+async def test_without_a_run_all_pages_are_of_the_one_that_was_written_last_at_the_first(client, run):
+    # RU229
+    for name in "abc":
+        await run.write(set_(f"known://{name}", f"{name} of r1"))
+    query = {"project": run.project, "pattern": "known://*", "page_size": 2}
+    first = await client.call("ListEntries", **query)
+    later = await new_run(client, run.project, "later")
+    await later.write(set_("known://d", "d of later"))
+    second = await client.call("ListEntries", **query, page_token=first.next_page_token)
+    assert [entry.body for page in (first, second) for entry in page.entries] == ["a of r1", "b of r1", "c of r1"]
+    assert [entry.body for entry in (await client.call("ListEntries", **query)).entries] == ["d of later"]
+    error = await refused(client.call("ListEntries", project=await new_project(client, "empty")))
+    assert error.reason is Reason.RUN_NOT_FOUND
+
+
+async def test_a_body_that_fills_a_page_is_cut_and_read_on_by_itself(run):
+    body = "ü" * (3 * 512 * 1024)
+    await run.write(set_("known://a", body))
+    await run.write(set_("known://b", "b"))
+    page = await page_of(run, pattern="known://*")
+    assert [(entry.body, entry.body_size_bytes) for entry in page.entries] == [
+        (body[: 1024 * 1024], len(body.encode()))
+    ]
+    assert await rest_of(run, page, pattern="known://*") == ["known://b"]
+    read = await run.client.call("GetEntry", **run.address, path="known://a", body_offset=2 * 1024 * 1024)
+    assert (read.body_offset, page.entries[0].body + read.entry.body) == (2 * 1024 * 1024, body)

@@ -6,7 +6,6 @@ import hashlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import cursor_pb2
 
 from contract.store.harness import (
@@ -38,11 +37,11 @@ async def refused(call) -> TurnwrightError:
 
 
 def at_turn(number):
-    return read_pb2.Moment(turn=number)
+    return cursor_pb2.Moment(turn=number)
 
 
 def at_cursor(cursor):
-    return read_pb2.Moment(cursor=cursor)
+    return cursor_pb2.Moment(cursor=cursor)
 
 
 async def turn(run, *writes):
@@ -158,7 +157,7 @@ async def test_a_moment_of_another_history_is_refused(client, run):
 async def test_one_read_has_one_moment(run):
     cursor = (await run.view()).cursor
     assert (await refused(run.view(after=cursor, at=at_cursor(cursor)))).metadata == {"field": "at"}
-    assert (await refused(run.view(at=read_pb2.Moment()))).metadata == {"field": "at"}
+    assert (await refused(run.view(at=cursor_pb2.Moment()))).metadata == {"field": "at"}
 
 
 # ---- By turn

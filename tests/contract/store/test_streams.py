@@ -376,7 +376,7 @@ async def test_a_stream_whose_record_is_full_ends_without_figures_and_keeps_no_o
 
 
 async def part(run, path, **fields):
-    answer = await run.client.call("ReadBody", **run.address, path=path, **fields)
+    answer = await run.client.call("ReadEntryBody", **run.address, path=path, **fields)
     return answer.offset, answer.text, answer.body_size_bytes
 
 

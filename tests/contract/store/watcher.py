@@ -1,6 +1,6 @@
 """Follows a run, and knows by that what the run sees."""
 
-from turnwright.store.v1 import read_pb2
+from turnwright.types.v1 import cursor_pb2
 
 from contract.store.harness import Run
 
@@ -34,7 +34,7 @@ class Watcher:
 
     async def is_at(self, cursor):
         """Whether it knows just what the run saw at a moment, the prompt's entry left out."""
-        then = await self.run.view(at=read_pb2.Moment(cursor=cursor))
+        then = await self.run.view(at=cursor_pb2.Moment(cursor=cursor))
         seen = {entry.path: plain(entry) for entry in then.entries if entry.scheme != "run"}
         return {path: plain(entry) for path, entry in self.known.items()} == seen
 

@@ -31,10 +31,8 @@ const (
 	ExecutorService_ListRuns_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListRuns"
 	ExecutorService_WatchRuns_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchRuns"
 	ExecutorService_Notify_FullMethodName         = "/turnwright.executor.v1.ExecutorService/Notify"
-	ExecutorService_ListEntries_FullMethodName    = "/turnwright.executor.v1.ExecutorService/ListEntries"
 	ExecutorService_ExplainPacket_FullMethodName  = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
 	ExecutorService_PreviewPacket_FullMethodName  = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
-	ExecutorService_GetEntry_FullMethodName       = "/turnwright.executor.v1.ExecutorService/GetEntry"
 	ExecutorService_WatchPlans_FullMethodName     = "/turnwright.executor.v1.ExecutorService/WatchPlans"
 	ExecutorService_Discover_FullMethodName       = "/turnwright.executor.v1.ExecutorService/Discover"
 	ExecutorService_GetStatus_FullMethodName      = "/turnwright.executor.v1.ExecutorService/GetStatus"
@@ -75,15 +73,11 @@ type ExecutorServiceClient interface {
 	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunsClient, error)
 	// Sends a transient message to the watchers of a run.
 	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
-	// Lists entries of a run by pattern.
-	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
 	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
 	// it leaves the prefix of the turn before.
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
 	// Explains the packet that the next turn would be sent. Writes nothing.
 	PreviewPacket(ctx context.Context, in *PreviewPacketRequest, opts ...grpc.CallOption) (*PreviewPacketResponse, error)
-	// Reads one entry of a run with its body.
-	GetEntry(ctx context.Context, in *GetEntryRequest, opts ...grpc.CallOption) (*GetEntryResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error)
 	// Returns what this executor supports: methods, notifications, tools.
@@ -277,15 +271,6 @@ func (c *executorServiceClient) Notify(ctx context.Context, in *NotifyRequest, o
 	return out, nil
 }
 
-func (c *executorServiceClient) ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error) {
-	out := new(ListEntriesResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListEntries_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *executorServiceClient) ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error) {
 	out := new(ExplainPacketResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_ExplainPacket_FullMethodName, in, out, opts...)
@@ -298,15 +283,6 @@ func (c *executorServiceClient) ExplainPacket(ctx context.Context, in *ExplainPa
 func (c *executorServiceClient) PreviewPacket(ctx context.Context, in *PreviewPacketRequest, opts ...grpc.CallOption) (*PreviewPacketResponse, error) {
 	out := new(PreviewPacketResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_PreviewPacket_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) GetEntry(ctx context.Context, in *GetEntryRequest, opts ...grpc.CallOption) (*GetEntryResponse, error) {
-	out := new(GetEntryResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_GetEntry_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -398,15 +374,11 @@ type ExecutorServiceServer interface {
 	WatchRuns(*WatchRunsRequest, ExecutorService_WatchRunsServer) error
 	// Sends a transient message to the watchers of a run.
 	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
-	// Lists entries of a run by pattern.
-	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
 	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
 	// it leaves the prefix of the turn before.
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
 	// Explains the packet that the next turn would be sent. Writes nothing.
 	PreviewPacket(context.Context, *PreviewPacketRequest) (*PreviewPacketResponse, error)
-	// Reads one entry of a run with its body.
-	GetEntry(context.Context, *GetEntryRequest) (*GetEntryResponse, error)
 	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
 	WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error
 	// Returns what this executor supports: methods, notifications, tools.
@@ -456,17 +428,11 @@ func (UnimplementedExecutorServiceServer) WatchRuns(*WatchRunsRequest, ExecutorS
 func (UnimplementedExecutorServiceServer) Notify(context.Context, *NotifyRequest) (*NotifyResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Notify not implemented")
 }
-func (UnimplementedExecutorServiceServer) ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListEntries not implemented")
-}
 func (UnimplementedExecutorServiceServer) ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ExplainPacket not implemented")
 }
 func (UnimplementedExecutorServiceServer) PreviewPacket(context.Context, *PreviewPacketRequest) (*PreviewPacketResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method PreviewPacket not implemented")
-}
-func (UnimplementedExecutorServiceServer) GetEntry(context.Context, *GetEntryRequest) (*GetEntryResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetEntry not implemented")
 }
 func (UnimplementedExecutorServiceServer) WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchPlans not implemented")
@@ -715,24 +681,6 @@ func _ExecutorService_Notify_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutorService_ListEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListEntriesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListEntries(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListEntries_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListEntries(ctx, req.(*ListEntriesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_ExplainPacket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ExplainPacketRequest)
 	if err := dec(in); err != nil {
@@ -765,24 +713,6 @@ func _ExecutorService_PreviewPacket_Handler(srv interface{}, ctx context.Context
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ExecutorServiceServer).PreviewPacket(ctx, req.(*PreviewPacketRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_GetEntry_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetEntryRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).GetEntry(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_GetEntry_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).GetEntry(ctx, req.(*GetEntryRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -888,20 +818,12 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ExecutorService_Notify_Handler,
 		},
 		{
-			MethodName: "ListEntries",
-			Handler:    _ExecutorService_ListEntries_Handler,
-		},
-		{
 			MethodName: "ExplainPacket",
 			Handler:    _ExecutorService_ExplainPacket_Handler,
 		},
 		{
 			MethodName: "PreviewPacket",
 			Handler:    _ExecutorService_PreviewPacket_Handler,
-		},
-		{
-			MethodName: "GetEntry",
-			Handler:    _ExecutorService_GetEntry_Handler,
 		},
 		{
 			MethodName: "Discover",

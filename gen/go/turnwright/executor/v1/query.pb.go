@@ -567,150 +567,6 @@ func (x *ListRunsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Reads an entry.
-type GetEntryRequest struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// Name of the project.
-	Project string `protobuf:"bytes,1,opt,name=project,proto3" json:"project,omitempty"`
-	// Alias of the run.
-	Run string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	// Path of the entry.
-	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
-	// Offset in the body at which to begin, in bytes of UTF-8; 0: the start. An offset inside a character is moved to its
-	// start.
-	BodyOffset int64 `protobuf:"varint,4,opt,name=body_offset,json=bodyOffset,proto3" json:"body_offset,omitempty"`
-	// Maximum number of bytes of the body to return, at most 2097152; 0: 2097152. Characters are not split.
-	BodyBytesMax uint32 `protobuf:"varint,5,opt,name=body_bytes_max,json=bodyBytesMax,proto3" json:"body_bytes_max,omitempty"`
-}
-
-func (x *GetEntryRequest) Reset() {
-	*x = GetEntryRequest{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_query_proto_msgTypes[7]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *GetEntryRequest) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetEntryRequest) ProtoMessage() {}
-
-func (x *GetEntryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_query_proto_msgTypes[7]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetEntryRequest.ProtoReflect.Descriptor instead.
-func (*GetEntryRequest) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_query_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *GetEntryRequest) GetProject() string {
-	if x != nil {
-		return x.Project
-	}
-	return ""
-}
-
-func (x *GetEntryRequest) GetRun() string {
-	if x != nil {
-		return x.Run
-	}
-	return ""
-}
-
-func (x *GetEntryRequest) GetPath() string {
-	if x != nil {
-		return x.Path
-	}
-	return ""
-}
-
-func (x *GetEntryRequest) GetBodyOffset() int64 {
-	if x != nil {
-		return x.BodyOffset
-	}
-	return 0
-}
-
-func (x *GetEntryRequest) GetBodyBytesMax() uint32 {
-	if x != nil {
-		return x.BodyBytesMax
-	}
-	return 0
-}
-
-// The entry, or a part of it.
-type GetEntryResponse struct {
-	state         protoimpl.MessageState
-	sizeCache     protoimpl.SizeCache
-	unknownFields protoimpl.UnknownFields
-
-	// The entry. If its body ends before `body_size_bytes`, request the rest with `body_offset`.
-	Entry *v11.Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// Offset at which this part of the body begins, in bytes.
-	BodyOffset int64 `protobuf:"varint,2,opt,name=body_offset,json=bodyOffset,proto3" json:"body_offset,omitempty"`
-}
-
-func (x *GetEntryResponse) Reset() {
-	*x = GetEntryResponse{}
-	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_executor_v1_query_proto_msgTypes[8]
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		ms.StoreMessageInfo(mi)
-	}
-}
-
-func (x *GetEntryResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GetEntryResponse) ProtoMessage() {}
-
-func (x *GetEntryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_executor_v1_query_proto_msgTypes[8]
-	if protoimpl.UnsafeEnabled && x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GetEntryResponse.ProtoReflect.Descriptor instead.
-func (*GetEntryResponse) Descriptor() ([]byte, []int) {
-	return file_turnwright_executor_v1_query_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *GetEntryResponse) GetEntry() *v11.Entry {
-	if x != nil {
-		return x.Entry
-	}
-	return nil
-}
-
-func (x *GetEntryResponse) GetBodyOffset() int64 {
-	if x != nil {
-		return x.BodyOffset
-	}
-	return 0
-}
-
 var File_turnwright_executor_v1_query_proto protoreflect.FileDescriptor
 
 var file_turnwright_executor_v1_query_proto_rawDesc = []byte{
@@ -815,35 +671,19 @@ var file_turnwright_executor_v1_query_proto_rawDesc = []byte{
 	0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x52, 0x75, 0x6e, 0x52, 0x04, 0x72, 0x75,
 	0x6e, 0x73, 0x12, 0x26, 0x0a, 0x0f, 0x6e, 0x65, 0x78, 0x74, 0x5f, 0x70, 0x61, 0x67, 0x65, 0x5f,
 	0x74, 0x6f, 0x6b, 0x65, 0x6e, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x0d, 0x6e, 0x65, 0x78,
-	0x74, 0x50, 0x61, 0x67, 0x65, 0x54, 0x6f, 0x6b, 0x65, 0x6e, 0x22, 0x98, 0x01, 0x0a, 0x0f, 0x47,
-	0x65, 0x74, 0x45, 0x6e, 0x74, 0x72, 0x79, 0x52, 0x65, 0x71, 0x75, 0x65, 0x73, 0x74, 0x12, 0x18,
-	0x0a, 0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x52,
-	0x07, 0x70, 0x72, 0x6f, 0x6a, 0x65, 0x63, 0x74, 0x12, 0x10, 0x0a, 0x03, 0x72, 0x75, 0x6e, 0x18,
-	0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x03, 0x72, 0x75, 0x6e, 0x12, 0x12, 0x0a, 0x04, 0x70, 0x61,
-	0x74, 0x68, 0x18, 0x03, 0x20, 0x01, 0x28, 0x09, 0x52, 0x04, 0x70, 0x61, 0x74, 0x68, 0x12, 0x1f,
-	0x0a, 0x0b, 0x62, 0x6f, 0x64, 0x79, 0x5f, 0x6f, 0x66, 0x66, 0x73, 0x65, 0x74, 0x18, 0x04, 0x20,
-	0x01, 0x28, 0x03, 0x52, 0x0a, 0x62, 0x6f, 0x64, 0x79, 0x4f, 0x66, 0x66, 0x73, 0x65, 0x74, 0x12,
-	0x24, 0x0a, 0x0e, 0x62, 0x6f, 0x64, 0x79, 0x5f, 0x62, 0x79, 0x74, 0x65, 0x73, 0x5f, 0x6d, 0x61,
-	0x78, 0x18, 0x05, 0x20, 0x01, 0x28, 0x0d, 0x52, 0x0c, 0x62, 0x6f, 0x64, 0x79, 0x42, 0x79, 0x74,
-	0x65, 0x73, 0x4d, 0x61, 0x78, 0x22, 0x65, 0x0a, 0x10, 0x47, 0x65, 0x74, 0x45, 0x6e, 0x74, 0x72,
-	0x79, 0x52, 0x65, 0x73, 0x70, 0x6f, 0x6e, 0x73, 0x65, 0x12, 0x30, 0x0a, 0x05, 0x65, 0x6e, 0x74,
-	0x72, 0x79, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x1a, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77,
-	0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x45,
-	0x6e, 0x74, 0x72, 0x79, 0x52, 0x05, 0x65, 0x6e, 0x74, 0x72, 0x79, 0x12, 0x1f, 0x0a, 0x0b, 0x62,
-	0x6f, 0x64, 0x79, 0x5f, 0x6f, 0x66, 0x66, 0x73, 0x65, 0x74, 0x18, 0x02, 0x20, 0x01, 0x28, 0x03,
-	0x52, 0x0a, 0x62, 0x6f, 0x64, 0x79, 0x4f, 0x66, 0x66, 0x73, 0x65, 0x74, 0x42, 0xb6, 0x01, 0x0a,
-	0x1a, 0x63, 0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e,
-	0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x49, 0x67,
-	0x69, 0x74, 0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72,
-	0x69, 0x67, 0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f,
-	0x67, 0x65, 0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68,
-	0x74, 0x2f, 0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2f, 0x76, 0x31, 0x3b, 0x65, 0x78,
-	0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x76, 0x31, 0xaa, 0x02, 0x16, 0x54, 0x75, 0x72, 0x6e, 0x77,
-	0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x56,
-	0x31, 0xca, 0x02, 0x16, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x5c, 0x45,
-	0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x18, 0x54, 0x75, 0x72,
-	0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f,
-	0x72, 0x3a, 0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
+	0x74, 0x50, 0x61, 0x67, 0x65, 0x54, 0x6f, 0x6b, 0x65, 0x6e, 0x42, 0xb6, 0x01, 0x0a, 0x1a, 0x63,
+	0x6f, 0x6d, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x65, 0x78,
+	0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x76, 0x31, 0x50, 0x01, 0x5a, 0x49, 0x67, 0x69, 0x74,
+	0x68, 0x75, 0x62, 0x2e, 0x63, 0x6f, 0x6d, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
+	0x68, 0x74, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f, 0x67, 0x65,
+	0x6e, 0x2f, 0x67, 0x6f, 0x2f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2f,
+	0x65, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2f, 0x76, 0x31, 0x3b, 0x65, 0x78, 0x65, 0x63,
+	0x75, 0x74, 0x6f, 0x72, 0x76, 0x31, 0xaa, 0x02, 0x16, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x2e, 0x56, 0x31, 0xca,
+	0x02, 0x16, 0x54, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x5c, 0x45, 0x78, 0x65,
+	0x63, 0x75, 0x74, 0x6f, 0x72, 0x5c, 0x56, 0x31, 0xea, 0x02, 0x18, 0x54, 0x75, 0x72, 0x6e, 0x77,
+	0x72, 0x69, 0x67, 0x68, 0x74, 0x3a, 0x3a, 0x45, 0x78, 0x65, 0x63, 0x75, 0x74, 0x6f, 0x72, 0x3a,
+	0x3a, 0x56, 0x31, 0x62, 0x06, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x33,
 }
 
 var (
@@ -858,7 +698,7 @@ func file_turnwright_executor_v1_query_proto_rawDescGZIP() []byte {
 	return file_turnwright_executor_v1_query_proto_rawDescData
 }
 
-var file_turnwright_executor_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_turnwright_executor_v1_query_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_turnwright_executor_v1_query_proto_goTypes = []interface{}{
 	(*GetStatusRequest)(nil),  // 0: turnwright.executor.v1.GetStatusRequest
 	(*GetStatusResponse)(nil), // 1: turnwright.executor.v1.GetStatusResponse
@@ -867,38 +707,35 @@ var file_turnwright_executor_v1_query_proto_goTypes = []interface{}{
 	(*GetRunResponse)(nil),    // 4: turnwright.executor.v1.GetRunResponse
 	(*ListRunsRequest)(nil),   // 5: turnwright.executor.v1.ListRunsRequest
 	(*ListRunsResponse)(nil),  // 6: turnwright.executor.v1.ListRunsResponse
-	(*GetEntryRequest)(nil),   // 7: turnwright.executor.v1.GetEntryRequest
-	(*GetEntryResponse)(nil),  // 8: turnwright.executor.v1.GetEntryResponse
-	(*v1.Vendor)(nil),         // 9: turnwright.provider.v1.Vendor
-	(*v1.ModelCheck)(nil),     // 10: turnwright.provider.v1.ModelCheck
-	(*v11.Setting)(nil),       // 11: turnwright.types.v1.Setting
-	(*v11.Run)(nil),           // 12: turnwright.types.v1.Run
-	(*v11.Loop)(nil),          // 13: turnwright.types.v1.Loop
-	(*v11.Turn)(nil),          // 14: turnwright.types.v1.Turn
-	(*v11.Spend)(nil),         // 15: turnwright.types.v1.Spend
-	(*v11.Entry)(nil),         // 16: turnwright.types.v1.Entry
-	(*v11.TurnResult)(nil),    // 17: turnwright.types.v1.TurnResult
+	(*v1.Vendor)(nil),         // 7: turnwright.provider.v1.Vendor
+	(*v1.ModelCheck)(nil),     // 8: turnwright.provider.v1.ModelCheck
+	(*v11.Setting)(nil),       // 9: turnwright.types.v1.Setting
+	(*v11.Run)(nil),           // 10: turnwright.types.v1.Run
+	(*v11.Loop)(nil),          // 11: turnwright.types.v1.Loop
+	(*v11.Turn)(nil),          // 12: turnwright.types.v1.Turn
+	(*v11.Spend)(nil),         // 13: turnwright.types.v1.Spend
+	(*v11.Entry)(nil),         // 14: turnwright.types.v1.Entry
+	(*v11.TurnResult)(nil),    // 15: turnwright.types.v1.TurnResult
 }
 var file_turnwright_executor_v1_query_proto_depIdxs = []int32{
 	2,  // 0: turnwright.executor.v1.GetStatusResponse.services:type_name -> turnwright.executor.v1.ServiceStatus
-	9,  // 1: turnwright.executor.v1.GetStatusResponse.vendors:type_name -> turnwright.provider.v1.Vendor
-	10, // 2: turnwright.executor.v1.GetStatusResponse.models:type_name -> turnwright.provider.v1.ModelCheck
-	11, // 3: turnwright.executor.v1.ServiceStatus.settings:type_name -> turnwright.types.v1.Setting
-	12, // 4: turnwright.executor.v1.GetRunResponse.run:type_name -> turnwright.types.v1.Run
-	13, // 5: turnwright.executor.v1.GetRunResponse.loops:type_name -> turnwright.types.v1.Loop
-	14, // 6: turnwright.executor.v1.GetRunResponse.turns:type_name -> turnwright.types.v1.Turn
-	15, // 7: turnwright.executor.v1.GetRunResponse.spent:type_name -> turnwright.types.v1.Spend
-	15, // 8: turnwright.executor.v1.GetRunResponse.loop_spent:type_name -> turnwright.types.v1.Spend
-	16, // 9: turnwright.executor.v1.GetRunResponse.history:type_name -> turnwright.types.v1.Entry
-	16, // 10: turnwright.executor.v1.GetRunResponse.unknowns:type_name -> turnwright.types.v1.Entry
-	17, // 11: turnwright.executor.v1.GetRunResponse.telemetry:type_name -> turnwright.types.v1.TurnResult
-	12, // 12: turnwright.executor.v1.ListRunsResponse.runs:type_name -> turnwright.types.v1.Run
-	16, // 13: turnwright.executor.v1.GetEntryResponse.entry:type_name -> turnwright.types.v1.Entry
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	7,  // 1: turnwright.executor.v1.GetStatusResponse.vendors:type_name -> turnwright.provider.v1.Vendor
+	8,  // 2: turnwright.executor.v1.GetStatusResponse.models:type_name -> turnwright.provider.v1.ModelCheck
+	9,  // 3: turnwright.executor.v1.ServiceStatus.settings:type_name -> turnwright.types.v1.Setting
+	10, // 4: turnwright.executor.v1.GetRunResponse.run:type_name -> turnwright.types.v1.Run
+	11, // 5: turnwright.executor.v1.GetRunResponse.loops:type_name -> turnwright.types.v1.Loop
+	12, // 6: turnwright.executor.v1.GetRunResponse.turns:type_name -> turnwright.types.v1.Turn
+	13, // 7: turnwright.executor.v1.GetRunResponse.spent:type_name -> turnwright.types.v1.Spend
+	13, // 8: turnwright.executor.v1.GetRunResponse.loop_spent:type_name -> turnwright.types.v1.Spend
+	14, // 9: turnwright.executor.v1.GetRunResponse.history:type_name -> turnwright.types.v1.Entry
+	14, // 10: turnwright.executor.v1.GetRunResponse.unknowns:type_name -> turnwright.types.v1.Entry
+	15, // 11: turnwright.executor.v1.GetRunResponse.telemetry:type_name -> turnwright.types.v1.TurnResult
+	10, // 12: turnwright.executor.v1.ListRunsResponse.runs:type_name -> turnwright.types.v1.Run
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_turnwright_executor_v1_query_proto_init() }
@@ -991,30 +828,6 @@ func file_turnwright_executor_v1_query_proto_init() {
 				return nil
 			}
 		}
-		file_turnwright_executor_v1_query_proto_msgTypes[7].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*GetEntryRequest); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
-		file_turnwright_executor_v1_query_proto_msgTypes[8].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*GetEntryResponse); i {
-			case 0:
-				return &v.state
-			case 1:
-				return &v.sizeCache
-			case 2:
-				return &v.unknownFields
-			default:
-				return nil
-			}
-		}
 	}
 	file_turnwright_executor_v1_query_proto_msgTypes[4].OneofWrappers = []interface{}{}
 	type x struct{}
@@ -1023,7 +836,7 @@ func file_turnwright_executor_v1_query_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: file_turnwright_executor_v1_query_proto_rawDesc,
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

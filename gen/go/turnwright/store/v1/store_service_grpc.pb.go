@@ -19,32 +19,28 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	StoreService_GetSpend_FullMethodName         = "/turnwright.store.v1.StoreService/GetSpend"
-	StoreService_GetRun_FullMethodName           = "/turnwright.store.v1.StoreService/GetRun"
-	StoreService_ListRuns_FullMethodName         = "/turnwright.store.v1.StoreService/ListRuns"
-	StoreService_EnqueueLoop_FullMethodName      = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_ResolveProposal_FullMethodName  = "/turnwright.store.v1.StoreService/ResolveProposal"
-	StoreService_ListProposals_FullMethodName    = "/turnwright.store.v1.StoreService/ListProposals"
-	StoreService_WatchProposals_FullMethodName   = "/turnwright.store.v1.StoreService/WatchProposals"
-	StoreService_ClaimRun_FullMethodName         = "/turnwright.store.v1.StoreService/ClaimRun"
-	StoreService_ClaimWork_FullMethodName        = "/turnwright.store.v1.StoreService/ClaimWork"
-	StoreService_RenewLeases_FullMethodName      = "/turnwright.store.v1.StoreService/RenewLeases"
-	StoreService_GetLease_FullMethodName         = "/turnwright.store.v1.StoreService/GetLease"
-	StoreService_ReleaseRun_FullMethodName       = "/turnwright.store.v1.StoreService/ReleaseRun"
-	StoreService_ListWork_FullMethodName         = "/turnwright.store.v1.StoreService/ListWork"
-	StoreService_BeginTurn_FullMethodName        = "/turnwright.store.v1.StoreService/BeginTurn"
-	StoreService_AdoptFiles_FullMethodName       = "/turnwright.store.v1.StoreService/AdoptFiles"
-	StoreService_WriteEntries_FullMethodName     = "/turnwright.store.v1.StoreService/WriteEntries"
-	StoreService_ChangeEntries_FullMethodName    = "/turnwright.store.v1.StoreService/ChangeEntries"
-	StoreService_EndTurn_FullMethodName          = "/turnwright.store.v1.StoreService/EndTurn"
-	StoreService_ReadView_FullMethodName         = "/turnwright.store.v1.StoreService/ReadView"
-	StoreService_GetEntries_FullMethodName       = "/turnwright.store.v1.StoreService/GetEntries"
-	StoreService_ListEntries_FullMethodName      = "/turnwright.store.v1.StoreService/ListEntries"
-	StoreService_ListEntryHistory_FullMethodName = "/turnwright.store.v1.StoreService/ListEntryHistory"
-	StoreService_SearchEntries_FullMethodName    = "/turnwright.store.v1.StoreService/SearchEntries"
-	StoreService_ReadBody_FullMethodName         = "/turnwright.store.v1.StoreService/ReadBody"
-	StoreService_WatchChanges_FullMethodName     = "/turnwright.store.v1.StoreService/WatchChanges"
-	StoreService_WatchRuns_FullMethodName        = "/turnwright.store.v1.StoreService/WatchRuns"
+	StoreService_GetSpend_FullMethodName        = "/turnwright.store.v1.StoreService/GetSpend"
+	StoreService_GetRun_FullMethodName          = "/turnwright.store.v1.StoreService/GetRun"
+	StoreService_ListRuns_FullMethodName        = "/turnwright.store.v1.StoreService/ListRuns"
+	StoreService_EnqueueLoop_FullMethodName     = "/turnwright.store.v1.StoreService/EnqueueLoop"
+	StoreService_ResolveProposal_FullMethodName = "/turnwright.store.v1.StoreService/ResolveProposal"
+	StoreService_ListProposals_FullMethodName   = "/turnwright.store.v1.StoreService/ListProposals"
+	StoreService_WatchProposals_FullMethodName  = "/turnwright.store.v1.StoreService/WatchProposals"
+	StoreService_ClaimRun_FullMethodName        = "/turnwright.store.v1.StoreService/ClaimRun"
+	StoreService_ClaimWork_FullMethodName       = "/turnwright.store.v1.StoreService/ClaimWork"
+	StoreService_RenewLeases_FullMethodName     = "/turnwright.store.v1.StoreService/RenewLeases"
+	StoreService_GetLease_FullMethodName        = "/turnwright.store.v1.StoreService/GetLease"
+	StoreService_ReleaseRun_FullMethodName      = "/turnwright.store.v1.StoreService/ReleaseRun"
+	StoreService_ListWork_FullMethodName        = "/turnwright.store.v1.StoreService/ListWork"
+	StoreService_BeginTurn_FullMethodName       = "/turnwright.store.v1.StoreService/BeginTurn"
+	StoreService_AdoptFiles_FullMethodName      = "/turnwright.store.v1.StoreService/AdoptFiles"
+	StoreService_WriteEntries_FullMethodName    = "/turnwright.store.v1.StoreService/WriteEntries"
+	StoreService_ChangeEntries_FullMethodName   = "/turnwright.store.v1.StoreService/ChangeEntries"
+	StoreService_EndTurn_FullMethodName         = "/turnwright.store.v1.StoreService/EndTurn"
+	StoreService_ReadView_FullMethodName        = "/turnwright.store.v1.StoreService/ReadView"
+	StoreService_GetEntries_FullMethodName      = "/turnwright.store.v1.StoreService/GetEntries"
+	StoreService_WatchChanges_FullMethodName    = "/turnwright.store.v1.StoreService/WatchChanges"
+	StoreService_WatchRuns_FullMethodName       = "/turnwright.store.v1.StoreService/WatchRuns"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -95,14 +91,6 @@ type StoreServiceClient interface {
 	ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error)
 	// Reads entries by path. Paths that the run does not see are omitted.
 	GetEntries(ctx context.Context, in *GetEntriesRequest, opts ...grpc.CallOption) (*GetEntriesResponse, error)
-	// Lists entries of a run's view by pattern, sorted by path.
-	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
-	// Lists the states that one entry has had in a run, latest first.
-	ListEntryHistory(ctx context.Context, in *ListEntryHistoryRequest, opts ...grpc.CallOption) (*ListEntryHistoryResponse, error)
-	// Full-text search in a project's shared entries.
-	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
-	// Reads a part of an entry's body.
-	ReadBody(ctx context.Context, in *ReadBodyRequest, opts ...grpc.CallOption) (*ReadBodyResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error)
 	// Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
@@ -366,42 +354,6 @@ func (c *storeServiceClient) GetEntries(ctx context.Context, in *GetEntriesReque
 	return out, nil
 }
 
-func (c *storeServiceClient) ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error) {
-	out := new(ListEntriesResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListEntries_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListEntryHistory(ctx context.Context, in *ListEntryHistoryRequest, opts ...grpc.CallOption) (*ListEntryHistoryResponse, error) {
-	out := new(ListEntryHistoryResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListEntryHistory_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error) {
-	out := new(SearchEntriesResponse)
-	err := c.cc.Invoke(ctx, StoreService_SearchEntries_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ReadBody(ctx context.Context, in *ReadBodyRequest, opts ...grpc.CallOption) (*ReadBodyResponse, error) {
-	out := new(ReadBodyResponse)
-	err := c.cc.Invoke(ctx, StoreService_ReadBody_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *storeServiceClient) WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error) {
 	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_WatchChanges_FullMethodName, opts...)
 	if err != nil {
@@ -514,14 +466,6 @@ type StoreServiceServer interface {
 	ReadView(*ReadViewRequest, StoreService_ReadViewServer) error
 	// Reads entries by path. Paths that the run does not see are omitted.
 	GetEntries(context.Context, *GetEntriesRequest) (*GetEntriesResponse, error)
-	// Lists entries of a run's view by pattern, sorted by path.
-	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
-	// Lists the states that one entry has had in a run, latest first.
-	ListEntryHistory(context.Context, *ListEntryHistoryRequest) (*ListEntryHistoryResponse, error)
-	// Full-text search in a project's shared entries.
-	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)
-	// Reads a part of an entry's body.
-	ReadBody(context.Context, *ReadBodyRequest) (*ReadBodyResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error
 	// Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
@@ -592,18 +536,6 @@ func (UnimplementedStoreServiceServer) ReadView(*ReadViewRequest, StoreService_R
 }
 func (UnimplementedStoreServiceServer) GetEntries(context.Context, *GetEntriesRequest) (*GetEntriesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetEntries not implemented")
-}
-func (UnimplementedStoreServiceServer) ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListEntries not implemented")
-}
-func (UnimplementedStoreServiceServer) ListEntryHistory(context.Context, *ListEntryHistoryRequest) (*ListEntryHistoryResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListEntryHistory not implemented")
-}
-func (UnimplementedStoreServiceServer) SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method SearchEntries not implemented")
-}
-func (UnimplementedStoreServiceServer) ReadBody(context.Context, *ReadBodyRequest) (*ReadBodyResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ReadBody not implemented")
 }
 func (UnimplementedStoreServiceServer) WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchChanges not implemented")
@@ -993,78 +925,6 @@ func _StoreService_GetEntries_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_ListEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListEntriesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListEntries(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListEntries_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListEntries(ctx, req.(*ListEntriesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListEntryHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListEntryHistoryRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListEntryHistory(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListEntryHistory_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListEntryHistory(ctx, req.(*ListEntryHistoryRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_SearchEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SearchEntriesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).SearchEntries(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_SearchEntries_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).SearchEntries(ctx, req.(*SearchEntriesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ReadBody_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ReadBodyRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ReadBody(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ReadBody_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ReadBody(ctx, req.(*ReadBodyRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _StoreService_WatchChanges_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchChangesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1181,22 +1041,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetEntries",
 			Handler:    _StoreService_GetEntries_Handler,
-		},
-		{
-			MethodName: "ListEntries",
-			Handler:    _StoreService_ListEntries_Handler,
-		},
-		{
-			MethodName: "ListEntryHistory",
-			Handler:    _StoreService_ListEntryHistory_Handler,
-		},
-		{
-			MethodName: "SearchEntries",
-			Handler:    _StoreService_SearchEntries_Handler,
-		},
-		{
-			MethodName: "ReadBody",
-			Handler:    _StoreService_ReadBody_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

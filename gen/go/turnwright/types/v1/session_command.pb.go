@@ -825,7 +825,7 @@ func (*ClearDraft) Descriptor() ([]byte, []int) {
 }
 
 // Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the
-// queue. Earlier versions of the message can still be read (ListEntryHistory of the store).
+// queue. Earlier versions of the message can still be read (ListEntryHistory).
 type UpdateMessage struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

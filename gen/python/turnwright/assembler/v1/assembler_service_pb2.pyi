@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import explanation_pb2 as _explanation_pb2
@@ -386,7 +385,7 @@ class ExplainRequest(_message.Message):
         """What was requested, or would be, to assemble it. `at_least`, `base_digest` and `view_changes` are ignored."""
 
     @_builtins.property
-    def at(self) -> _read_pb2.Moment:
+    def at(self) -> _cursor_pb2.Moment:
         """The moment that the packet shows. Absent: now, or unknown if `sent`."""
 
     @_builtins.property
@@ -397,7 +396,7 @@ class ExplainRequest(_message.Message):
         self,
         *,
         assemble: Global___AssembleRequest | None = ...,
-        at: _read_pb2.Moment | None = ...,
+        at: _cursor_pb2.Moment | None = ...,
         sent: _builtins.bool = ...,
         before_turn: _builtins.int = ...,
         pieces_max: _builtins.int = ...,

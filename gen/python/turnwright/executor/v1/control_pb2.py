@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/control.proto\x12\x16turnwright.executor.v1\x1a\x1fturnwright/types/v1/entry.proto\"\xdf\x01\n\x0f\x43\x61llToolRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12K\n\nattributes\x18\x04 \x03(\x0b\x32\x37.turnwright.executor.v1.CallToolRequest.AttributesEntry\x12\x0c\n\x04\x62ody\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x10\x43\x61llToolResponse\x12*\n\x06record\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x98\x01\n\x12ListEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x04 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\r\x12\x12\n\npage_token\x18\x07 \x01(\t\"[\n\x13ListEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/control.proto\x12\x16turnwright.executor.v1\x1a\x1fturnwright/types/v1/entry.proto\"\xdf\x01\n\x0f\x43\x61llToolRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04tool\x18\x03 \x01(\t\x12K\n\nattributes\x18\x04 \x03(\x0b\x32\x37.turnwright.executor.v1.CallToolRequest.AttributesEntry\x12\x0c\n\x04\x62ody\x18\x05 \x01(\t\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\">\n\x10\x43\x61llToolResponse\x12*\n\x06record\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.EntryB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,8 +41,4 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CALLTOOLREQUEST_ATTRIBUTESENTRY']._serialized_end=321
   _globals['_CALLTOOLRESPONSE']._serialized_start=323
   _globals['_CALLTOOLRESPONSE']._serialized_end=385
-  _globals['_LISTENTRIESREQUEST']._serialized_start=388
-  _globals['_LISTENTRIESREQUEST']._serialized_end=540
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=542
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=633
 # @@protoc_insertion_point(module_scope)

@@ -108,11 +108,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyResponse.FromString,
                 _registered_method=True)
-        self.ListEntries = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListEntries',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.FromString,
-                _registered_method=True)
         self.ExplainPacket = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/ExplainPacket',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.SerializeToString,
@@ -122,11 +117,6 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/PreviewPacket',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
-                _registered_method=True)
-        self.GetEntry = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/GetEntry',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.FromString,
                 _registered_method=True)
         self.WatchPlans = channel.unary_stream(
                 '/turnwright.executor.v1.ExecutorService/WatchPlans',
@@ -246,13 +236,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListEntries(self, request, context):
-        """Lists entries of a run by pattern.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ExplainPacket(self, request, context):
         """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
         it leaves the prefix of the turn before.
@@ -263,13 +246,6 @@ class ExecutorServiceServicer(object):
 
     def PreviewPacket(self, request, context):
         """Explains the packet that the next turn would be sent. Writes nothing.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetEntry(self, request, context):
-        """Reads one entry of a run with its body.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -359,11 +335,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyResponse.SerializeToString,
             ),
-            'ListEntries': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListEntries,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.SerializeToString,
-            ),
             'ExplainPacket': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainPacket,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.FromString,
@@ -373,11 +344,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.PreviewPacket,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.SerializeToString,
-            ),
-            'GetEntry': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetEntry,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.SerializeToString,
             ),
             'WatchPlans': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchPlans,
@@ -737,33 +703,6 @@ class ExecutorService(object):
             _registered_method=True)
 
     @staticmethod
-    def ListEntries(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListEntries',
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_control__pb2.ListEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def ExplainPacket(request,
             target,
             options=(),
@@ -807,33 +746,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/PreviewPacket',
             turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetEntry(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/GetEntry',
-            turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_query__pb2.GetEntryResponse.FromString,
             options,
             channel_credentials,
             insecure,

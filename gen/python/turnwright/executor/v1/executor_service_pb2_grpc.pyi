@@ -81,16 +81,12 @@ class ExecutorServiceStub:
     """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
     Notify: _grpc.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]
     """Sends a transient message to the watchers of a run."""
-    ListEntries: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]
-    """Lists entries of a run by pattern."""
     ExplainPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]
     """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
     it leaves the prefix of the turn before.
     """
     PreviewPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]
     """Explains the packet that the next turn would be sent. Writes nothing."""
-    GetEntry: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]
-    """Reads one entry of a run with its body."""
     WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
@@ -144,16 +140,12 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
     Notify: _aio.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]  # type: ignore[assignment]
     """Sends a transient message to the watchers of a run."""
-    ListEntries: _aio.UnaryUnaryMultiCallable[_control_pb2.ListEntriesRequest, _control_pb2.ListEntriesResponse]  # type: ignore[assignment]
-    """Lists entries of a run by pattern."""
     ExplainPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]  # type: ignore[assignment]
     """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
     it leaves the prefix of the turn before.
     """
     PreviewPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]  # type: ignore[assignment]
     """Explains the packet that the next turn would be sent. Writes nothing."""
-    GetEntry: _aio.UnaryUnaryMultiCallable[_query_pb2.GetEntryRequest, _query_pb2.GetEntryResponse]  # type: ignore[assignment]
-    """Reads one entry of a run with its body."""
     WatchPlans: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]  # type: ignore[assignment]
     """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
@@ -278,14 +270,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sends a transient message to the watchers of a run."""
 
     @_abc_1.abstractmethod
-    def ListEntries(
-        self,
-        request: _control_pb2.ListEntriesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ListEntriesResponse, _abc.Awaitable[_control_pb2.ListEntriesResponse]]:
-        """Lists entries of a run by pattern."""
-
-    @_abc_1.abstractmethod
     def ExplainPacket(
         self,
         request: _explain_pb2.ExplainPacketRequest,
@@ -302,14 +286,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.PreviewPacketResponse, _abc.Awaitable[_explain_pb2.PreviewPacketResponse]]:
         """Explains the packet that the next turn would be sent. Writes nothing."""
-
-    @_abc_1.abstractmethod
-    def GetEntry(
-        self,
-        request: _query_pb2.GetEntryRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_query_pb2.GetEntryResponse, _abc.Awaitable[_query_pb2.GetEntryResponse]]:
-        """Reads one entry of a run with its body."""
 
     @_abc_1.abstractmethod
     def WatchPlans(

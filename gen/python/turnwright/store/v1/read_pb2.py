@@ -31,7 +31,7 @@ from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_sc
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/store/v1/read.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\"g\n\x06Moment\x12-\n\x06\x63ursor\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x12\x0e\n\x04turn\x18\x02 \x01(\rH\x00\x12\x18\n\x0epacket_of_turn\x18\x03 \x01(\rH\x00\x42\x04\n\x02\x61t\"(\n\tLineRange\x12\x0c\n\x04line\x18\x01 \x01(\x05\x12\r\n\x05limit\x18\x02 \x01(\r\"6\n\x08LineSpan\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"\xc7\x02\n\x0fReadViewRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.store.v1.ViewFilter\x12\x15\n\rinclude_paths\x18\x05 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x06 \x01(\x08\x12\x16\n\x0e\x62ody_bytes_max\x18\x07 \x01(\r\x12\x15\n\rwhole_schemes\x18\n \x03(\t\x12,\n\x02\x61t\x18\x08 \x01(\x0b\x32\x1b.turnwright.store.v1.MomentH\x01\x88\x01\x01\x12\x17\n\x0fschemes_version\x18\t \x01(\tB\x08\n\x06_afterB\x05\n\x03_at\"\xda\x01\n\x10ReadViewResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12\x30\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x39\n\x07schemes\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x42\t\n\x07_cursorB\n\n\x08_schemes\"\xcb\x01\n\x11GetEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x04 \x01(\x08\x12\x32\n\x05lines\x18\x05 \x01(\x0b\x32\x1e.turnwright.store.v1.LineRangeH\x00\x88\x01\x01\x12,\n\x02\x61t\x18\x06 \x01(\x0b\x32\x1b.turnwright.store.v1.MomentH\x01\x88\x01\x01\x42\x08\n\x06_linesB\x05\n\x03_at\"o\n\x12GetEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12,\n\x05spans\x18\x02 \x03(\x0b\x32\x1d.turnwright.store.v1.LineSpan\"\xea\x02\n\x12ListEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x04 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\r\x12\x12\n\npage_token\x18\x07 \x01(\t\x12\x0f\n\x07schemes\x18\x08 \x03(\t\x12\x12\n\ncategories\x18\t \x03(\t\x12\x35\n\x0cvisibilities\x18\n \x03(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12*\n\x06states\x18\x0b \x03(\x0e\x32\x1a.turnwright.types.v1.State\x12,\n\x02\x61t\x18\x0c \x01(\x0b\x32\x1b.turnwright.store.v1.MomentH\x00\x88\x01\x01\x12\x13\n\x0b\x62y_position\x18\r \x01(\x08\x42\x05\n\x03_at\"[\n\x13ListEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xce\x01\n\x13WatchChangesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.store.v1.ViewFilter\x12\x16\n\x0e\x62ody_bytes_max\x18\x05 \x01(\r\x12\x15\n\rwhole_schemes\x18\x06 \x03(\tB\x08\n\x06_after\"\xd7\x02\n\x14WatchChangesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12*\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.RunH\x00\x88\x01\x01\x12(\n\x05loops\x18\x04 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x05 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12-\n\tsend_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x61\x62ort_requested\x18\x08 \x01(\x08\x42\x06\n\x04_run\"\x84\x01\n\x17ListEntryHistoryRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x16\n\x0ewithout_bodies\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\r\x12\x12\n\npage_token\x18\x06 \x01(\t\"d\n\rEntryInterval\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x18\n\x0bto_revision\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_to_revision\"j\n\x18ListEntryHistoryResponse\x12\x35\n\tintervals\x18\x01 \x03(\x0b\x32\".turnwright.store.v1.EntryInterval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"V\n\x14SearchEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\r\n\x05query\x18\x02 \x01(\t\x12\x0f\n\x07schemes\x18\x03 \x03(\t\x12\r\n\x05limit\x18\x04 \x01(\r\"K\n\tSearchHit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x0f\n\x07snippet\x18\x04 \x01(\t\"q\n\x15SearchEntriesResponse\x12,\n\x04hits\x18\x01 \x03(\x0b\x32\x1e.turnwright.store.v1.SearchHit\x12\x18\n\x10indexed_revision\x18\x02 \x01(\x03\x12\x10\n\x08revision\x18\x03 \x01(\x03*\xa1\x01\n\nViewFilter\x12\x1b\n\x17VIEW_FILTER_UNSPECIFIED\x10\x00\x12\x13\n\x0fVIEW_FILTER_ALL\x10\x01\x12\x16\n\x12VIEW_FILTER_PACKET\x10\x02\x12\x18\n\x14VIEW_FILTER_TIMELINE\x10\x03\x12\x15\n\x11VIEW_FILTER_FILES\x10\x04\x12\x18\n\x14VIEW_FILTER_MESSAGES\x10\x05\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/store/v1/read.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\"(\n\tLineRange\x12\x0c\n\x04line\x18\x01 \x01(\x05\x12\r\n\x05limit\x18\x02 \x01(\r\"6\n\x08LineSpan\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"\xc7\x02\n\x0fReadViewRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.store.v1.ViewFilter\x12\x15\n\rinclude_paths\x18\x05 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x06 \x01(\x08\x12\x16\n\x0e\x62ody_bytes_max\x18\x07 \x01(\r\x12\x15\n\rwhole_schemes\x18\n \x03(\t\x12,\n\x02\x61t\x18\x08 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x01\x88\x01\x01\x12\x17\n\x0fschemes_version\x18\t \x01(\tB\x08\n\x06_afterB\x05\n\x03_at\"\xda\x01\n\x10ReadViewResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12\x30\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x39\n\x07schemes\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x42\t\n\x07_cursorB\n\n\x08_schemes\"\xcb\x01\n\x11GetEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x04 \x01(\x08\x12\x32\n\x05lines\x18\x05 \x01(\x0b\x32\x1e.turnwright.store.v1.LineRangeH\x00\x88\x01\x01\x12,\n\x02\x61t\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x01\x88\x01\x01\x42\x08\n\x06_linesB\x05\n\x03_at\"o\n\x12GetEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12,\n\x05spans\x18\x02 \x03(\x0b\x32\x1d.turnwright.store.v1.LineSpan\"\xce\x01\n\x13WatchChangesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.store.v1.ViewFilter\x12\x16\n\x0e\x62ody_bytes_max\x18\x05 \x01(\r\x12\x15\n\rwhole_schemes\x18\x06 \x03(\tB\x08\n\x06_after\"\xd7\x02\n\x14WatchChangesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12*\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.RunH\x00\x88\x01\x01\x12(\n\x05loops\x18\x04 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x05 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12-\n\tsend_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x61\x62ort_requested\x18\x08 \x01(\x08\x42\x06\n\x04_run*\xa1\x01\n\nViewFilter\x12\x1b\n\x17VIEW_FILTER_UNSPECIFIED\x10\x00\x12\x13\n\x0fVIEW_FILTER_ALL\x10\x01\x12\x16\n\x12VIEW_FILTER_PACKET\x10\x02\x12\x18\n\x14VIEW_FILTER_TIMELINE\x10\x03\x12\x15\n\x11VIEW_FILTER_FILES\x10\x04\x12\x18\n\x14VIEW_FILTER_MESSAGES\x10\x05\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,40 +39,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.read_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_VIEWFILTER']._serialized_start=2996
-  _globals['_VIEWFILTER']._serialized_end=3157
-  _globals['_MOMENT']._serialized_start=284
-  _globals['_MOMENT']._serialized_end=387
-  _globals['_LINERANGE']._serialized_start=389
-  _globals['_LINERANGE']._serialized_end=429
-  _globals['_LINESPAN']._serialized_start=431
-  _globals['_LINESPAN']._serialized_end=485
-  _globals['_READVIEWREQUEST']._serialized_start=488
-  _globals['_READVIEWREQUEST']._serialized_end=815
-  _globals['_READVIEWRESPONSE']._serialized_start=818
-  _globals['_READVIEWRESPONSE']._serialized_end=1036
-  _globals['_GETENTRIESREQUEST']._serialized_start=1039
-  _globals['_GETENTRIESREQUEST']._serialized_end=1242
-  _globals['_GETENTRIESRESPONSE']._serialized_start=1244
-  _globals['_GETENTRIESRESPONSE']._serialized_end=1355
-  _globals['_LISTENTRIESREQUEST']._serialized_start=1358
-  _globals['_LISTENTRIESREQUEST']._serialized_end=1720
-  _globals['_LISTENTRIESRESPONSE']._serialized_start=1722
-  _globals['_LISTENTRIESRESPONSE']._serialized_end=1813
-  _globals['_WATCHCHANGESREQUEST']._serialized_start=1816
-  _globals['_WATCHCHANGESREQUEST']._serialized_end=2022
-  _globals['_WATCHCHANGESRESPONSE']._serialized_start=2025
-  _globals['_WATCHCHANGESRESPONSE']._serialized_end=2368
-  _globals['_LISTENTRYHISTORYREQUEST']._serialized_start=2371
-  _globals['_LISTENTRYHISTORYREQUEST']._serialized_end=2503
-  _globals['_ENTRYINTERVAL']._serialized_start=2505
-  _globals['_ENTRYINTERVAL']._serialized_end=2605
-  _globals['_LISTENTRYHISTORYRESPONSE']._serialized_start=2607
-  _globals['_LISTENTRYHISTORYRESPONSE']._serialized_end=2713
-  _globals['_SEARCHENTRIESREQUEST']._serialized_start=2715
-  _globals['_SEARCHENTRIESREQUEST']._serialized_end=2801
-  _globals['_SEARCHHIT']._serialized_start=2803
-  _globals['_SEARCHHIT']._serialized_end=2878
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_start=2880
-  _globals['_SEARCHENTRIESRESPONSE']._serialized_end=2993
+  _globals['_VIEWFILTER']._serialized_start=1808
+  _globals['_VIEWFILTER']._serialized_end=1969
+  _globals['_LINERANGE']._serialized_start=284
+  _globals['_LINERANGE']._serialized_end=324
+  _globals['_LINESPAN']._serialized_start=326
+  _globals['_LINESPAN']._serialized_end=380
+  _globals['_READVIEWREQUEST']._serialized_start=383
+  _globals['_READVIEWREQUEST']._serialized_end=710
+  _globals['_READVIEWRESPONSE']._serialized_start=713
+  _globals['_READVIEWRESPONSE']._serialized_end=931
+  _globals['_GETENTRIESREQUEST']._serialized_start=934
+  _globals['_GETENTRIESREQUEST']._serialized_end=1137
+  _globals['_GETENTRIESRESPONSE']._serialized_start=1139
+  _globals['_GETENTRIESRESPONSE']._serialized_end=1250
+  _globals['_WATCHCHANGESREQUEST']._serialized_start=1253
+  _globals['_WATCHCHANGESREQUEST']._serialized_end=1459
+  _globals['_WATCHCHANGESRESPONSE']._serialized_start=1462
+  _globals['_WATCHCHANGESRESPONSE']._serialized_end=1805
 # @@protoc_insertion_point(module_scope)

@@ -67,44 +67,6 @@ their visibility and state.
 Global___ViewFilter: _TypeAlias = ViewFilter  # noqa: Y015
 
 @_typing.final
-class Moment(_message.Message):
-    """A moment in the past of a run."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CURSOR_FIELD_NUMBER: _builtins.int
-    TURN_FIELD_NUMBER: _builtins.int
-    PACKET_OF_TURN_FIELD_NUMBER: _builtins.int
-    turn: _builtins.int
-    """The end of a turn of this run, or of the run that it was forked from. Fails with NOT_FOUND, reason
-    TURN_NOT_FOUND, if no such turn has ended.
-    """
-    packet_of_turn: _builtins.int
-    """The moment that the packet of a turn shows, of this run or of the run that it was forked from: the cursor in its
-    result. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such turn has ended, or its result has no cursor.
-    """
-    @_builtins.property
-    def cursor(self) -> _cursor_pb2.Cursor:
-        """A cursor returned by the store. Fails with OUT_OF_RANGE, reason CURSOR_FOREIGN, if it belongs to another history."""
-
-    def __init__(
-        self,
-        *,
-        cursor: _cursor_pb2.Cursor | None = ...,
-        turn: _builtins.int = ...,
-        packet_of_turn: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cursor", b"cursor", "packet_of_turn", b"packet_of_turn", "turn", b"turn"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cursor", b"cursor", "packet_of_turn", b"packet_of_turn", "turn", b"turn"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_at: _TypeAlias = _typing.Literal["cursor", "turn", "packet_of_turn"]  # noqa: Y015
-    _WhichOneofArgType_at: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_at) -> _WhichOneofReturnType_at | None: ...
-
-Global___Moment: _TypeAlias = Moment  # noqa: Y015
-
-@_typing.final
 class LineRange(_message.Message):
     """Selects lines of a body."""
 
@@ -201,7 +163,7 @@ class ReadViewRequest(_message.Message):
         """Schemes whose bodies are never truncated; at most 100."""
 
     @_builtins.property
-    def at(self) -> Global___Moment:
+    def at(self) -> _cursor_pb2.Moment:
         """Return the view as of this moment; not together with `after`. Absent: as it is now."""
 
     def __init__(
@@ -215,7 +177,7 @@ class ReadViewRequest(_message.Message):
         without_bodies: _builtins.bool = ...,
         body_bytes_max: _builtins.int = ...,
         whole_schemes: _abc.Iterable[_builtins.str] | None = ...,
-        at: Global___Moment | None = ...,
+        at: _cursor_pb2.Moment | None = ...,
         schemes_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "_at", b"_at", "after", b"after", "at", b"at"]  # noqa: Y015
@@ -311,7 +273,7 @@ class GetEntriesRequest(_message.Message):
         """Return only these lines of each body. Absent: whole bodies."""
 
     @_builtins.property
-    def at(self) -> Global___Moment:
+    def at(self) -> _cursor_pb2.Moment:
         """Return the entries as of this moment. Absent: as they are now."""
 
     def __init__(
@@ -322,7 +284,7 @@ class GetEntriesRequest(_message.Message):
         paths: _abc.Iterable[_builtins.str] | None = ...,
         without_bodies: _builtins.bool = ...,
         lines: Global___LineRange | None = ...,
-        at: Global___Moment | None = ...,
+        at: _cursor_pb2.Moment | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "_lines", b"_lines", "at", b"at", "lines", b"lines"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -368,120 +330,6 @@ class GetEntriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetEntriesResponse: _TypeAlias = GetEntriesResponse  # noqa: Y015
-
-@_typing.final
-class ListEntriesRequest(_message.Message):
-    """Lists entries by pattern."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PATTERN_FIELD_NUMBER: _builtins.int
-    BODY_PATTERN_FIELD_NUMBER: _builtins.int
-    WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    SCHEMES_FIELD_NUMBER: _builtins.int
-    CATEGORIES_FIELD_NUMBER: _builtins.int
-    VISIBILITIES_FIELD_NUMBER: _builtins.int
-    STATES_FIELD_NUMBER: _builtins.int
-    AT_FIELD_NUMBER: _builtins.int
-    BY_POSITION_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    pattern: _builtins.str
-    """Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048; empty: every
-    path.
-    """
-    body_pattern: _builtins.str
-    """Pattern that the body must contain: a glob, `/regex/`, XPath or JSONPath of at most 500 characters, or plain text
-    of at most 2048; empty: any body.
-    """
-    without_bodies: _builtins.bool
-    """True omits the bodies."""
-    page_size: _builtins.int
-    """Maximum number of results, at most 1000; 0: 100."""
-    page_token: _builtins.str
-    """`next_page_token` of the previous page of the same request; empty: the first page. All pages show the moment of the first one."""
-    by_position: _builtins.bool
-    """True lists in timeline order, false by path."""
-    @_builtins.property
-    def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Return only these schemes; the empty name stands for project files. Empty: every scheme. At most 100."""
-
-    @_builtins.property
-    def categories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Return only schemes of these categories. Empty: every category. At most 100."""
-
-    @_builtins.property
-    def visibilities(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.Visibility.ValueType]:
-        """Return only entries with these visibilities. Empty: all."""
-
-    @_builtins.property
-    def states(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.State.ValueType]:
-        """Return only entries with these states. Empty: all."""
-
-    @_builtins.property
-    def at(self) -> Global___Moment:
-        """Return the entries as of this moment. Absent: as of the first page."""
-
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        pattern: _builtins.str = ...,
-        body_pattern: _builtins.str = ...,
-        without_bodies: _builtins.bool = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        schemes: _abc.Iterable[_builtins.str] | None = ...,
-        categories: _abc.Iterable[_builtins.str] | None = ...,
-        visibilities: _abc.Iterable[_entry_pb2.Visibility.ValueType] | None = ...,
-        states: _abc.Iterable[_entry_pb2.State.ValueType] | None = ...,
-        at: Global___Moment | None = ...,
-        by_position: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at", b"_at", "at", b"at", "body_pattern", b"body_pattern", "by_position", b"by_position", "categories", b"categories", "page_size", b"page_size", "page_token", b"page_token", "pattern", b"pattern", "project", b"project", "run", b"run", "schemes", b"schemes", "states", b"states", "visibilities", b"visibilities", "without_bodies", b"without_bodies"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__at: _TypeAlias = _typing.Literal["at"]  # noqa: Y015
-    _WhichOneofArgType__at: _TypeAlias = _typing.Literal["_at", b"_at"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__at) -> _WhichOneofReturnType__at | None: ...
-
-Global___ListEntriesRequest: _TypeAlias = ListEntriesRequest  # noqa: Y015
-
-@_typing.final
-class ListEntriesResponse(_message.Message):
-    """A page of entries."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENTRIES_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Token for the next page; empty on the last page."""
-    @_builtins.property
-    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
-        """The entries, sorted by path."""
-
-    def __init__(
-        self,
-        *,
-        entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListEntriesResponse: _TypeAlias = ListEntriesResponse  # noqa: Y015
 
 @_typing.final
 class WatchChangesRequest(_message.Message):
@@ -598,207 +446,3 @@ class WatchChangesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__run) -> _WhichOneofReturnType__run | None: ...
 
 Global___WatchChangesResponse: _TypeAlias = WatchChangesResponse  # noqa: Y015
-
-@_typing.final
-class ListEntryHistoryRequest(_message.Message):
-    """Lists the states that one entry has had in a run."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PATH_FIELD_NUMBER: _builtins.int
-    WITHOUT_BODIES_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    path: _builtins.str
-    """Exact path."""
-    without_bodies: _builtins.bool
-    """True omits the bodies."""
-    page_size: _builtins.int
-    """Maximum number of results, at most 1000; 0: 100."""
-    page_token: _builtins.str
-    """`next_page_token` of the previous page of the same request; empty: the first page."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        path: _builtins.str = ...,
-        without_bodies: _builtins.bool = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "project", b"project", "run", b"run", "without_bodies", b"without_bodies"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListEntryHistoryRequest: _TypeAlias = ListEntryHistoryRequest  # noqa: Y015
-
-@_typing.final
-class EntryInterval(_message.Message):
-    """A period in which an entry did not change in a run."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENTRY_FIELD_NUMBER: _builtins.int
-    TO_REVISION_FIELD_NUMBER: _builtins.int
-    to_revision: _builtins.int
-    """Revision of the run's scope at which the period ended. Absent: it is the current state."""
-    @_builtins.property
-    def entry(self) -> _entry_pb2.Entry:
-        """The entry as the run saw it. If it belongs to a shared scope, the content is that of the end of the period, or of
-        now.
-        """
-
-    def __init__(
-        self,
-        *,
-        entry: _entry_pb2.Entry | None = ...,
-        to_revision: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__to_revision: _TypeAlias = _typing.Literal["to_revision"]  # noqa: Y015
-    _WhichOneofArgType__to_revision: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__to_revision) -> _WhichOneofReturnType__to_revision | None: ...
-
-Global___EntryInterval: _TypeAlias = EntryInterval  # noqa: Y015
-
-@_typing.final
-class ListEntryHistoryResponse(_message.Message):
-    """A page of an entry's history."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INTERVALS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Token for the next page; empty on the last page."""
-    @_builtins.property
-    def intervals(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryInterval]:
-        """The periods, latest first; `entry.revision` is the revision at which each began."""
-
-    def __init__(
-        self,
-        *,
-        intervals: _abc.Iterable[Global___EntryInterval] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["intervals", b"intervals", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListEntryHistoryResponse: _TypeAlias = ListEntryHistoryResponse  # noqa: Y015
-
-@_typing.final
-class SearchEntriesRequest(_message.Message):
-    """Searches the text of a project's shared entries: files, skills, pages."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    QUERY_FIELD_NUMBER: _builtins.int
-    SCHEMES_FIELD_NUMBER: _builtins.int
-    LIMIT_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    query: _builtins.str
-    """Words to look for; entries with more of them, and with rarer ones, rank higher. 1 to 2048 characters."""
-    limit: _builtins.int
-    """Maximum number of results, at most 100; 0: 10."""
-    @_builtins.property
-    def schemes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Search only these schemes; the empty name stands for project files. Empty: every scheme. At most 100."""
-
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        query: _builtins.str = ...,
-        schemes: _abc.Iterable[_builtins.str] | None = ...,
-        limit: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "project", b"project", "query", b"query", "schemes", b"schemes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SearchEntriesRequest: _TypeAlias = SearchEntriesRequest  # noqa: Y015
-
-@_typing.final
-class SearchHit(_message.Message):
-    """An entry that was found."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    SCORE_FIELD_NUMBER: _builtins.int
-    SNIPPET_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """Path of the entry."""
-    revision: _builtins.int
-    """Revision of the project's scope at which the indexed version was written."""
-    score: _builtins.float
-    """Relevance; higher is better. Comparable only within one answer."""
-    snippet: _builtins.str
-    """The best matching passage, at most 400 characters."""
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-        revision: _builtins.int = ...,
-        score: _builtins.float = ...,
-        snippet: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "revision", b"revision", "score", b"score", "snippet", b"snippet"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SearchHit: _TypeAlias = SearchHit  # noqa: Y015
-
-@_typing.final
-class SearchEntriesResponse(_message.Message):
-    """What was found."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HITS_FIELD_NUMBER: _builtins.int
-    INDEXED_REVISION_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    indexed_revision: _builtins.int
-    """Revision of the project's scope up to which entries are indexed. The index follows writes within about a second."""
-    revision: _builtins.int
-    """Current revision of the project's scope."""
-    @_builtins.property
-    def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
-        """The results, best first."""
-
-    def __init__(
-        self,
-        *,
-        hits: _abc.Iterable[Global___SearchHit] | None = ...,
-        indexed_revision: _builtins.int = ...,
-        revision: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "indexed_revision", b"indexed_revision", "revision", b"revision"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SearchEntriesResponse: _TypeAlias = SearchEntriesResponse  # noqa: Y015

@@ -11,7 +11,6 @@ from turnwright.store.v1 import proposal_pb2 as turnwright_dot_store_dot_v1_dot_
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
-from turnwright.store.v1 import stream_pb2 as turnwright_dot_store_dot_v1_dot_stream__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -144,26 +143,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/GetEntries',
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.GetEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.GetEntriesResponse.FromString,
-                _registered_method=True)
-        self.ListEntries = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListEntries',
-                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.FromString,
-                _registered_method=True)
-        self.ListEntryHistory = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListEntryHistory',
-                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
-                _registered_method=True)
-        self.SearchEntries = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/SearchEntries',
-                request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.FromString,
-                _registered_method=True)
-        self.ReadBody = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ReadBody',
-                request_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.FromString,
                 _registered_method=True)
         self.WatchChanges = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/WatchChanges',
@@ -327,34 +306,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def ListEntries(self, request, context):
-        """Lists entries of a run's view by pattern, sorted by path.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListEntryHistory(self, request, context):
-        """Lists the states that one entry has had in a run, latest first.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SearchEntries(self, request, context):
-        """Full-text search in a project's shared entries.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ReadBody(self, request, context):
-        """Reads a part of an entry's body.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def WatchChanges(self, request, context):
         """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
         """
@@ -471,26 +422,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.GetEntries,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.GetEntriesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.GetEntriesResponse.SerializeToString,
-            ),
-            'ListEntries': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListEntries,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.SerializeToString,
-            ),
-            'ListEntryHistory': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListEntryHistory,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.SerializeToString,
-            ),
-            'SearchEntries': grpc.unary_unary_rpc_method_handler(
-                    servicer.SearchEntries,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.SerializeToString,
-            ),
-            'ReadBody': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReadBody,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.SerializeToString,
             ),
             'WatchChanges': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchChanges,
@@ -1046,114 +977,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/GetEntries',
             turnwright_dot_store_dot_v1_dot_read__pb2.GetEntriesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.GetEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListEntries(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListEntries',
-            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListEntryHistory(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListEntryHistory',
-            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_read__pb2.ListEntryHistoryResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SearchEntries(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/SearchEntries',
-            turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_read__pb2.SearchEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReadBody(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ReadBody',
-            turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_stream__pb2.ReadBodyResponse.FromString,
             options,
             channel_credentials,
             insecure,

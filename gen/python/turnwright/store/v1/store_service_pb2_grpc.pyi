@@ -13,7 +13,6 @@ from turnwright.store.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
-from turnwright.store.v1 import stream_pb2 as _stream_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -92,14 +91,6 @@ class StoreServiceStub:
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
     GetEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.GetEntriesRequest, _read_pb2.GetEntriesResponse]
     """Reads entries by path. Paths that the run does not see are omitted."""
-    ListEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]
-    """Lists entries of a run's view by pattern, sorted by path."""
-    ListEntryHistory: _grpc.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]
-    """Lists the states that one entry has had in a run, latest first."""
-    SearchEntries: _grpc.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]
-    """Full-text search in a project's shared entries."""
-    ReadBody: _grpc.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]
-    """Reads a part of an entry's body."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchRuns: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]
@@ -161,14 +152,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
     GetEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.GetEntriesRequest, _read_pb2.GetEntriesResponse]  # type: ignore[assignment]
     """Reads entries by path. Paths that the run does not see are omitted."""
-    ListEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntriesRequest, _read_pb2.ListEntriesResponse]  # type: ignore[assignment]
-    """Lists entries of a run's view by pattern, sorted by path."""
-    ListEntryHistory: _aio.UnaryUnaryMultiCallable[_read_pb2.ListEntryHistoryRequest, _read_pb2.ListEntryHistoryResponse]  # type: ignore[assignment]
-    """Lists the states that one entry has had in a run, latest first."""
-    SearchEntries: _aio.UnaryUnaryMultiCallable[_read_pb2.SearchEntriesRequest, _read_pb2.SearchEntriesResponse]  # type: ignore[assignment]
-    """Full-text search in a project's shared entries."""
-    ReadBody: _aio.UnaryUnaryMultiCallable[_stream_pb2.ReadBodyRequest, _stream_pb2.ReadBodyResponse]  # type: ignore[assignment]
-    """Reads a part of an entry's body."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
     WatchRuns: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]  # type: ignore[assignment]
@@ -347,38 +330,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_read_pb2.GetEntriesResponse, _abc.Awaitable[_read_pb2.GetEntriesResponse]]:
         """Reads entries by path. Paths that the run does not see are omitted."""
-
-    @_abc_1.abstractmethod
-    def ListEntries(
-        self,
-        request: _read_pb2.ListEntriesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_read_pb2.ListEntriesResponse, _abc.Awaitable[_read_pb2.ListEntriesResponse]]:
-        """Lists entries of a run's view by pattern, sorted by path."""
-
-    @_abc_1.abstractmethod
-    def ListEntryHistory(
-        self,
-        request: _read_pb2.ListEntryHistoryRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_read_pb2.ListEntryHistoryResponse, _abc.Awaitable[_read_pb2.ListEntryHistoryResponse]]:
-        """Lists the states that one entry has had in a run, latest first."""
-
-    @_abc_1.abstractmethod
-    def SearchEntries(
-        self,
-        request: _read_pb2.SearchEntriesRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_read_pb2.SearchEntriesResponse, _abc.Awaitable[_read_pb2.SearchEntriesResponse]]:
-        """Full-text search in a project's shared entries."""
-
-    @_abc_1.abstractmethod
-    def ReadBody(
-        self,
-        request: _stream_pb2.ReadBodyRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_stream_pb2.ReadBodyResponse, _abc.Awaitable[_stream_pb2.ReadBodyResponse]]:
-        """Reads a part of an entry's body."""
 
     @_abc_1.abstractmethod
     def WatchChanges(

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/cursor.proto\x12\x13turnwright.types.v1\"f\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x14\n\x0crun_revision\x18\x02 \x01(\x03\x12\x18\n\x10project_revision\x18\x03 \x01(\x03\x12\x17\n\x0fglobal_revision\x18\x04 \x01(\x03\")\n\x0b\x45ventCursor\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/cursor.proto\x12\x13turnwright.types.v1\"f\n\x06\x43ursor\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x14\n\x0crun_revision\x18\x02 \x01(\x03\x12\x18\n\x10project_revision\x18\x03 \x01(\x03\x12\x17\n\x0fglobal_revision\x18\x04 \x01(\x03\")\n\x0b\x45ventCursor\x12\r\n\x05\x65poch\x18\x01 \x01(\t\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"g\n\x06Moment\x12-\n\x06\x63ursor\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x12\x0e\n\x04turn\x18\x02 \x01(\rH\x00\x12\x18\n\x0epacket_of_turn\x18\x03 \x01(\rH\x00\x42\x04\n\x02\x61tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,4 +36,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CURSOR']._serialized_end=159
   _globals['_EVENTCURSOR']._serialized_start=161
   _globals['_EVENTCURSOR']._serialized_end=202
+  _globals['_MOMENT']._serialized_start=204
+  _globals['_MOMENT']._serialized_end=307
 # @@protoc_insertion_point(module_scope)

@@ -79,3 +79,41 @@ class EventCursor(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EventCursor: _TypeAlias = EventCursor  # noqa: Y015
+
+@_typing.final
+class Moment(_message.Message):
+    """A moment in the past of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CURSOR_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
+    PACKET_OF_TURN_FIELD_NUMBER: _builtins.int
+    turn: _builtins.int
+    """The end of a turn of this run, or of the run that it was forked from. Fails with NOT_FOUND, reason
+    TURN_NOT_FOUND, if no such turn has ended.
+    """
+    packet_of_turn: _builtins.int
+    """The moment that the packet of a turn shows, of this run or of the run that it was forked from: the cursor in its
+    result. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such turn has ended, or its result has no cursor.
+    """
+    @_builtins.property
+    def cursor(self) -> Global___Cursor:
+        """A cursor returned by the store. Fails with OUT_OF_RANGE, reason CURSOR_FOREIGN, if it belongs to another history."""
+
+    def __init__(
+        self,
+        *,
+        cursor: Global___Cursor | None = ...,
+        turn: _builtins.int = ...,
+        packet_of_turn: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cursor", b"cursor", "packet_of_turn", b"packet_of_turn", "turn", b"turn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "cursor", b"cursor", "packet_of_turn", b"packet_of_turn", "turn", b"turn"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_at: _TypeAlias = _typing.Literal["cursor", "turn", "packet_of_turn"]  # noqa: Y015
+    _WhichOneofArgType_at: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_at) -> _WhichOneofReturnType_at | None: ...
+
+Global___Moment: _TypeAlias = Moment  # noqa: Y015

@@ -406,7 +406,7 @@ Global___ClearDraft: _TypeAlias = ClearDraft  # noqa: Y015
 @_typing.final
 class UpdateMessage(_message.Message):
     """Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the
-    queue. Earlier versions of the message can still be read (ListEntryHistory of the store).
+    queue. Earlier versions of the message can still be read (ListEntryHistory).
     """
 
     DESCRIPTOR: _descriptor.Descriptor

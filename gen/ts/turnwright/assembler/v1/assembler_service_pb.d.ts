@@ -4,14 +4,13 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Cursor } from "../../types/v1/cursor_pb.js";
+import type { Cursor, Moment } from "../../types/v1/cursor_pb.js";
 import type { ViewChange } from "../../types/v1/view_pb.js";
 import type { PromptEdit } from "../../types/v1/prompt_edit_pb.js";
 import type { CompressionStrength, TurnRequest } from "../../types/v1/turn_pb.js";
 import type { Role } from "../../types/v1/message_pb.js";
 import type { PacketPiece } from "../../types/v1/packet_pb.js";
 import type { EntryWrite } from "../../store/v1/write_pb.js";
-import type { Moment } from "../../store/v1/read_pb.js";
 import type { PacketExplanation } from "../../types/v1/explanation_pb.js";
 import type { CheckBudgetRequestSchema, CheckBudgetResponseSchema } from "./budget_pb.js";
 
@@ -428,7 +427,7 @@ export declare type ExplainRequest = Message<"turnwright.assembler.v1.ExplainReq
   /**
    * The moment that the packet shows. Absent: now, or unknown if `sent`.
    *
-   * @generated from field: optional turnwright.store.v1.Moment at = 2;
+   * @generated from field: optional turnwright.types.v1.Moment at = 2;
    */
   at?: Moment | undefined;
 

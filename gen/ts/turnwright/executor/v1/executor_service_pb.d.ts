@@ -10,8 +10,8 @@ import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemov
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
 import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
-import type { CallToolRequestSchema, CallToolResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema } from "./control_pb.js";
-import type { GetEntryRequestSchema, GetEntryResponseSchema, GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
+import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
+import type { GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
 import type { WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
@@ -537,16 +537,6 @@ export declare const ExecutorService: GenService<{
     output: typeof NotifyResponseSchema;
   },
   /**
-   * Lists entries of a run by pattern.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListEntries
-   */
-  listEntries: {
-    methodKind: "unary";
-    input: typeof ListEntriesRequestSchema;
-    output: typeof ListEntriesResponseSchema;
-  },
-  /**
    * Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
    * it leaves the prefix of the turn before.
    *
@@ -566,16 +556,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof PreviewPacketRequestSchema;
     output: typeof PreviewPacketResponseSchema;
-  },
-  /**
-   * Reads one entry of a run with its body.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.GetEntry
-   */
-  getEntry: {
-    methodKind: "unary";
-    input: typeof GetEntryRequestSchema;
-    output: typeof GetEntryResponseSchema;
   },
   /**
    * Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.

@@ -4,8 +4,8 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Cursor } from "../../types/v1/cursor_pb.js";
-import type { Entry, State, Visibility } from "../../types/v1/entry_pb.js";
+import type { Cursor, Moment } from "../../types/v1/cursor_pb.js";
+import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
@@ -16,52 +16,6 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
  * Describes the file turnwright/store/v1/read.proto.
  */
 export declare const file_turnwright_store_v1_read: GenFile;
-
-/**
- * A moment in the past of a run.
- *
- * @generated from message turnwright.store.v1.Moment
- */
-export declare type Moment = Message<"turnwright.store.v1.Moment"> & {
-  /**
-   * How it is identified.
-   *
-   * @generated from oneof turnwright.store.v1.Moment.at
-   */
-  at: {
-    /**
-     * A cursor returned by the store. Fails with OUT_OF_RANGE, reason CURSOR_FOREIGN, if it belongs to another history.
-     *
-     * @generated from field: turnwright.types.v1.Cursor cursor = 1;
-     */
-    value: Cursor;
-    case: "cursor";
-  } | {
-    /**
-     * The end of a turn of this run, or of the run that it was forked from. Fails with NOT_FOUND, reason
-     * TURN_NOT_FOUND, if no such turn has ended.
-     *
-     * @generated from field: uint32 turn = 2;
-     */
-    value: number;
-    case: "turn";
-  } | {
-    /**
-     * The moment that the packet of a turn shows, of this run or of the run that it was forked from: the cursor in its
-     * result. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such turn has ended, or its result has no cursor.
-     *
-     * @generated from field: uint32 packet_of_turn = 3;
-     */
-    value: number;
-    case: "packetOfTurn";
-  } | { case: undefined; value?: undefined };
-};
-
-/**
- * Describes the message turnwright.store.v1.Moment.
- * Use `create(MomentSchema)` to create a new message.
- */
-export declare const MomentSchema: GenMessage<Moment>;
 
 /**
  * Selects lines of a body.
@@ -189,7 +143,7 @@ export declare type ReadViewRequest = Message<"turnwright.store.v1.ReadViewReque
   /**
    * Return the view as of this moment; not together with `after`. Absent: as it is now.
    *
-   * @generated from field: optional turnwright.store.v1.Moment at = 8;
+   * @generated from field: optional turnwright.types.v1.Moment at = 8;
    */
   at?: Moment | undefined;
 
@@ -293,7 +247,7 @@ export declare type GetEntriesRequest = Message<"turnwright.store.v1.GetEntriesR
   /**
    * Return the entries as of this moment. Absent: as they are now.
    *
-   * @generated from field: optional turnwright.store.v1.Moment at = 6;
+   * @generated from field: optional turnwright.types.v1.Moment at = 6;
    */
   at?: Moment | undefined;
 };
@@ -330,139 +284,6 @@ export declare type GetEntriesResponse = Message<"turnwright.store.v1.GetEntries
  * Use `create(GetEntriesResponseSchema)` to create a new message.
  */
 export declare const GetEntriesResponseSchema: GenMessage<GetEntriesResponse>;
-
-/**
- * Lists entries by pattern.
- *
- * @generated from message turnwright.store.v1.ListEntriesRequest
- */
-export declare type ListEntriesRequest = Message<"turnwright.store.v1.ListEntriesRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048; empty: every
-   * path.
-   *
-   * @generated from field: string pattern = 3;
-   */
-  pattern: string;
-
-  /**
-   * Pattern that the body must contain: a glob, `/regex/`, XPath or JSONPath of at most 500 characters, or plain text
-   * of at most 2048; empty: any body.
-   *
-   * @generated from field: string body_pattern = 4;
-   */
-  bodyPattern: string;
-
-  /**
-   * True omits the bodies.
-   *
-   * @generated from field: bool without_bodies = 5;
-   */
-  withoutBodies: boolean;
-
-  /**
-   * Maximum number of results, at most 1000; 0: 100.
-   *
-   * @generated from field: uint32 page_size = 6;
-   */
-  pageSize: number;
-
-  /**
-   * `next_page_token` of the previous page of the same request; empty: the first page. All pages show the moment of the first one.
-   *
-   * @generated from field: string page_token = 7;
-   */
-  pageToken: string;
-
-  /**
-   * Return only these schemes; the empty name stands for project files. Empty: every scheme. At most 100.
-   *
-   * @generated from field: repeated string schemes = 8;
-   */
-  schemes: string[];
-
-  /**
-   * Return only schemes of these categories. Empty: every category. At most 100.
-   *
-   * @generated from field: repeated string categories = 9;
-   */
-  categories: string[];
-
-  /**
-   * Return only entries with these visibilities. Empty: all.
-   *
-   * @generated from field: repeated turnwright.types.v1.Visibility visibilities = 10;
-   */
-  visibilities: Visibility[];
-
-  /**
-   * Return only entries with these states. Empty: all.
-   *
-   * @generated from field: repeated turnwright.types.v1.State states = 11;
-   */
-  states: State[];
-
-  /**
-   * Return the entries as of this moment. Absent: as of the first page.
-   *
-   * @generated from field: optional turnwright.store.v1.Moment at = 12;
-   */
-  at?: Moment | undefined;
-
-  /**
-   * True lists in timeline order, false by path.
-   *
-   * @generated from field: bool by_position = 13;
-   */
-  byPosition: boolean;
-};
-
-/**
- * Describes the message turnwright.store.v1.ListEntriesRequest.
- * Use `create(ListEntriesRequestSchema)` to create a new message.
- */
-export declare const ListEntriesRequestSchema: GenMessage<ListEntriesRequest>;
-
-/**
- * A page of entries.
- *
- * @generated from message turnwright.store.v1.ListEntriesResponse
- */
-export declare type ListEntriesResponse = Message<"turnwright.store.v1.ListEntriesResponse"> & {
-  /**
-   * The entries, sorted by path.
-   *
-   * @generated from field: repeated turnwright.types.v1.Entry entries = 1;
-   */
-  entries: Entry[];
-
-  /**
-   * Token for the next page; empty on the last page.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message turnwright.store.v1.ListEntriesResponse.
- * Use `create(ListEntriesResponseSchema)` to create a new message.
- */
-export declare const ListEntriesResponseSchema: GenMessage<ListEntriesResponse>;
 
 /**
  * Watches the change feed of a run.
@@ -588,232 +409,6 @@ export declare type WatchChangesResponse = Message<"turnwright.store.v1.WatchCha
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export declare const WatchChangesResponseSchema: GenMessage<WatchChangesResponse>;
-
-/**
- * Lists the states that one entry has had in a run.
- *
- * @generated from message turnwright.store.v1.ListEntryHistoryRequest
- */
-export declare type ListEntryHistoryRequest = Message<"turnwright.store.v1.ListEntryHistoryRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Exact path.
-   *
-   * @generated from field: string path = 3;
-   */
-  path: string;
-
-  /**
-   * True omits the bodies.
-   *
-   * @generated from field: bool without_bodies = 4;
-   */
-  withoutBodies: boolean;
-
-  /**
-   * Maximum number of results, at most 1000; 0: 100.
-   *
-   * @generated from field: uint32 page_size = 5;
-   */
-  pageSize: number;
-
-  /**
-   * `next_page_token` of the previous page of the same request; empty: the first page.
-   *
-   * @generated from field: string page_token = 6;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message turnwright.store.v1.ListEntryHistoryRequest.
- * Use `create(ListEntryHistoryRequestSchema)` to create a new message.
- */
-export declare const ListEntryHistoryRequestSchema: GenMessage<ListEntryHistoryRequest>;
-
-/**
- * A period in which an entry did not change in a run.
- *
- * @generated from message turnwright.store.v1.EntryInterval
- */
-export declare type EntryInterval = Message<"turnwright.store.v1.EntryInterval"> & {
-  /**
-   * The entry as the run saw it. If it belongs to a shared scope, the content is that of the end of the period, or of
-   * now.
-   *
-   * @generated from field: turnwright.types.v1.Entry entry = 1;
-   */
-  entry?: Entry | undefined;
-
-  /**
-   * Revision of the run's scope at which the period ended. Absent: it is the current state.
-   *
-   * @generated from field: optional int64 to_revision = 2;
-   */
-  toRevision?: bigint | undefined;
-};
-
-/**
- * Describes the message turnwright.store.v1.EntryInterval.
- * Use `create(EntryIntervalSchema)` to create a new message.
- */
-export declare const EntryIntervalSchema: GenMessage<EntryInterval>;
-
-/**
- * A page of an entry's history.
- *
- * @generated from message turnwright.store.v1.ListEntryHistoryResponse
- */
-export declare type ListEntryHistoryResponse = Message<"turnwright.store.v1.ListEntryHistoryResponse"> & {
-  /**
-   * The periods, latest first; `entry.revision` is the revision at which each began.
-   *
-   * @generated from field: repeated turnwright.store.v1.EntryInterval intervals = 1;
-   */
-  intervals: EntryInterval[];
-
-  /**
-   * Token for the next page; empty on the last page.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message turnwright.store.v1.ListEntryHistoryResponse.
- * Use `create(ListEntryHistoryResponseSchema)` to create a new message.
- */
-export declare const ListEntryHistoryResponseSchema: GenMessage<ListEntryHistoryResponse>;
-
-/**
- * Searches the text of a project's shared entries: files, skills, pages.
- *
- * @generated from message turnwright.store.v1.SearchEntriesRequest
- */
-export declare type SearchEntriesRequest = Message<"turnwright.store.v1.SearchEntriesRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Words to look for; entries with more of them, and with rarer ones, rank higher. 1 to 2048 characters.
-   *
-   * @generated from field: string query = 2;
-   */
-  query: string;
-
-  /**
-   * Search only these schemes; the empty name stands for project files. Empty: every scheme. At most 100.
-   *
-   * @generated from field: repeated string schemes = 3;
-   */
-  schemes: string[];
-
-  /**
-   * Maximum number of results, at most 100; 0: 10.
-   *
-   * @generated from field: uint32 limit = 4;
-   */
-  limit: number;
-};
-
-/**
- * Describes the message turnwright.store.v1.SearchEntriesRequest.
- * Use `create(SearchEntriesRequestSchema)` to create a new message.
- */
-export declare const SearchEntriesRequestSchema: GenMessage<SearchEntriesRequest>;
-
-/**
- * An entry that was found.
- *
- * @generated from message turnwright.store.v1.SearchHit
- */
-export declare type SearchHit = Message<"turnwright.store.v1.SearchHit"> & {
-  /**
-   * Path of the entry.
-   *
-   * @generated from field: string path = 1;
-   */
-  path: string;
-
-  /**
-   * Revision of the project's scope at which the indexed version was written.
-   *
-   * @generated from field: int64 revision = 2;
-   */
-  revision: bigint;
-
-  /**
-   * Relevance; higher is better. Comparable only within one answer.
-   *
-   * @generated from field: double score = 3;
-   */
-  score: number;
-
-  /**
-   * The best matching passage, at most 400 characters.
-   *
-   * @generated from field: string snippet = 4;
-   */
-  snippet: string;
-};
-
-/**
- * Describes the message turnwright.store.v1.SearchHit.
- * Use `create(SearchHitSchema)` to create a new message.
- */
-export declare const SearchHitSchema: GenMessage<SearchHit>;
-
-/**
- * What was found.
- *
- * @generated from message turnwright.store.v1.SearchEntriesResponse
- */
-export declare type SearchEntriesResponse = Message<"turnwright.store.v1.SearchEntriesResponse"> & {
-  /**
-   * The results, best first.
-   *
-   * @generated from field: repeated turnwright.store.v1.SearchHit hits = 1;
-   */
-  hits: SearchHit[];
-
-  /**
-   * Revision of the project's scope up to which entries are indexed. The index follows writes within about a second.
-   *
-   * @generated from field: int64 indexed_revision = 2;
-   */
-  indexedRevision: bigint;
-
-  /**
-   * Current revision of the project's scope.
-   *
-   * @generated from field: int64 revision = 3;
-   */
-  revision: bigint;
-};
-
-/**
- * Describes the message turnwright.store.v1.SearchEntriesResponse.
- * Use `create(SearchEntriesResponseSchema)` to create a new message.
- */
-export declare const SearchEntriesResponseSchema: GenMessage<SearchEntriesResponse>;
 
 /**
  * Selects entries of a run's view.

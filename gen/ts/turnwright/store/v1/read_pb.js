@@ -15,126 +15,63 @@ import { file_turnwright_types_v1_turn } from "../../types/v1/turn_pb.js";
  * Describes the file turnwright/store/v1/read.proto.
  */
 export const file_turnwright_store_v1_read = /*@__PURE__*/
-  fileDesc("Ch50dXJud3JpZ2h0L3N0b3JlL3YxL3JlYWQucHJvdG8SE3R1cm53cmlnaHQuc3RvcmUudjEiZwoGTW9tZW50Ei0KBmN1cnNvchgBIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29ySAASDgoEdHVybhgCIAEoDUgAEhgKDnBhY2tldF9vZl90dXJuGAMgASgNSABCBAoCYXQiKAoJTGluZVJhbmdlEgwKBGxpbmUYASABKAUSDQoFbGltaXQYAiABKA0iNgoITGluZVNwYW4SDQoFZmlyc3QYASABKA0SDAoEbGFzdBgCIAEoDRINCgV0b3RhbBgDIAEoDSLHAgoPUmVhZFZpZXdSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEi8KBWFmdGVyGAMgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3JIAIgBARIvCgZmaWx0ZXIYBCABKA4yHy50dXJud3JpZ2h0LnN0b3JlLnYxLlZpZXdGaWx0ZXISFQoNaW5jbHVkZV9wYXRocxgFIAMoCRIWCg53aXRob3V0X2JvZGllcxgGIAEoCBIWCg5ib2R5X2J5dGVzX21heBgHIAEoDRIVCg13aG9sZV9zY2hlbWVzGAogAygJEiwKAmF0GAggASgLMhsudHVybndyaWdodC5zdG9yZS52MS5Nb21lbnRIAYgBARIXCg9zY2hlbWVzX3ZlcnNpb24YCSABKAlCCAoGX2FmdGVyQgUKA19hdCLaAQoQUmVhZFZpZXdSZXNwb25zZRIrCgdlbnRyaWVzGAEgAygLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRIVCg1yZW1vdmVkX3BhdGhzGAIgAygJEjAKBmN1cnNvchgDIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29ySACIAQESOQoHc2NoZW1lcxgEIAEoCzIjLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lUmVnaXN0cnlIAYgBAUIJCgdfY3Vyc29yQgoKCF9zY2hlbWVzIssBChFHZXRFbnRyaWVzUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRINCgVwYXRocxgDIAMoCRIWCg53aXRob3V0X2JvZGllcxgEIAEoCBIyCgVsaW5lcxgFIAEoCzIeLnR1cm53cmlnaHQuc3RvcmUudjEuTGluZVJhbmdlSACIAQESLAoCYXQYBiABKAsyGy50dXJud3JpZ2h0LnN0b3JlLnYxLk1vbWVudEgBiAEBQggKBl9saW5lc0IFCgNfYXQibwoSR2V0RW50cmllc1Jlc3BvbnNlEisKB2VudHJpZXMYASADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EiwKBXNwYW5zGAIgAygLMh0udHVybndyaWdodC5zdG9yZS52MS5MaW5lU3BhbiLqAgoSTGlzdEVudHJpZXNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB3BhdHRlcm4YAyABKAkSFAoMYm9keV9wYXR0ZXJuGAQgASgJEhYKDndpdGhvdXRfYm9kaWVzGAUgASgIEhEKCXBhZ2Vfc2l6ZRgGIAEoDRISCgpwYWdlX3Rva2VuGAcgASgJEg8KB3NjaGVtZXMYCCADKAkSEgoKY2F0ZWdvcmllcxgJIAMoCRI1Cgx2aXNpYmlsaXRpZXMYCiADKA4yHy50dXJud3JpZ2h0LnR5cGVzLnYxLlZpc2liaWxpdHkSKgoGc3RhdGVzGAsgAygOMhoudHVybndyaWdodC50eXBlcy52MS5TdGF0ZRIsCgJhdBgMIAEoCzIbLnR1cm53cmlnaHQuc3RvcmUudjEuTW9tZW50SACIAQESEwoLYnlfcG9zaXRpb24YDSABKAhCBQoDX2F0IlsKE0xpc3RFbnRyaWVzUmVzcG9uc2USKwoHZW50cmllcxgBIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIs4BChNXYXRjaENoYW5nZXNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEi8KBWFmdGVyGAMgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3JIAIgBARIvCgZmaWx0ZXIYBCABKA4yHy50dXJud3JpZ2h0LnN0b3JlLnYxLlZpZXdGaWx0ZXISFgoOYm9keV9ieXRlc19tYXgYBSABKA0SFQoNd2hvbGVfc2NoZW1lcxgGIAMoCUIICgZfYWZ0ZXIi1wIKFFdhdGNoQ2hhbmdlc1Jlc3BvbnNlEisKB2VudHJpZXMYASADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EhUKDXJlbW92ZWRfcGF0aHMYAiADKAkSKgoDcnVuGAMgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW5IAIgBARIoCgVsb29wcxgEIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIoCgV0dXJucxgFIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybhIrCgZjdXJzb3IYBiABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvchItCglzZW5kX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhcKD2Fib3J0X3JlcXVlc3RlZBgIIAEoCEIGCgRfcnVuIoQBChdMaXN0RW50cnlIaXN0b3J5UmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIMCgRwYXRoGAMgASgJEhYKDndpdGhvdXRfYm9kaWVzGAQgASgIEhEKCXBhZ2Vfc2l6ZRgFIAEoDRISCgpwYWdlX3Rva2VuGAYgASgJImQKDUVudHJ5SW50ZXJ2YWwSKQoFZW50cnkYASABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EhgKC3RvX3JldmlzaW9uGAIgASgDSACIAQFCDgoMX3RvX3JldmlzaW9uImoKGExpc3RFbnRyeUhpc3RvcnlSZXNwb25zZRI1CglpbnRlcnZhbHMYASADKAsyIi50dXJud3JpZ2h0LnN0b3JlLnYxLkVudHJ5SW50ZXJ2YWwSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIlYKFFNlYXJjaEVudHJpZXNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSDQoFcXVlcnkYAiABKAkSDwoHc2NoZW1lcxgDIAMoCRINCgVsaW1pdBgEIAEoDSJLCglTZWFyY2hIaXQSDAoEcGF0aBgBIAEoCRIQCghyZXZpc2lvbhgCIAEoAxINCgVzY29yZRgDIAEoARIPCgdzbmlwcGV0GAQgASgJInEKFVNlYXJjaEVudHJpZXNSZXNwb25zZRIsCgRoaXRzGAEgAygLMh4udHVybndyaWdodC5zdG9yZS52MS5TZWFyY2hIaXQSGAoQaW5kZXhlZF9yZXZpc2lvbhgCIAEoAxIQCghyZXZpc2lvbhgDIAEoAyqhAQoKVmlld0ZpbHRlchIbChdWSUVXX0ZJTFRFUl9VTlNQRUNJRklFRBAAEhMKD1ZJRVdfRklMVEVSX0FMTBABEhYKElZJRVdfRklMVEVSX1BBQ0tFVBACEhgKFFZJRVdfRklMVEVSX1RJTUVMSU5FEAMSFQoRVklFV19GSUxURVJfRklMRVMQBBIYChRWSUVXX0ZJTFRFUl9NRVNTQUdFUxAFQqQBChdjb20udHVybndyaWdodC5zdG9yZS52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9zdG9yZS92MTtzdG9yZXYxqgITVHVybndyaWdodC5TdG9yZS5WMcoCE1R1cm53cmlnaHRcU3RvcmVcVjHqAhVUdXJud3JpZ2h0OjpTdG9yZTo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_turn]);
-
-/**
- * Describes the message turnwright.store.v1.Moment.
- * Use `create(MomentSchema)` to create a new message.
- */
-export const MomentSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 0);
+  fileDesc("Ch50dXJud3JpZ2h0L3N0b3JlL3YxL3JlYWQucHJvdG8SE3R1cm53cmlnaHQuc3RvcmUudjEiKAoJTGluZVJhbmdlEgwKBGxpbmUYASABKAUSDQoFbGltaXQYAiABKA0iNgoITGluZVNwYW4SDQoFZmlyc3QYASABKA0SDAoEbGFzdBgCIAEoDRINCgV0b3RhbBgDIAEoDSLHAgoPUmVhZFZpZXdSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEi8KBWFmdGVyGAMgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3JIAIgBARIvCgZmaWx0ZXIYBCABKA4yHy50dXJud3JpZ2h0LnN0b3JlLnYxLlZpZXdGaWx0ZXISFQoNaW5jbHVkZV9wYXRocxgFIAMoCRIWCg53aXRob3V0X2JvZGllcxgGIAEoCBIWCg5ib2R5X2J5dGVzX21heBgHIAEoDRIVCg13aG9sZV9zY2hlbWVzGAogAygJEiwKAmF0GAggASgLMhsudHVybndyaWdodC50eXBlcy52MS5Nb21lbnRIAYgBARIXCg9zY2hlbWVzX3ZlcnNpb24YCSABKAlCCAoGX2FmdGVyQgUKA19hdCLaAQoQUmVhZFZpZXdSZXNwb25zZRIrCgdlbnRyaWVzGAEgAygLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRIVCg1yZW1vdmVkX3BhdGhzGAIgAygJEjAKBmN1cnNvchgDIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29ySACIAQESOQoHc2NoZW1lcxgEIAEoCzIjLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lUmVnaXN0cnlIAYgBAUIJCgdfY3Vyc29yQgoKCF9zY2hlbWVzIssBChFHZXRFbnRyaWVzUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRINCgVwYXRocxgDIAMoCRIWCg53aXRob3V0X2JvZGllcxgEIAEoCBIyCgVsaW5lcxgFIAEoCzIeLnR1cm53cmlnaHQuc3RvcmUudjEuTGluZVJhbmdlSACIAQESLAoCYXQYBiABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLk1vbWVudEgBiAEBQggKBl9saW5lc0IFCgNfYXQibwoSR2V0RW50cmllc1Jlc3BvbnNlEisKB2VudHJpZXMYASADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EiwKBXNwYW5zGAIgAygLMh0udHVybndyaWdodC5zdG9yZS52MS5MaW5lU3BhbiLOAQoTV2F0Y2hDaGFuZ2VzUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIvCgVhZnRlchgDIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29ySACIAQESLwoGZmlsdGVyGAQgASgOMh8udHVybndyaWdodC5zdG9yZS52MS5WaWV3RmlsdGVyEhYKDmJvZHlfYnl0ZXNfbWF4GAUgASgNEhUKDXdob2xlX3NjaGVtZXMYBiADKAlCCAoGX2FmdGVyItcCChRXYXRjaENoYW5nZXNSZXNwb25zZRIrCgdlbnRyaWVzGAEgAygLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRIVCg1yZW1vdmVkX3BhdGhzGAIgAygJEioKA3J1bhgDIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuSACIAQESKAoFbG9vcHMYBCADKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLkxvb3ASKAoFdHVybnMYBSADKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLlR1cm4SKwoGY3Vyc29yGAYgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3ISLQoJc2VuZF90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9hYm9ydF9yZXF1ZXN0ZWQYCCABKAhCBgoEX3J1biqhAQoKVmlld0ZpbHRlchIbChdWSUVXX0ZJTFRFUl9VTlNQRUNJRklFRBAAEhMKD1ZJRVdfRklMVEVSX0FMTBABEhYKElZJRVdfRklMVEVSX1BBQ0tFVBACEhgKFFZJRVdfRklMVEVSX1RJTUVMSU5FEAMSFQoRVklFV19GSUxURVJfRklMRVMQBBIYChRWSUVXX0ZJTFRFUl9NRVNTQUdFUxAFQqQBChdjb20udHVybndyaWdodC5zdG9yZS52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9zdG9yZS92MTtzdG9yZXYxqgITVHVybndyaWdodC5TdG9yZS5WMcoCE1R1cm53cmlnaHRcU3RvcmVcVjHqAhVUdXJud3JpZ2h0OjpTdG9yZTo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_turn]);
 
 /**
  * Describes the message turnwright.store.v1.LineRange.
  * Use `create(LineRangeSchema)` to create a new message.
  */
 export const LineRangeSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 1);
+  messageDesc(file_turnwright_store_v1_read, 0);
 
 /**
  * Describes the message turnwright.store.v1.LineSpan.
  * Use `create(LineSpanSchema)` to create a new message.
  */
 export const LineSpanSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 2);
+  messageDesc(file_turnwright_store_v1_read, 1);
 
 /**
  * Describes the message turnwright.store.v1.ReadViewRequest.
  * Use `create(ReadViewRequestSchema)` to create a new message.
  */
 export const ReadViewRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 3);
+  messageDesc(file_turnwright_store_v1_read, 2);
 
 /**
  * Describes the message turnwright.store.v1.ReadViewResponse.
  * Use `create(ReadViewResponseSchema)` to create a new message.
  */
 export const ReadViewResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 4);
+  messageDesc(file_turnwright_store_v1_read, 3);
 
 /**
  * Describes the message turnwright.store.v1.GetEntriesRequest.
  * Use `create(GetEntriesRequestSchema)` to create a new message.
  */
 export const GetEntriesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 5);
+  messageDesc(file_turnwright_store_v1_read, 4);
 
 /**
  * Describes the message turnwright.store.v1.GetEntriesResponse.
  * Use `create(GetEntriesResponseSchema)` to create a new message.
  */
 export const GetEntriesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 6);
-
-/**
- * Describes the message turnwright.store.v1.ListEntriesRequest.
- * Use `create(ListEntriesRequestSchema)` to create a new message.
- */
-export const ListEntriesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 7);
-
-/**
- * Describes the message turnwright.store.v1.ListEntriesResponse.
- * Use `create(ListEntriesResponseSchema)` to create a new message.
- */
-export const ListEntriesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 8);
+  messageDesc(file_turnwright_store_v1_read, 5);
 
 /**
  * Describes the message turnwright.store.v1.WatchChangesRequest.
  * Use `create(WatchChangesRequestSchema)` to create a new message.
  */
 export const WatchChangesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 9);
+  messageDesc(file_turnwright_store_v1_read, 6);
 
 /**
  * Describes the message turnwright.store.v1.WatchChangesResponse.
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export const WatchChangesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 10);
-
-/**
- * Describes the message turnwright.store.v1.ListEntryHistoryRequest.
- * Use `create(ListEntryHistoryRequestSchema)` to create a new message.
- */
-export const ListEntryHistoryRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 11);
-
-/**
- * Describes the message turnwright.store.v1.EntryInterval.
- * Use `create(EntryIntervalSchema)` to create a new message.
- */
-export const EntryIntervalSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 12);
-
-/**
- * Describes the message turnwright.store.v1.ListEntryHistoryResponse.
- * Use `create(ListEntryHistoryResponseSchema)` to create a new message.
- */
-export const ListEntryHistoryResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 13);
-
-/**
- * Describes the message turnwright.store.v1.SearchEntriesRequest.
- * Use `create(SearchEntriesRequestSchema)` to create a new message.
- */
-export const SearchEntriesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 14);
-
-/**
- * Describes the message turnwright.store.v1.SearchHit.
- * Use `create(SearchHitSchema)` to create a new message.
- */
-export const SearchHitSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 15);
-
-/**
- * Describes the message turnwright.store.v1.SearchEntriesResponse.
- * Use `create(SearchEntriesResponseSchema)` to create a new message.
- */
-export const SearchEntriesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_read, 16);
+  messageDesc(file_turnwright_store_v1_read, 7);
 
 /**
  * Describes the enum turnwright.store.v1.ViewFilter.

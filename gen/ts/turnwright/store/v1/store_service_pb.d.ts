@@ -10,8 +10,7 @@ import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProp
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
 import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
-import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ListEntriesRequestSchema, ListEntriesResponseSchema, ListEntryHistoryRequestSchema, ListEntryHistoryResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, SearchEntriesRequestSchema, SearchEntriesResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
-import type { ReadBodyRequestSchema, ReadBodyResponseSchema } from "./stream_pb.js";
+import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/store_service.proto.
@@ -229,46 +228,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof GetEntriesRequestSchema;
     output: typeof GetEntriesResponseSchema;
-  },
-  /**
-   * Lists entries of a run's view by pattern, sorted by path.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListEntries
-   */
-  listEntries: {
-    methodKind: "unary";
-    input: typeof ListEntriesRequestSchema;
-    output: typeof ListEntriesResponseSchema;
-  },
-  /**
-   * Lists the states that one entry has had in a run, latest first.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListEntryHistory
-   */
-  listEntryHistory: {
-    methodKind: "unary";
-    input: typeof ListEntryHistoryRequestSchema;
-    output: typeof ListEntryHistoryResponseSchema;
-  },
-  /**
-   * Full-text search in a project's shared entries.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.SearchEntries
-   */
-  searchEntries: {
-    methodKind: "unary";
-    input: typeof SearchEntriesRequestSchema;
-    output: typeof SearchEntriesResponseSchema;
-  },
-  /**
-   * Reads a part of an entry's body.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ReadBody
-   */
-  readBody: {
-    methodKind: "unary";
-    input: typeof ReadBodyRequestSchema;
-    output: typeof ReadBodyResponseSchema;
   },
   /**
    * Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.

@@ -80,3 +80,49 @@ export declare type EventCursor = Message<"turnwright.types.v1.EventCursor"> & {
  */
 export declare const EventCursorSchema: GenMessage<EventCursor>;
 
+/**
+ * A moment in the past of a run.
+ *
+ * @generated from message turnwright.types.v1.Moment
+ */
+export declare type Moment = Message<"turnwright.types.v1.Moment"> & {
+  /**
+   * How it is identified.
+   *
+   * @generated from oneof turnwright.types.v1.Moment.at
+   */
+  at: {
+    /**
+     * A cursor returned by the store. Fails with OUT_OF_RANGE, reason CURSOR_FOREIGN, if it belongs to another history.
+     *
+     * @generated from field: turnwright.types.v1.Cursor cursor = 1;
+     */
+    value: Cursor;
+    case: "cursor";
+  } | {
+    /**
+     * The end of a turn of this run, or of the run that it was forked from. Fails with NOT_FOUND, reason
+     * TURN_NOT_FOUND, if no such turn has ended.
+     *
+     * @generated from field: uint32 turn = 2;
+     */
+    value: number;
+    case: "turn";
+  } | {
+    /**
+     * The moment that the packet of a turn shows, of this run or of the run that it was forked from: the cursor in its
+     * result. Fails with NOT_FOUND, reason TURN_NOT_FOUND, if no such turn has ended, or its result has no cursor.
+     *
+     * @generated from field: uint32 packet_of_turn = 3;
+     */
+    value: number;
+    case: "packetOfTurn";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message turnwright.types.v1.Moment.
+ * Use `create(MomentSchema)` to create a new message.
+ */
+export declare const MomentSchema: GenMessage<Moment>;
+

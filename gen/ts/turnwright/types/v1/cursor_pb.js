@@ -8,7 +8,7 @@ import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file turnwright/types/v1/cursor.proto.
  */
 export const file_turnwright_types_v1_cursor = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL2N1cnNvci5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJmCgZDdXJzb3ISEwoLaW5jYXJuYXRpb24YASABKAkSFAoMcnVuX3JldmlzaW9uGAIgASgDEhgKEHByb2plY3RfcmV2aXNpb24YAyABKAMSFwoPZ2xvYmFsX3JldmlzaW9uGAQgASgDIikKC0V2ZW50Q3Vyc29yEg0KBWVwb2NoGAEgASgJEgsKA3NlcRgCIAEoBEKkAQoXY29tLnR1cm53cmlnaHQudHlwZXMudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdHlwZXMvdjE7dHlwZXN2MaoCE1R1cm53cmlnaHQuVHlwZXMuVjHKAhNUdXJud3JpZ2h0XFR5cGVzXFYx6gIVVHVybndyaWdodDo6VHlwZXM6OlYxYgZwcm90bzM");
+  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL2N1cnNvci5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJmCgZDdXJzb3ISEwoLaW5jYXJuYXRpb24YASABKAkSFAoMcnVuX3JldmlzaW9uGAIgASgDEhgKEHByb2plY3RfcmV2aXNpb24YAyABKAMSFwoPZ2xvYmFsX3JldmlzaW9uGAQgASgDIikKC0V2ZW50Q3Vyc29yEg0KBWVwb2NoGAEgASgJEgsKA3NlcRgCIAEoBCJnCgZNb21lbnQSLQoGY3Vyc29yGAEgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3JIABIOCgR0dXJuGAIgASgNSAASGAoOcGFja2V0X29mX3R1cm4YAyABKA1IAEIECgJhdEKkAQoXY29tLnR1cm53cmlnaHQudHlwZXMudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdHlwZXMvdjE7dHlwZXN2MaoCE1R1cm53cmlnaHQuVHlwZXMuVjHKAhNUdXJud3JpZ2h0XFR5cGVzXFYx6gIVVHVybndyaWdodDo6VHlwZXM6OlYxYgZwcm90bzM");
 
 /**
  * Describes the message turnwright.types.v1.Cursor.
@@ -23,4 +23,11 @@ export const CursorSchema = /*@__PURE__*/
  */
 export const EventCursorSchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_cursor, 1);
+
+/**
+ * Describes the message turnwright.types.v1.Moment.
+ * Use `create(MomentSchema)` to create a new message.
+ */
+export const MomentSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_cursor, 2);
 

@@ -383,7 +383,7 @@ export declare const ClearDraftSchema: GenMessage<ClearDraft>;
 
 /**
  * Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the
- * queue. Earlier versions of the message can still be read (ListEntryHistory of the store).
+ * queue. Earlier versions of the message can still be read (ListEntryHistory).
  *
  * @generated from message turnwright.types.v1.UpdateMessage
  */
