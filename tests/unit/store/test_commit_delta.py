@@ -73,7 +73,7 @@ class Store:
         opening = partial(open_store, new_incarnation=lambda: "i", seeds=ModelSeeds({}, {}))
         opened = await self.write(opening)
         self.rules = StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 3600.0, 1.0)
-        await self.write(partial(registry.put_models, models=[Model("m", "scripted/a", 1000)]))
+        await self.write(partial(registry.set_model, model=Model("m", "scripted/a", 1000)))
         await self.write(partial(registry.init_project, root="/p", workspace_id="w", name=PROJECT))
         await self.write(partial(registry.create_run, project=PROJECT, alias="elder", settings=RunSettings("m")))
         elder = Run(self, "elder", 0)

@@ -75,7 +75,7 @@ async def store(tmp_path):
     one = Store(database, StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
     fields = {"prompt": "x", "settings": LoopSettings(Mode.ACT, "fast"), "run_settings": RunSettings()}
     for work in (
-        partial(registry.put_models, models=[Model("fast", "v/m")]),
+        partial(registry.set_model, model=Model("fast", "v/m")),
         partial(registry.init_project, root="/p", workspace_id="w", name="p"),
         partial(commands.enqueue_loop, rules=one.rules, caller=SYSTEM, address=ADDRESS, **fields),
     ):

@@ -108,7 +108,7 @@ async def working(database):
     )
     opened = await database.write(opening, Durability.NORMAL, ())
     one = Store(database, StoreRules(opened.incarnation, opened.schemes, opened.global_scope, 9, 1.0, 1.0))
-    await one.write(registry.put_models, models=[Model("fast", "v/m")])
+    await one.write(registry.set_model, model=Model("fast", "v/m"))
     await one.write(registry.init_project, root="/p", workspace_id="w", name="p")
     settings = LoopSettings(Mode.ACT, "fast")
     fields = {"prompt": "x", "settings": settings, "run_settings": RunSettings()}
