@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from msgspec import Struct
-from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
+from turnwright.proposals.v1 import proposal_service_pb2
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
@@ -121,7 +121,7 @@ def can_pick(proposal: proposal_pb2.Proposal) -> bool:
 
 
 async def picked(
-    answer: inbox_pb2.GetProposalResponse, ask: Ask, show: Callable[[str, str], None]
+    answer: proposal_service_pb2.GetProposalResponse, ask: Ask, show: Callable[[str, str], None]
 ) -> PickedHunks | str | None:
     """Ask about each hunk; None leaves the decision for later, a text says why it cannot be taken.
 

@@ -90,7 +90,7 @@ def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool =
     kind = proposal.WhichOneof("effect")
     if kind == "command":
         yield from _block(proposal.command.command, "  $ ", whole=whole)
-        yield _line(f"  time limit {proposal.command.timeout_s:g} s", style="dim")
+        yield _line(f"  time limit {proposal.command.timeout.ToTimedelta().total_seconds():g} s", style="dim")
     for number, option in enumerate(proposal.question.options, 1):
         yield _line(f"  {number}. {shown_line(option)}")
     for change in proposal.files.changes:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
-from turnwright.executor.v1 import proposal_pb2
-from turnwright.types.v1 import proposal_pb2 as types_pb2
+from turnwright.proposals.v1 import proposal_service_pb2
+from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts, unless_stopped
@@ -20,7 +20,7 @@ from turnwright_cli.session import open_session
 
 M = TypeVar("M", bound=Message)
 
-_PAST: Final = {types_pb2.DECISION_KIND_ACCEPTED: "accepted by", types_pb2.DECISION_KIND_REJECTED: "rejected by"}
+_PAST: Final = {proposal_pb2.DECISION_KIND_ACCEPTED: "accepted by", proposal_pb2.DECISION_KIND_REJECTED: "rejected by"}
 
 
 async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
@@ -44,7 +44,7 @@ async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
     )
 
 
-def _waits(item: proposal_pb2.InboxItem) -> str:
+def _waits(item: proposal_service_pb2.PendingProposal) -> str:
     """`12 s`, `3 min`, `5 h`, `2 d`."""
     seconds = max(0, int((datetime.now(UTC) - item.propose_time.ToDatetime(UTC)).total_seconds()))
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
@@ -62,7 +62,7 @@ async def show_watch(call: Invocation, messages: AsyncGenerator[M, None], show: 
                 shown(message)
 
 
-def _show_change(change: proposal_pb2.WatchProposalsResponse) -> None:
+def _show_change(change: proposal_service_pb2.WatchProposalsResponse) -> None:
     for item in change.pending:
         where = safe_line(f"{item.project}/{item.run} {item.proposal.path}")
         write_line(f"+ {where}: {safe_line(effect_title(item.proposal))}")
@@ -71,11 +71,11 @@ def _show_change(change: proposal_pb2.WatchProposalsResponse) -> None:
         write_line(f"- {where}: {_how(left.decision)}")
 
 
-def _how(decision: types_pb2.ProposalDecision) -> str:
+def _how(decision: proposal_pb2.ProposalDecision) -> str:
     """`accepted by alice`, `expired`, `cancelled (aborted:499)`."""
     if decision.kind in _PAST:
         edited = ", with other content" if decision.edited else ""
         return f"{_PAST[decision.kind]} {safe_line(decision.principal)}{edited}"
-    if decision.kind == types_pb2.DECISION_KIND_EXPIRED:
+    if decision.kind == proposal_pb2.DECISION_KIND_EXPIRED:
         return "expired"
     return f"cancelled ({safe_line(decision.outcome)})"

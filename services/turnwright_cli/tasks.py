@@ -223,7 +223,7 @@ async def resolve(
             answer=decision.answer,
             request_id=request_id,
         )
-        queued = QueuedLoop(project, run, resolved.run.loop.sequence, resolved.cursor, resolved.run)
+        queued = QueuedLoop(project, run, resolved.run.loop.sequence, resolved.event_cursor, resolved.run)
         return LoopToFollow(queued, path)
 
     return await _follow(call.settings, begin, as_json=call.as_json)

@@ -11,10 +11,10 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from msgspec import Struct
 from turnwright.entries.v1 import entry_service_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
-from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
 from turnwright.models.v1 import model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2_grpc
@@ -47,7 +47,7 @@ from turnwright_core.wire.run_view import Event, RunView
 
 T = TypeVar("T")
 EventCursor = cursor_pb2.EventCursor
-InboxItem = inbox_pb2.InboxItem
+PendingProposal = proposal_service_pb2.PendingProposal
 OnEvent = Callable[[Event], Awaitable[object] | object]
 OnProposal = Callable[[proposal_pb2.Proposal], Awaitable[bool | str] | bool | str]
 """Decides on a proposal: True accepts it, False rejects it and ends the loop.
@@ -98,6 +98,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         )
         self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
         self._plans = plan_service_pb2_grpc.PlanServiceStub(peer.channel)
+        self._proposals = proposal_service_pb2_grpc.ProposalServiceStub(peer.channel)
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
@@ -202,7 +203,7 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         answer: str = "",
         client_runs: bool = False,
         request_id: str = "",
-    ) -> inbox_pb2.ResolveResponse:
+    ) -> proposal_service_pb2.ResolveProposalResponse:
         """Decide on a proposal. A rejection without a comment ends the loop; with a comment the model reads it.
 
         An acceptance may replace the proposed `contents`, by path, with a `comment` why, or carry the `answer` to a
@@ -210,7 +211,9 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         end_stream). If somebody else was faster, raises NOT_PROPOSED with what was decided and by
         whom.
         """
-        request = inbox_pb2.ResolveRequest(project=project, run=run, path=path, request_id=request_id)
+        request = proposal_service_pb2.ResolveProposalRequest(
+            project=project, run=run, path=path, request_id=request_id
+        )
         if accept:
             request.accept.answer, request.accept.client_runs = answer, client_runs
             request.accept.comment = comment
@@ -220,19 +223,19 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         else:
             request.reject.comment = comment
             request.reject.SetInParent()
-        return await self._peer.call(self._stub.Resolve, request)
+        return await self._peer.call(self._proposals.ResolveProposal, request)
 
-    async def get_proposal(self, project: str, run: str, path: str) -> inbox_pb2.GetProposalResponse:
+    async def get_proposal(self, project: str, run: str, path: str) -> proposal_service_pb2.GetProposalResponse:
         """A proposal with everything that it would write. Raises NOT_PROPOSED if it does not wait for a decision."""
-        request = inbox_pb2.GetProposalRequest(project=project, run=run, path=path)
-        return await self._peer.call(self._stub.GetProposal, request)
+        request = proposal_service_pb2.GetProposalRequest(project=project, run=run, path=path)
+        return await self._peer.call(self._proposals.GetProposal, request)
 
-    async def list_proposals(self, project: str = "", run: str = "") -> AsyncIterator[InboxItem]:
+    async def list_proposals(self, project: str = "", run: str = "") -> AsyncIterator[PendingProposal]:
         """Proposals that wait for a decision, in a run, in a project or in all; the longest waiting first."""
-        request = inbox_pb2.ListProposalsRequest(project=project, run=run)
-        async for page in self._peer.pages(self._stub.ListProposals, request):
-            for item in page.items:
-                yield item
+        request = proposal_service_pb2.ListProposalsRequest(project=project, run=run)
+        async for page in self._peer.pages(self._proposals.ListProposals, request):
+            for proposal in page.proposals:
+                yield proposal
 
     def watch_proposals(self, project: str = "") -> AsyncGenerator[InboxChange, None]:
         """Stream the proposals that wait for a decision, then changes. Reconnects by itself.
@@ -240,8 +243,8 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         After a reconnect all waiting proposals are sent again, up to the message with `complete`: those missing by then
         have been decided. If you stop before it ends, close it (`contextlib.aclosing`).
         """
-        request = inbox_pb2.WatchProposalsRequest(project=project)
-        return watch_inbox(partial(self._peer.stream, self._stub.WatchProposals, request, None), self._policy)
+        request = proposal_service_pb2.WatchProposalsRequest(project=project)
+        return watch_inbox(partial(self._peer.stream, self._proposals.WatchProposals, request, None), self._policy)
 
     async def abort(self, project: str, run: str, request_id: str = "") -> run_service_pb2.AbortRunResponse:
         """End the active loop with 499; does nothing if no loop is active."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final, TypeVar
 
 from msgspec import Struct
-from turnwright.executor.v1 import proposal_pb2
+from turnwright.proposals.v1 import proposal_service_pb2
 from turnwright.types.v1 import cursor_pb2
 
 from turnwright_core.backoff import Backoff
@@ -17,7 +17,7 @@ from turnwright_core.kit.errors import is_of_transport
 from turnwright_core.wire.events import events_of
 from turnwright_core.wire.run_view import Event
 
-InboxChange = proposal_pb2.WatchProposalsResponse
+InboxChange = proposal_service_pb2.WatchProposalsResponse
 M = TypeVar("M")
 Opened = contextlib.AbstractAsyncContextManager[AsyncIterator[M]]
 OpenStream = Callable[[cursor_pb2.EventCursor | None], Opened[Event]]

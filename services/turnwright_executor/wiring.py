@@ -58,6 +58,7 @@ from turnwright_executor.rpc.models import around_models
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.project_gate import ProjectGate
 from turnwright_executor.rpc.projects import ProjectCalls
+from turnwright_executor.rpc.proposals import Inbox
 from turnwright_executor.rpc.runs import ClientRuns
 from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
@@ -207,7 +208,6 @@ class _Wired:
             self._scheduler,
             self._watches,
             self._calls,
-            self._gate.shown,
             places.like_run,
             RunPayload(store, self._schemes).read,
             explained.explain,
@@ -225,7 +225,9 @@ class _Wired:
         calls = ProjectCalls(store, projects.at, roots.admits, roots.opens, locate, unfit)
         runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         models = around_models(store, check_vendor, is_open=settings.client_models)
-        self._around = {**router.around(), **calls.around(), **commands.around(), **runs.around(), **models}
+        inbox = Inbox(ledger, self._hubs, self._scheduler, self._gate.shown, router.owner_handler)
+        around = (router.around(), calls.around(), commands.around(), runs.around(), models, inbox.around())
+        self._around = {name: handler for handlers in around for name, handler in handlers.items()}
 
     async def _admits(self, method: str, request: Any) -> None:
         await self._gate.check(method, request)

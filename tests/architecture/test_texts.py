@@ -8,7 +8,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[2]
 RPC = re.compile(r"^\s*rpc (\w+)\(", re.MULTILINE)
 RPCS = frozenset(name for proto in (REPO / "protos").rglob("*.proto") for name in RPC.findall(proto.read_text()))
-WORDS = frozenset({"Act", "Ask", "Assemble", "Discover", "Generate", "Notify", "Resolve"})
+WORDS = frozenset({"Act", "Ask", "Assemble", "Discover", "Generate", "Notify"})
 """Rpcs whose names are words; they may begin a sentence."""
 TRANSLATED = re.compile(
     r"(?<![Tt]here )\b(?:is|are) no (?!longer\b|more\b)|\bin no way a\b|\banew\b|\b[Ww]hoever\b|\bare the limit\b|\ban own\b"

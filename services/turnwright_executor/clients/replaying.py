@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, State
 from turnwright_core.runs import Assembly, RequestKind, Turn, TurnResult
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFacts
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.turn.judging import facts_of, judge

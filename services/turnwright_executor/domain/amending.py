@@ -53,17 +53,6 @@ def _check_files(effect: FileEffect, contents: Mapping[str, str]) -> None:
             )
 
 
-def contents_in(effect: Effect) -> dict[str, str]:
-    """The contents of an effect, in the form in which `check_contents` accepts replacements."""
-    match effect:
-        case FileEffect():
-            return {edit.path: edit.content for edit in effect.edits if edit.content is not None}
-        case CommandEffect():
-            return {ONLY: effect.command}
-        case _:
-            return {}
-
-
 def edited_text(effect: FileEffect, path: str, contents: Mapping[str, str]) -> str | None:
     """The replacement for a file of the effect; None if there is none."""
     written = [edit.path for edit in effect.edits if edit.content is not None]

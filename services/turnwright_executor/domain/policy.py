@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.records import target_attribute
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_grammar.reply import Command
 
 OUTCOME_CHARS_MAX: Final = 64

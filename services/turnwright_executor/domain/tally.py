@@ -19,10 +19,10 @@ from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.typography import composed
 from turnwright_core.runs import LoopTally, TurnResult
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
 from turnwright_executor.domain.policy import files_changed_by
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_grammar.reply import Command
 
 FAILED_PATHS_MAX: Final = 32

@@ -12,17 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from turnwright_core.runs import LoopSettings, Mode
-
-PHASES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("gather", ("get", "env", "search", "skill")),
-    ("reason", ("think", "set_plan", "update_plan", "get_plan")),
-    ("act", ("set", "cp", "mv", "rm", "sh")),
-    ("communicate", ("update", "ask_user")),
-)
-"""The tools by purpose; earlier phases come first in the documentation (C8)."""
-
-TOOL_ORDER: Final = tuple(name for _, names in PHASES for name in names)
-"""Every tool, in display order."""
+from turnwright_core.tools import PHASES
 
 # One row per reason, as in RU122. Without the web `get` and `skill` still read what is there.
 _EXCLUSIONS: Final[tuple[tuple[str, frozenset[str]], ...]] = (

@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # generic in the stubs only
 else:
     Context = grpc.aio.ServicerContext
 
-TO_OWNER: Final = frozenset({"Resolve", "Notify"})
+TO_OWNER: Final = frozenset({"Notify"})
 """Calls that must reach the owner at once: they end its work, wake it, or notify its watchers."""
 
 WATCH: Final = "WatchRun"

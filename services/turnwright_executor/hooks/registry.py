@@ -13,8 +13,9 @@ from msgspec import Struct, field
 
 from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, PluginRegistry
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.toolset import TOOL_ORDER, ToolDescriptor
+from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
 from turnwright_executor.tools.contract import Entries
 from turnwright_executor.tools.plugin_tools import PluginEntries, PluginTool, PluginToolAdapter, check_tool

@@ -14,8 +14,6 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
 from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
-from turnwright_executor.rpc.proposal_reads_servicer import Shown
-from turnwright_executor.rpc.proposal_servicer import ExecutorProposalRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
@@ -27,7 +25,6 @@ from turnwright_executor.watching.plan_cache import PlanCache
 
 class ExecutorServicer(
     TaskRpcs,
-    ExecutorProposalRpcs,
     WatchRpcs,
     ExecutorControlRpcs,
     PlanWatchRpcs,
@@ -45,7 +42,6 @@ class ExecutorServicer(
         scheduler: Scheduler,
         watches: OpenWatches,
         calls: ToolCalls,
-        shown: Shown,
         like_run: Callable[[str], str],
         read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
@@ -56,7 +52,6 @@ class ExecutorServicer(
         *,
         heartbeat_s: float,
     ) -> None:
-        """`shown` decides what of lists clients may see."""
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
         self._ledger = ledger
@@ -65,7 +60,6 @@ class ExecutorServicer(
         self._scheduler = scheduler
         self._watches = watches
         self._calls = calls
-        self._shown = shown
         self._like_run = like_run
         self._read_run, self._status = read_run, status
         self._explain, self._preview = explain, preview

@@ -6,7 +6,7 @@ Source: architecture 7, 10; docs/adr/0054.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from turnwright.entries.v1 import entry_service_pb2
 from turnwright.models.v1 import model_service_pb2
 from turnwright.plans.v1 import plan_service_pb2
 from turnwright.projects.v1 import project_service_pb2
+from turnwright.proposals.v1 import proposal_service_pb2
 from turnwright.runs.v1 import run_service_pb2
 from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.sessions.v1 import session_service_pb2
@@ -24,7 +25,7 @@ from turnwright.streams.v1 import stream_service_pb2
 from turnwright.turns.v1 import turn_service_pb2
 
 from turnwright_core.kit.auth import current_caller
-from turnwright_core.kit.peer import Around, Peer, rpc_of
+from turnwright_core.kit.peer import Around, MethodHandler, Peer, rpc_of
 from turnwright_executor.rpc.watches import OpenWatches
 
 MOUNTED: Final = (
@@ -32,6 +33,7 @@ MOUNTED: Final = (
     model_service_pb2.DESCRIPTOR.services_by_name["ModelService"],
     plan_service_pb2.DESCRIPTOR.services_by_name["PlanService"],
     project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"],
+    proposal_service_pb2.DESCRIPTOR.services_by_name["ProposalService"],
     run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
     schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
     session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
@@ -45,37 +47,30 @@ def mounts(store: Peer, around: Mapping[str, Around], watches: OpenWatches) -> t
     """Handlers of all mounted services. `around`: what is added, by method; `watches`: where streams are kept."""
     handlers = []
     for service in MOUNTED:
-        rpcs = {
-            method.name: _stream(method, store, watches)
-            if method.server_streaming
-            else _unary(method, store, around.get(method.name))
-            for method in service.methods
-        }
+        rpcs = {method.name: _handler(method, store, around.get(method.name), watches) for method in service.methods}
         handlers.append(grpc.method_handlers_generic_handler(service.full_name, rpcs))
     return tuple(handlers)
 
 
-def _unary(method: MethodDescriptor, store: Peer, around: Around | None) -> grpc.RpcMethodHandler[Any, Any]:
+def _handler(
+    method: MethodDescriptor, store: Peer, around: Around | None, watches: OpenWatches
+) -> grpc.RpcMethodHandler[Any, Any]:
     rpc = rpc_of(store.channel, method)
 
     async def forward(request: Any, _context: Any) -> Any:
         return await store.call(rpc, request, caller=current_caller())
 
-    return grpc.unary_unary_rpc_method_handler(around(method, forward) if around else forward, **_serializers(method))
-
-
-def _stream(method: MethodDescriptor, store: Peer, watches: OpenWatches) -> grpc.RpcMethodHandler[Any, Any]:
-    rpc = rpc_of(store.channel, method)
-
-    async def forward(request: Any, context: Any) -> AsyncIterator[Any]:
+    async def forward_stream(request: Any, context: Any) -> AsyncGenerator[Any]:
         coming = store.stream(rpc, request, context.time_remaining(), current_caller())
         async with coming as answers, aclosing(watches.follow(answers)) as following:
             async for answer in following:
                 yield answer
 
-    return grpc.unary_stream_rpc_method_handler(forward, **_serializers(method))
-
-
-def _serializers(method: MethodDescriptor) -> dict[str, Any]:
+    handler: MethodHandler = forward_stream if method.server_streaming else forward
     request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    return {"request_deserializer": request.FromString, "response_serializer": answer.SerializeToString}
+    of_method = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
+    return of_method(
+        around(method, handler) if around else handler,
+        request_deserializer=request.FromString,
+        response_serializer=answer.SerializeToString,
+    )

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
-from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, proposal_pb2, query_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
 from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.kit.peer import Peer
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.rpc.proposal_reads_servicer import ProposalReadRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 
 
 class ReadingServicer(
     QueryRpcs,
-    ProposalReadRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
 ):
     """Answers from the store alone, and from an assembler and a provider where there are."""
@@ -31,11 +29,5 @@ class ReadingServicer(
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self._ledger = ledger
         self._read_run, self._status = read_run, status
-        self._shown = _all
         if explain:
             self._explain = explain
-
-
-async def _all(items: Iterable[proposal_pb2.InboxItem]) -> list[proposal_pb2.InboxItem]:
-    """Who reads a stack of their own may see all of it."""
-    return list(items)

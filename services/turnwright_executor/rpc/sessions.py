@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
-from turnwright.executor.v1 import proposal_pb2
+from turnwright.proposals.v1 import proposal_service_pb2
 from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.types.v1 import session_command_pb2
 
@@ -21,7 +21,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.effects import ClientToolEffect
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
-from turnwright_executor.rpc.proposal_servicer import check_acceptance, waiting_effect
+from turnwright_executor.rpc.proposals import check_acceptance, waiting_effect
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
@@ -69,7 +69,7 @@ class ClientCommands(Struct, frozen=True):
             effect = await waiting_effect(self.ledger, address, approved.calls[0])
             # What a client executes is refused by the state of the run.
             if effect and not isinstance(effect, ClientToolEffect):
-                accept = proposal_pb2.Accept(contents=approved.contents, answer=approved.answer)
+                accept = proposal_service_pb2.Accept(contents=approved.contents, answer=approved.answer)
                 check_acceptance(effect, accept)
 
     async def _exists(self, address: RunAddress) -> bool:

@@ -21,6 +21,7 @@ from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
 from turnwright_core.streams import PRODUCER
+from turnwright_core.tools import PHASES
 from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.effects import (
     CallEffect,
@@ -30,7 +31,7 @@ from turnwright_executor.domain.effects import (
     FileEffect,
     QuestionEffect,
 )
-from turnwright_executor.domain.toolset import PHASES, Need, ToolDescriptor
+from turnwright_executor.domain.toolset import Need, ToolDescriptor
 from turnwright_executor.tools.contract import Context, Entries, Proposed, RefusedError
 from turnwright_executor.tools.files import with_own_diffs
 from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of

@@ -22,13 +22,13 @@ from turnwright_core.entries import EntryWrite
 from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
 from turnwright_core.runs import AnswerFormat, Mode
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, failed
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import record_path, target_of
 from turnwright_executor.domain.tally import TOO_LARGE_OUTCOME, LostChange, lost_changes
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import ENTRY_RECORDING

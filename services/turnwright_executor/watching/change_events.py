@@ -20,6 +20,7 @@ from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import Loop, Turn
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
 from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.wire.proposals import proposal_to_pb
 from turnwright_core.wire.run_view import pieces_of
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb
 from turnwright_executor.domain.addresses import RunAddress
@@ -27,7 +28,6 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import StreamBroke
 from turnwright_executor.watching import events
 from turnwright_executor.watching import output_pieces as growth
-from turnwright_executor.watching.proposals import proposal_of
 from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold
 
 
@@ -129,7 +129,7 @@ class ChangeEvents:
             self._append(WatchRunResponse(output_cancelled=cancelled))
         was_pending = before is not None and before.state == entry_pb2.STATE_PROPOSED
         if entry.state is State.PROPOSED and not was_pending:
-            self._publish(WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_of(entry))))
+            self._publish(WatchRunResponse(proposal_pending=event_pb2.ProposalPending(proposal=proposal_to_pb(entry))))
         elif was_pending and entry.state is not State.PROPOSED:
             self._publish(events.proposal_resolved(entry))
 

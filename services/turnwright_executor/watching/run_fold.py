@@ -21,12 +21,12 @@ from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, Que
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
+from turnwright_core.wire.proposals import proposal_to_pb
 from turnwright_core.wire.run_view import Partial, RunView, pieces_of
 from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching.pause_reasons import pause_reason
-from turnwright_executor.watching.proposals import proposal_of
 
 _QUEUED_EDIT: Final = json.Decoder(QueuedEdit)
 SESSION_SCHEMES: Final = (EDIT_SCHEME, scheme_of(DRAFT))
@@ -110,7 +110,7 @@ class RunFold(Struct):
         message = entry_to_pb(entry)
         self.view.apply(WatchRunResponse(message_added=event_pb2.MessageAdded(entry=message)))
         if message.state == entry_pb2.STATE_PROPOSED:
-            self.view.proposals[entry.path] = proposal_of(entry)
+            self.view.proposals[entry.path] = proposal_to_pb(entry)
         self.note(message)
 
     # What is yet to be told ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright.types.v1.command_record_pb2 import CommandRecord
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import invalid
@@ -39,13 +40,18 @@ _START: Final = (0, 0)
 _ALL: Final = 2**31
 
 
-class PendingProposal(Struct, frozen=True):
+class WaitingProposal(Struct, frozen=True):
     """A record that waits for a decision."""
 
     project: str
     run: str
     entry: Entry
     since_ms: int
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether a person decides; otherwise a client executes it."""
+        return not CommandRecord.FromString(self.entry.record).proposed.effect.HasField("client_tool")
 
 
 class ClosedProposal(Struct, frozen=True):
@@ -60,14 +66,14 @@ class ClosedProposal(Struct, frozen=True):
 class InboxMessage(Struct, frozen=True):
     """One message of a watch; a heartbeat if it is empty."""
 
-    pending: Sequence[PendingProposal] = ()
+    pending: Sequence[WaitingProposal] = ()
     decided: Sequence[ClosedProposal] = ()
     complete: bool = True
 
 
 def list_proposals(
     connection: Connection, project: str, run: str, size: int, token: str
-) -> tuple[list[PendingProposal], str]:
+) -> tuple[list[WaitingProposal], str]:
     """A page of the proposals that wait in a run, a project or all, the longest waiting first.
 
     Raises PROJECT_NOT_FOUND, RUN_NOT_FOUND.
@@ -83,7 +89,7 @@ def list_proposals(
     shown = rows.entry_rows_of(connection, [one.view for one in found])
     there = [one for one in found if one.view in shown]
     page, next_token = page_of(there, size, _page_position, lambda one: weight_of(shown[one.view], Wanted()))
-    return [one for _, one in _load_records(connection, page, shown)], next_token
+    return [one for _, one in _load_records(connection, page, shown) if one.is_for_people], next_token
 
 
 def _page_position(row: InboxRow) -> tuple[int, int]:
@@ -92,14 +98,14 @@ def _page_position(row: InboxRow) -> tuple[int, int]:
 
 def _load_records(
     connection: Connection, waiting: Sequence[InboxRow], shown: dict[int, EntryRow]
-) -> list[tuple[int, PendingProposal]]:
+) -> list[tuple[int, WaitingProposal]]:
     """The records of rows, each with its row, in order; those whose run was removed meanwhile are left out."""
     runs = {run.id: run for run in load_runs(connection, sorted({one.run for one in waiting}))}
     found = []
     for one in waiting:
         if run := runs.get(one.run):
             entry = load_entries(connection, run, [shown[one.view]], Wanted())[0]
-            found.append((one.view, PendingProposal(run.run.project, run.run.run, entry, one.since_ms)))
+            found.append((one.view, WaitingProposal(run.run.project, run.run.run, entry, one.since_ms)))
     return found
 
 
@@ -107,11 +113,12 @@ def _load_records(
 
 
 class _SentRow(Struct, frozen=True):
-    """A record that a watcher has been sent."""
+    """A record that a watcher has been sent, or need not be."""
 
     project: str
     run: str
     path: str
+    is_shown: bool
 
 
 class InboxWatch(Struct):
@@ -141,10 +148,10 @@ class InboxWatch(Struct):
             pending = await self.database.read(partial(_pending, waiting=part))
             self.sent |= {view: _sent_row(one) for view, one in pending}
             again |= {_sent_row(one) for _, one in pending}
-            for message in split_by_weight([one for _, one in pending], _bytes):
+            for message in split_by_weight([one for _, one in pending if one.is_for_people], _bytes):
                 yield InboxMessage(message, complete=self.is_complete)
         # A record that was written again while it waits has a new row, and was sent above.
-        for left in batched([sent for sent in closed if sent not in again], ROWS_A_READ):
+        for left in batched([sent for sent in closed if sent.is_shown and sent not in again], ROWS_A_READ):
             decided = await self.database.read(partial(_decided, left=left))
             yield InboxMessage(decided=decided, complete=self.is_complete)
         if not self.is_complete:
@@ -162,7 +169,7 @@ def _waiting(connection: Connection, project: str) -> list[InboxRow]:
     return rows.page_of_waiting(connection, of, None, _START, _ALL)
 
 
-def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, PendingProposal]]:
+def _pending(connection: Connection, waiting: Sequence[InboxRow]) -> list[tuple[int, WaitingProposal]]:
     """The records of rows, each with its row; removed ones are left out."""
     shown = rows.entry_rows_of(connection, [one.view for one in waiting])
     there = [one for one in waiting if one.view in shown]
@@ -178,10 +185,10 @@ def _entry_of(connection: Connection, sent: _SentRow) -> Entry | None:
     return find_entry(connection, run, sent.path, bodies=False) if run else None
 
 
-def _sent_row(one: PendingProposal) -> _SentRow:
-    return _SentRow(one.project, one.run, one.entry.path)
+def _sent_row(one: WaitingProposal) -> _SentRow:
+    return _SentRow(one.project, one.run, one.entry.path, one.is_for_people)
 
 
-def _bytes(one: PendingProposal) -> int:
+def _bytes(one: WaitingProposal) -> int:
     entry = one.entry
     return len(entry.attributes_json) + len(entry.record) + entry.body_size_bytes + len(entry.path)

@@ -82,12 +82,15 @@ def resolve_proposal(
     _check(resolution)
     run = get_run(tx.connection, address.project, address.run)
     cursor = run.cursor(rules.incarnation)
-    record = find_record(tx, run, path)
-    if record.state is not State.PROPOSED:
-        raise not_pending_error(record)
+    record = _pending(tx.connection, run, path)
     change = _apply_resolution(tx, caller, record, resolution)
     run = write_decision(tx, rules, run, record, change, caller.principal)
-    return DecidedProposal(run.run, find_record(tx, run, path), cursor)
+    return DecidedProposal(run.run, _record(tx.connection, run, path), cursor)
+
+
+def get_proposal(connection: Connection, address: RunRef, path: str) -> Entry:
+    """The record of a proposal that waits. Raises ENTRY_NOT_FOUND, NOT_PROPOSED."""
+    return _pending(connection, get_run(connection, address.project, address.run), path)
 
 
 def waiting_questions(connection: Connection, run: RunRow) -> list[str]:
@@ -158,15 +161,23 @@ def _tool_of(record: Entry) -> str:
     return tool_in(record.record) or slug_of(record.path).partition("/")[0]
 
 
-def find_record(tx: Transaction, run: RunRow, path: str) -> Entry:
+def _pending(connection: Connection, run: RunRow, path: str) -> Entry:
+    """The record of a proposal that waits. Raises ENTRY_NOT_FOUND, NOT_PROPOSED."""
+    record = _record(connection, run, path)
+    if record.state is not State.PROPOSED:
+        raise _not_pending_error(record)
+    return record
+
+
+def _record(connection: Connection, run: RunRow, path: str) -> Entry:
     """The record at a path. Raises ENTRY_NOT_FOUND."""
-    record = find_entry(tx.connection, run, path)
+    record = find_entry(connection, run, path)
     if record is None:
         raise fault(Reason.ENTRY_NOT_FOUND, f"There is no entry {path} in {run.run.run}.", path=path)
     return record
 
 
-def not_pending_error(record: Entry) -> Exception:
+def _not_pending_error(record: Entry) -> Exception:
     """The error for a record that does not wait; if it was decided, with what and by whom."""
     state = record.state.name.lower()
     values = {"path": record.path, "state": state}
@@ -204,7 +215,7 @@ def expire_proposal(tx: Transaction, rules: StoreRules, overdue: Overdue, wait_m
     shown = find_entry_row(tx.connection, run.id, path) if run else None
     if run is None or shown is None or shown.state != State.PROPOSED or shown.view_ms > tx.now_ms - wait_ms:
         return
-    record = find_record(tx, run, path)
+    record = _record(tx.connection, run, path)
     after = with_decision(record.record, Decision(DecisionKind.EXPIRED, time_ms=tx.now_ms))
     nobody = f"Nobody decided within {wait_ms / 1000:g} s"
     if may_have_happened(record.record):

@@ -1,21 +1,23 @@
-"""Decisions, and what waits for one."""
+"""Rpcs of ProposalService."""
 
 from __future__ import annotations
 
-from turnwright.store.v1 import proposal_pb2, queue_pb2
+from turnwright.proposals.v1 import proposal_service_pb2 as pb
+from turnwright.proposals.v1 import proposal_service_pb2_grpc
 
-from turnwright_core.checks import invalid
+from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.kit.auth import Caller
+from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.proposals import decision_to_pb
+from turnwright_core.wire.proposals import decision_to_pb, proposal_to_pb, proposed_contents
 from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app import proposals
 from turnwright_store.app.inbox import (
     ClosedProposal,
     InboxMessage,
     InboxWatch,
-    PendingProposal,
+    WaitingProposal,
     list_proposals,
     watch_inbox,
 )
@@ -24,19 +26,47 @@ from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks, watch
 
 
-def resolution_of(request: queue_pb2.ResolveProposalRequest) -> Resolution:
+def resolution_of(request: pb.ResolveProposalRequest) -> Resolution:
     """The decision that a request asks for. Raises InvalidError."""
-    if request.decision not in (queue_pb2.DECISION_ACCEPT, queue_pb2.DECISION_REJECT):
-        raise invalid("decision", "decision must be accept or reject.")
-    contents = tuple((one.path, one.content) for one in request.contents)
-    return Resolution(request.decision == queue_pb2.DECISION_ACCEPT, request.comment, contents, request.client_runs)
+    accept = request.accept
+    match request.WhichOneof("decision"):
+        case "accept":
+            check_bytes("answer", accept.answer, COMMENT_BYTES_MAX)
+            contents = tuple((one.path, one.content) for one in accept.contents)
+            return Resolution(True, accept.answer or accept.comment, contents, accept.client_runs)
+        case "reject":
+            return Resolution(False, request.reject.comment)
+        case _:
+            raise invalid("decision", "Set `accept` or `reject`.")
 
 
-class ProposalRpcs(Calls):
-    """Rpcs of proposal.proto, and ResolveProposal."""
+class ProposalServicer(Calls, proposal_service_pb2_grpc.ProposalServiceServicer):
+    """Serves turnwright.proposals.v1.ProposalService."""
+
+    @query
+    def GetProposal(self, request: pb.GetProposalRequest, connection: Connection) -> Fields:
+        record = proposals.get_proposal(connection, address_of(request), request.path)
+        return {"proposal": proposal_to_pb(record, whole=True), "contents": proposed_contents(record.record)}
+
+    @query
+    def ListProposals(self, request: pb.ListProposalsRequest, connection: Connection) -> Fields:
+        found, token = list_proposals(connection, request.project, request.run, request.page_size, request.page_token)
+        return {"proposals": map(_pending_to_pb, found), "next_page_token": token}
+
+    def _inbox_to_pb(self, change: InboxMessage) -> pb.WatchProposalsResponse:
+        return pb.WatchProposalsResponse(
+            pending=map(_pending_to_pb, change.pending),
+            decided=map(_gone_to_pb, change.decided),
+            complete=change.complete,
+            send_time=time_to_pb(self._service.clock_ms()),
+        )
+
+    @watch(_inbox_to_pb)
+    async def WatchProposals(self, request: pb.WatchProposalsRequest) -> InboxWatch:
+        return await watch_inbox(self._database, request.project)
 
     @mutation(locks=run_locks, inline=True)
-    def ResolveProposal(self, request: queue_pb2.ResolveProposalRequest, tx: Transaction, caller: Caller) -> Fields:
+    def ResolveProposal(self, request: pb.ResolveProposalRequest, tx: Transaction, caller: Caller) -> Fields:
         resolution = resolution_of(request)
         done = proposals.resolve_proposal(tx, self._rules, caller, address_of(request), request.path, resolution)
         return {
@@ -45,32 +75,15 @@ class ProposalRpcs(Calls):
             "cursor": entry_wire.cursor_to_pb(done.cursor),
         }
 
-    @query
-    def ListProposals(self, request: proposal_pb2.ListProposalsRequest, connection: Connection) -> Fields:
-        found, token = list_proposals(connection, request.project, request.run, request.page_size, request.page_token)
-        return {"proposals": map(_pending_to_pb, found), "next_page_token": token}
 
-    def _inbox_to_pb(self, change: InboxMessage) -> proposal_pb2.WatchProposalsResponse:
-        return proposal_pb2.WatchProposalsResponse(
-            pending=map(_pending_to_pb, change.pending),
-            decided=map(_gone_to_pb, change.decided),
-            complete=change.complete,
-            send_time=time_to_pb(self._service.clock_ms()),
-        )
-
-    @watch(_inbox_to_pb)
-    async def WatchProposals(self, request: proposal_pb2.WatchProposalsRequest) -> InboxWatch:
-        return await watch_inbox(self._database, request.project)
-
-
-def _pending_to_pb(one: PendingProposal) -> proposal_pb2.PendingProposal:
-    return proposal_pb2.PendingProposal(
+def _pending_to_pb(one: WaitingProposal) -> pb.PendingProposal:
+    return pb.PendingProposal(
         project=one.project,
         run=one.run,
-        entry=entry_wire.entry_to_pb(one.entry),
+        proposal=proposal_to_pb(one.entry),
         propose_time=time_to_pb(one.since_ms),
     )
 
 
-def _gone_to_pb(one: ClosedProposal) -> proposal_pb2.DecidedProposal:
-    return proposal_pb2.DecidedProposal(project=one.project, run=one.run, decision=decision_to_pb(one.path, one.entry))
+def _gone_to_pb(one: ClosedProposal) -> pb.DecidedProposal:
+    return pb.DecidedProposal(project=one.project, run=one.run, decision=decision_to_pb(one.path, one.entry))

@@ -12,7 +12,9 @@ from typing import Any, Final
 from turnwright_core.kit.lazy_servicer import LazyServicer
 from turnwright_store.rpc.calls import StoreBackend
 
-_RESOURCES: Final = ("entry", "model", "plan", "project", "run", "schedule", "scheme", "session", "stream", "turn")
+_RESOURCES: Final = (
+    "entry", "model", "plan", "project", "proposal", "run", "schedule", "scheme", "session", "stream", "turn",
+)  # fmt: skip
 """Each names its package, the module of its servicer, and their classes."""
 
 

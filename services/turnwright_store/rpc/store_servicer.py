@@ -11,7 +11,6 @@ from turnwright_store.rpc.change_servicer import ChangeRpcs
 from turnwright_store.rpc.control_servicer import ControlRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
-from turnwright_store.rpc.proposal_servicer import ProposalRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
 from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.resources import register_resources
@@ -23,7 +22,6 @@ class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_c
     ChangeRpcs,
     ControlRpcs,
     LeaseRpcs,
-    ProposalRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,
 ):

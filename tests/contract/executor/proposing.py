@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.store.v1 import (
     lease_pb2,
     ledger_pb2,
-    queue_pb2,
     read_pb2,
     store_service_pb2_grpc,
     write_pb2,
@@ -68,8 +68,8 @@ class Another:
         self.fence = write_pb2.Fence()
 
     async def accept(self, path: str = PROPOSAL) -> None:
-        request = queue_pb2.ResolveProposalRequest(**self.key, path=path, decision=queue_pb2.DECISION_ACCEPT)
-        await self.peer.call(self.stub.ResolveProposal, request)
+        request = proposal_service_pb2.ResolveProposalRequest(**self.key, path=path, accept={})
+        await self.peer.call(proposal_service_pb2_grpc.ProposalServiceStub(self.peer.channel).ResolveProposal, request)
 
     async def claim(self) -> None:
         """Take the run as soon as its owner has let go of it."""

@@ -463,7 +463,8 @@ async def test_discover_tells_every_method_notification_and_tool(services) -> No
     found = await services.client.discover()
     methods = {method.name.rpartition("/")[2]: method for method in found.methods}
     assert found.version == __version__
-    assert {"Ask", "Act", "Resolve", "AbortRun", "CreateRun", "ListRuns", "ListModels", "ListEntries"} <= methods.keys()
+    assert {"Ask", "Act", "ResolveProposal", "AbortRun", "CreateRun"} <= methods.keys()
+    assert {"ListRuns", "ListModels", "ListEntries"} <= methods.keys()
     assert {"InitProject", "ForkRun", "WatchRuns", "CallTool"} <= methods.keys()
     assert (methods["WatchRun"].streams, list(methods["AbortRun"].fields)) == (True, ["project", "run", "request_id"])
     assert {"WatchRun.run_progress", "WatchRun.notice", "WatchRuns.hello"} <= set(found.notifications)

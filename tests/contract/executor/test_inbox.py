@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from turnwright.executor.v1 import executor_service_pb2_grpc
-from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
+from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.types.v1 import proposal_pb2
 
 from contract.executor.proposing import (
@@ -110,8 +109,10 @@ async def test_a_watch_of_the_inbox_ends_when_the_executor_does(tmp_path, monkey
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     async with running(tmp_path) as services:
         peer = Peer("executor", services.addresses["executor"], SECRET, 10.0)
-        stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
-        watch = asyncio.create_task(watched(peer.stream(stub.WatchProposals, inbox_pb2.WatchProposalsRequest(), None)))
+        stub = proposal_service_pb2_grpc.ProposalServiceStub(peer.channel)
+        watch = asyncio.create_task(
+            watched(peer.stream(stub.WatchProposals, proposal_service_pb2.WatchProposalsRequest(), None))
+        )
         await asyncio.sleep(0.1)
     first, ended = await watch
     assert first.complete

@@ -6,8 +6,7 @@ import asyncio
 import json
 
 import pytest
-from turnwright.executor.v1 import executor_service_pb2_grpc
-from turnwright.executor.v1 import proposal_pb2 as inbox_pb2
+from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2, proposal_pb2
 
 from contract.executor.proposing import (
@@ -97,11 +96,11 @@ async def test_the_model_itself_decides_nothing(services):
     # RU120
     await waiting(services, f"{SET}{GO_ON}", DONE)
     model = Peer("executor", services.addresses["executor"], derive_token(SECRET, Tier.MODEL, "m"), 10.0)
-    request = inbox_pb2.ResolveRequest(project=services.project, run="r", path=PROPOSAL)
+    request = proposal_service_pb2.ResolveProposalRequest(project=services.project, run="r", path=PROPOSAL)
     request.accept.SetInParent()
-    stub = executor_service_pb2_grpc.ExecutorServiceStub(model.channel)
+    stub = proposal_service_pb2_grpc.ProposalServiceStub(model.channel)
     with pytest.raises(DeniedError):
-        await model.call(stub.Resolve, request)
+        await model.call(stub.ResolveProposal, request)
     assert len(await listed(services.client, services.project)) == 1
     await model.close()
 

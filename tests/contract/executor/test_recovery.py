@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
-from turnwright.executor.v1 import executor_service_pb2_grpc, proposal_pb2
+from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import packet_pb2
 
@@ -255,11 +255,11 @@ def asking(root):
 
 async def resolve(it, path, answer):
     peer = Peer("executor", it.services.addresses["executor"], SECRET, 10.0, Tier.CLIENT)
-    stub = executor_service_pb2_grpc.ExecutorServiceStub(peer.channel)
-    decision = proposal_pb2.ResolveRequest(project=it.services.project, run="r", path=path)
+    stub = proposal_service_pb2_grpc.ProposalServiceStub(peer.channel)
+    decision = proposal_service_pb2.ResolveProposalRequest(project=it.services.project, run="r", path=path)
     decision.accept.answer = answer
     try:
-        await peer.call(stub.Resolve, decision)
+        await peer.call(stub.ResolveProposal, decision)
     finally:
         await peer.close()
 

@@ -47,8 +47,8 @@ async def test_a_decision_that_was_made_already_can_be_followed(services) -> Non
     async def decide():
         return await services.client.resolve(services.project, "r", PROPOSAL, accept=True, request_id="decided before")
 
-    assert await ended_after(services, (await decide()).cursor) == 200
-    assert await ended_after(services, (await decide()).cursor) == 200
+    assert await ended_after(services, (await decide()).event_cursor) == 200
+    assert await ended_after(services, (await decide()).event_cursor) == 200
 
 
 async def test_a_message_that_was_sent_already_can_be_followed(services) -> None:

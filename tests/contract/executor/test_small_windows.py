@@ -7,7 +7,7 @@ import json
 import pytest
 from turnwright.types.v1 import settings_pb2
 
-from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_core.tools import TOOL_ORDER
 
 pytestmark = pytest.mark.asyncio
 

@@ -356,7 +356,7 @@ async def test_a_ping_is_answered_without_a_token(services):
         ("discover", "Discover"), ("init", "InitProject"), ("getModels", "ListModels"), ("addModel", "SetModel"),
         ("removeModel", "DeleteModel"), ("get, set, rm, mv, cp", "CallTool"), ("store", "SetFileConstraints"),
         ("getEntries", "ListEntries"), ("startRun", "CreateRun"), ("ask", "Ask"), ("act", "Act"),
-        ("run/resolve", "Resolve"), ("run/abort", "AbortRun"), ("run/rename", "RenameRun"),
+        ("run/resolve", "ResolveProposal"), ("run/abort", "AbortRun"), ("run/rename", "RenameRun"),
         ("run/inject", "InjectMessage"), ("run/config", "ConfigureRun"), ("stream", "AppendStream"),
         ("stream/completed", "EndStream"), ("stream/aborted", "EndStream"), ("stream/cancel", "EndStream"),
         ("getRuns", "ListRuns"), ("getRun", "GetRun"),

@@ -10,6 +10,7 @@ from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
@@ -19,7 +20,6 @@ from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
     ledger_pb2,
-    proposal_pb2,
     queue_pb2,
     read_pb2,
     registry_pb2,
@@ -54,7 +54,7 @@ MESSAGES = (
     change_pb2,
     read_pb2,
     plan_service_pb2,
-    proposal_pb2,
+    proposal_service_pb2,
     control_pb2,
     stream_service_pb2,
     turn_service_pb2,
@@ -95,6 +95,7 @@ class Client:
             model_service_pb2_grpc.ModelServiceStub(channel),
             plan_service_pb2_grpc.PlanServiceStub(channel),
             project_service_pb2_grpc.ProjectServiceStub(channel),
+            proposal_service_pb2_grpc.ProposalServiceStub(channel),
             run_service_pb2_grpc.RunServiceStub(channel),
             schedule_service_pb2_grpc.ScheduleServiceStub(channel),
             session_service_pb2_grpc.SessionServiceStub(channel),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from turnwright.store.v1 import change_pb2, queue_pb2
+from turnwright.store.v1 import change_pb2
 
 from cases import Case, expect, params
 from contract.store.harness import (
@@ -78,7 +78,7 @@ async def perform(run, op, case):
             path = case["input"]["ops"][0]["path"]
             await run.write(set_(path, state=RESOLVED if op["exit_code"] == 0 else FAILED))
         case "resolve":
-            await run.client.call("ResolveProposal", **run.address, path=op["path"], decision=2)
+            await run.client.call("ResolveProposal", **run.address, path=op["path"], reject={})
         case "next_turn":
             number = (await run.begin()).turn.number
             await run.end(number)
@@ -223,5 +223,5 @@ async def test_what_still_waits_for_a_decision(run, case):
     waiting = [entry.path for entry in (await run.view()).entries if entry.state == State.PROPOSED]
     assert waiting == case["expected"]["unresolved"]
     for path in waiting:
-        await run.client.call("ResolveProposal", **run.address, path=path, decision=queue_pb2.DECISION_REJECT)
+        await run.client.call("ResolveProposal", **run.address, path=path, reject={})
     assert State.PROPOSED not in {entry.state for entry in (await run.view()).entries}

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from turnwright.types.v1 import command_record_pb2, plan_pb2, proposal_pb2
+from turnwright.types.v1 import command_record_pb2, plan_pb2
 
 from contract.store.harness import ARCHIVED, PROPOSED, Client, Run, remove, set_, start_store
 from turnwright_core.entries import Tier
@@ -215,7 +215,6 @@ async def test_an_operation_that_is_repeated_or_refused_writes_no_event(run):
 
 
 RECORD = "log://turn_1/set/a.py"
-ACCEPT, REJECT = 1, 2
 
 
 def proposal(path: str = RECORD):
@@ -224,38 +223,36 @@ def proposal(path: str = RECORD):
     return set_(path, "x", state=PROPOSED, record=record.SerializeToString(), writer=Tier.SYSTEM)
 
 
-async def resolve(run, decision, **more):
-    return await run.client.call("ResolveProposal", **run.address, path=RECORD, decision=decision, **more)
+async def resolve(run, **fields):
+    return await run.client.call("ResolveProposal", **run.address, path=RECORD, **fields)
 
 
 @pytest.mark.parametrize(
-    ("decision", "more", "told", "sentence"),
+    ("decision", "told", "sentence"),
     [
-        (ACCEPT, {}, {"decision": "accepted", "comment": ""}, f"operator accepted {RECORD}."),
+        ({"accept": {}}, {"decision": "accepted", "comment": ""}, f"operator accepted {RECORD}."),
         (
-            ACCEPT,
-            {"comment": "fine", "contents": [proposal_pb2.EditedContent(path="a.py", content="y")]},
+            {"accept": {"comment": "fine", "contents": [{"path": "a.py", "content": "y"}]}},
             {"decision": "accepted", "comment": "fine", "edited_paths": ["a.py"]},
             f"operator accepted {RECORD} with edits.",
         ),
         (
-            ACCEPT,
-            {"client_runs": True},
+            {"accept": {"client_runs": True}},
             {"decision": "accepted", "comment": "", "client_runs": True},
             f"operator accepted {RECORD}.",
         ),
-        (REJECT, {"comment": "no"}, {"decision": "rejected", "comment": "no"}, f"operator rejected {RECORD}."),
+        ({"reject": {"comment": "no"}}, {"decision": "rejected", "comment": "no"}, f"operator rejected {RECORD}."),
     ],
     ids=["accepted", "accepted with edits", "accepted by who runs it", "rejected"],
 )
-async def test_a_decision_writes_one_event(run, decision, more, told, sentence):
+async def test_a_decision_writes_one_event(run, decision, told, sentence):
     """RH04: tool_decision, in the transaction of the decision, however often it is asked for."""
     await run.begin()
     await run.write(proposal(), run_status=202)
     before = (await run.view()).cursor
     for _ in range(2):
-        await resolve(run, decision, request_id="once", **more)
-    assert (await refused(resolve(run, decision))).reason is Reason.NOT_PROPOSED
+        await resolve(run, **decision, request_id="once")
+    assert (await refused(resolve(run, **decision))).reason is Reason.NOT_PROPOSED
     payload = {"path": RECORD, "tool": "set", "principal": "operator", **told}
     assert await events(run) == {"event://turn_1/tool_decision/set/a.py": ("proposal", payload, sentence)}
     revisions = {entry.revision for entry in (await run.view(after=before)).entries}
@@ -266,7 +263,7 @@ async def test_a_record_that_is_proposed_again_gets_an_event_for_each_decision(r
     await run.begin()
     for _ in range(2):
         await run.write(proposal(), run_status=202)
-        await resolve(run, ACCEPT)
+        await resolve(run, accept={})
     path = "event://turn_1/tool_decision/set/a.py"
     assert list(await events(run)) == [path, f"{path}+2"]
 
@@ -275,7 +272,7 @@ async def test_a_comment_that_is_too_long_for_a_payload_is_cut_and_the_decision_
     await run.begin()
     await run.write(proposal(), run_status=202)
     comment = "\x01" * (60 * 1024)
-    assert (await resolve(run, REJECT, comment=comment)).entry.body == comment
+    assert (await resolve(run, reject={"comment": comment})).entry.body == comment
     ((_, payload, _),) = (await events(run)).values()
     assert (payload["comment"].startswith("\x01"), payload["comment"].endswith("[cut]")) == (True, True)
 
@@ -289,7 +286,7 @@ async def test_a_decision_is_taken_and_told_however_many_entries_the_run_has(tmp
     run = Run(Client(store.address), run.project, run.alias)
     await run.claim()
     assert (await refused(run.write(set_("known://a", "x")))).metadata["field"] == "run_entries"
-    assert (await resolve(run, REJECT)).entry.outcome == "rejected:403"
+    assert (await resolve(run, reject={})).entry.outcome == "rejected:403"
     assert len(await events(run)) == 1
     await run.client.close()
     await store.stop()

@@ -37,13 +37,13 @@ async def proposing(client, project, alias, *paths):
     return run
 
 
-async def resolve(client, run, path=PATH, decision=1, **fields):
-    return await client.call("ResolveProposal", **run.address, path=path, decision=decision, **fields)
+async def resolve(client, run, **decision):
+    return await client.call("ResolveProposal", **run.address, path=PATH, **decision or {"accept": {}})
 
 
 async def listed(client, **fields):
     answer = await client.call("ListProposals", **fields)
-    return [(one.project, one.run, one.entry.path) for one in answer.proposals]
+    return [(one.project, one.run, one.proposal.path) for one in answer.proposals]
 
 
 async def paged(client, size, **fields):
@@ -69,14 +69,14 @@ async def test_what_waits_is_listed_across_runs_the_longest_waiting_first(client
     assert await listed(client, project=project, run="busy") == []
 
 
-async def test_an_item_is_the_whole_record_and_says_since_when_it_waits(client, project):
+async def test_an_item_is_all_that_is_needed_to_decide_and_says_since_when_it_waits(client, project):
     run = await proposing(client, project, "r")
 
     [item] = (await client.call("ListProposals")).proposals
 
-    assert item.entry == await run.entry(PATH)
-    assert (item.entry.body, json.loads(item.entry.attributes_json)) == (f"run {PATH}", {"tool": "sh"})
-    assert item.propose_time == item.entry.update_time
+    shown = item.proposal
+    assert (shown.path, shown.tool, shown.turn, shown.body) == (PATH, "sh", 1, f"run {PATH}")
+    assert item.propose_time == (await run.entry(PATH)).update_time
 
 
 async def test_pages_follow_each_other_though_something_is_decided_between(client, project):
@@ -117,6 +117,24 @@ async def test_a_decided_or_aborted_proposal_leaves_the_list(client, project):
     assert await listed(client) == []
 
 
+async def test_what_a_client_executes_is_not_in_the_inbox(client, project):
+    record = command_record_pb2.CommandRecord(tool="open", ordinal=1, proposed={"effect": {"client_tool": {}}})
+    call = set_(
+        "log://turn_1/open/a", "", state=PROPOSED, turn=1, record=record.SerializeToString(), writer=Tier.SYSTEM
+    )
+    async with watching(client) as inbox:
+        run = await proposing(client, project, "r")
+        await run.write(call)
+        assert await listed(client) == [(project, "r", PATH)]
+        await inbox.until(lambda inbox: inbox.pending)
+        await resolve(client, run)
+        await run.write(set_(call.path, state=CANCELLED, writer=Tier.SYSTEM))
+        await inbox.until(lambda inbox: inbox.decided)
+        other = await proposing(client, project, "s")
+        await inbox.until(lambda inbox: (project, other.alias, PATH) in inbox.pending)
+        assert (list(inbox.pending), len(inbox.decided)) == ([(project, "s", PATH)], 1)
+
+
 async def test_a_fork_proposes_nothing_again(client, project):
     run = await proposing(client, project, "r")
     await client.call("ForkRun", project=project, run=run.alias, new_run="fork")
@@ -146,7 +164,7 @@ class Inbox:
         self.messages += 1
         self.complete = self.complete or message.complete
         for one in message.pending:
-            self.pending[(one.project, one.run, one.entry.path)] = one.entry.body
+            self.pending[(one.project, one.run, one.proposal.path)] = one.proposal.body
         for one in message.decided:
             del self.pending[(one.project, one.run, one.decision.path)]
             self.decided.append(one)
@@ -177,15 +195,15 @@ async def test_an_empty_inbox_says_so_at_once(client, project):
 @pytest.mark.parametrize(
     ("decision", "state", "outcome", "kind"),
     [
-        (1, RECORDED, "", proposal_pb2.DECISION_KIND_ACCEPTED),
-        (2, 5, "rejected:403", proposal_pb2.DECISION_KIND_REJECTED),
+        ("accept", RECORDED, "", proposal_pb2.DECISION_KIND_ACCEPTED),
+        ("reject", 5, "rejected:403", proposal_pb2.DECISION_KIND_REJECTED),
     ],
     ids=["accepted", "rejected"],
 )
 async def test_a_watcher_hears_what_was_decided_and_by_whom(client, project, decision, state, outcome, kind):
     run = await proposing(client, project, "r")
     async with watching(client, project=project) as inbox:
-        await resolve(client, run, decision=decision, comment="because")
+        await resolve(client, run, **{decision: {"comment": "because"}})
         await inbox.until(lambda inbox: inbox.decided)
         [one] = inbox.decided
         assert (one.project, one.run, one.decision.path) == (project, "r", PATH)

@@ -112,7 +112,7 @@ async def test_proposals_are_counted_though_nothing_else_of_the_run_changes(clie
     await run.begin()
     await run.write(*(set_(f"log://turn_1/set/{name}", "x", state=PROPOSED) for name in "abc"), run_status=202)
     await board.expect(lambda board: board.runs == {"r": (202, 3)})
-    await client.call("ResolveProposal", **run.address, path="log://turn_1/set/a", decision=2)
+    await client.call("ResolveProposal", **run.address, path="log://turn_1/set/a", reject={})
     await board.expect(lambda board: board.runs == {"r": (202, 2)})
     await run.write(set_("log://turn_1/set/b", state=entry_pb2.STATE_CANCELLED))
     await board.expect(lambda board: board.runs == {"r": (202, 1)})

@@ -202,10 +202,10 @@ class Proposals(OfARun):
         await self.run.write(set_(name, "run it", '{"tool":"sh"}', state=PROPOSED, turn=1), run_status=202)
 
     async def remove(self, name):
-        await self.client.call("ResolveProposal", **self.run.address, path=name, decision=2)
+        await self.client.call("ResolveProposal", **self.run.address, path=name, reject={})
 
     def key(self, row):
-        return row.entry.path
+        return row.proposal.path
 
 
 class Entries(OfARun):

@@ -23,8 +23,11 @@ def proposed():
     return set_(RECORD, "ls", '{"tool":"sh"}', state=PROPOSED, record=record.SerializeToString(), writer=Tier.SYSTEM)
 
 
-async def resolve(client, run, decision=1, **fields):
-    return await client.call("ResolveProposal", **run.address, **{"path": RECORD, "decision": decision} | fields)
+ACCEPT, REJECT = {"accept": {}}, {"reject": {}}
+
+
+async def resolve(client, run, **decision):
+    return await client.call("ResolveProposal", **run.address, path=RECORD, **decision or ACCEPT)
 
 
 def decision_in(entry) -> command_record_pb2.CommandDecision:
@@ -50,7 +53,7 @@ async def test_an_accepted_record_goes_back_to_its_owner(server, run, proposed):
     await run.begin()
     before = await run.write(proposed, run_status=202)
     alice = as_tier(server.address, Tier.CLIENT)
-    answer = await resolve(alice, run, comment="go on")
+    answer = await resolve(alice, run, accept={"comment": "go on"})
     assert (answer.entry.state, answer.entry.body, answer.entry.outcome) == (RECORDED, "ls", "")
     assert answer.entry == await run.entry(RECORD)
     assert answer.entry.record.WhichOneof("stage") == "accepted"
@@ -68,7 +71,7 @@ async def test_a_rejected_record_has_failed(client, run, proposed, comment, body
     """C20, C26."""
     await run.begin()
     await run.write(proposed, run_status=202)
-    entry = (await resolve(client, run, decision=2, comment=comment)).entry
+    entry = (await resolve(client, run, reject={"comment": comment})).entry
     assert (entry.state, entry.outcome, entry.status, entry.body) == (FAILED, "rejected:403", 403, body)
     assert decision_in(entry) == decided(command_record_pb2.RULING_REJECTED, comment)
     assert entry.record.settled.effect.command.command == "ls"
@@ -85,7 +88,7 @@ async def test_a_proposal_that_is_no_command_is_decided_too_and_nothing_is_carri
 
 @pytest.mark.parametrize(
     ("decision", "word", "past", "state"),
-    [(1, "accept", "accepted", "recorded"), (2, "reject", "rejected", "failed")],
+    [(ACCEPT, "accept", "accepted", "recorded"), (REJECT, "reject", "rejected", "failed")],
     ids=["accepted", "rejected"],
 )
 async def test_who_comes_too_late_is_told_what_was_decided_and_by_whom(
@@ -94,9 +97,9 @@ async def test_who_comes_too_late_is_told_what_was_decided_and_by_whom(
     await run.begin()
     await run.write(proposed)
     alice = as_tier(server.address, Tier.CLIENT)
-    await resolve(alice, run, decision=decision)
-    for again in (1, 2):
-        error = await refused(resolve(client, run, decision=again))
+    await resolve(alice, run, **decision)
+    for again in (ACCEPT, REJECT):
+        error = await refused(resolve(client, run, **again))
         assert error.reason is Reason.NOT_PROPOSED
         told = {"path": RECORD, "state": state, "decision": word, "principal": "alice"}
         assert told.items() <= error.metadata.items()
@@ -109,7 +112,8 @@ async def test_two_that_decide_at_once_cannot_both_win(server, run, proposed):
     await run.begin()
     await run.write(proposed)
     answers = await asyncio.gather(
-        *(resolve(one, run, decision=number % 2 + 1) for number, one in enumerate(people)), return_exceptions=True
+        *(resolve(one, run, **(ACCEPT, REJECT)[number % 2]) for number, one in enumerate(people)),
+        return_exceptions=True,
     )
     [won] = [answer for answer in answers if not isinstance(answer, TurnwrightError)]
     winner = decision_in(won.entry).principal
@@ -130,7 +134,7 @@ async def test_an_acceptance_may_bring_other_content_which_is_kept_with_it(clien
     await run.begin()
     await run.write(proposed)
     contents = [{"path": "a.txt", "content": "mine\n"}, {"path": "b.txt", "content": ""}]
-    entry = (await resolve(client, run, contents=contents)).entry
+    entry = (await resolve(client, run, accept={"contents": contents})).entry
     kept = decision_in(entry)
     assert [(one.path, one.content) for one in kept.contents] == [("a.txt", "mine\n"), ("b.txt", "")]
 
@@ -138,15 +142,11 @@ async def test_an_acceptance_may_bring_other_content_which_is_kept_with_it(clien
 MINE = {"path": "a.txt", "content": "x"}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"decision": 2, "contents": [MINE]}, {"contents": [MINE, MINE]}, {"contents": [{"content": "x"}] * 2}],
-    ids=["with a rejection", "a path twice", "the only one twice"],
-)
-async def test_other_content_that_means_nothing_is_refused(client, run, proposed, fields):
+@pytest.mark.parametrize("contents", [[MINE, MINE], [{"content": "x"}] * 2], ids=["a path twice", "the only one twice"])
+async def test_other_content_that_means_nothing_is_refused(client, run, proposed, contents):
     await run.begin()
     await run.write(proposed)
-    error = await refused(resolve(client, run, **fields))
+    error = await refused(resolve(client, run, accept={"contents": contents}))
     assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "contents"})
     assert (await run.entry(RECORD)).state == PROPOSED
 
@@ -163,15 +163,15 @@ async def test_other_content_that_means_nothing_is_refused(client, run, proposed
 async def test_other_content_over_a_limit_is_refused(client, run, proposed, contents, field):
     await run.begin()
     await run.write(proposed)
-    error = await refused(resolve(client, run, contents=contents))
+    error = await refused(resolve(client, run, accept={"contents": contents}))
     assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, field)
     assert (await run.entry(RECORD)).state == PROPOSED
 
 
 async def test_what_is_no_proposal_cannot_be_decided(client, run):
     assert (await refused(resolve(client, run))).metadata == {"path": RECORD}
-    assert (await refused(resolve(client, run, decision=0))).metadata == {"field": "decision"}
-    error = await refused(resolve(client, run, comment="x" * 65537))
+    assert (await refused(client.call("ResolveProposal", **run.address, path=RECORD))).metadata == {"field": "decision"}
+    error = await refused(resolve(client, run, accept={"comment": "x" * 65537}))
     assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, "comment")
 
 

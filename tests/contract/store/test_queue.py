@@ -57,7 +57,7 @@ async def test_work_is_a_queued_loop_a_left_one_or_a_decision_to_carry_out(clien
     for run in (waiting, decided):
         await run.begin()
         await run.write(set_("log://turn_1/sh/x", "", "{}", state=PROPOSED), run_status=202)
-    await client.call("ResolveProposal", **decided.address, path="log://turn_1/sh/x", decision=1)
+    await client.call("ResolveProposal", **decided.address, path="log://turn_1/sh/x", accept={})
     await waits.enqueue()
     assert await listed(client) == ["queued"]
     for run in (left, waiting, decided):

@@ -26,7 +26,7 @@ def commands(project):
         "CreateRun": {"project": project, "settings": settings_pb2.RunSettings(model="fast")},
         "EnqueueLoop": {**at, "prompt": "again", "settings": act()},
         "AbortRun": at,
-        "ResolveProposal": {**at, "path": record, "decision": 1},
+        "ResolveProposal": {**at, "path": record, "accept": {}},
         "WriteEntries": {**at, "writes": [set_("known://a", "x")]},
     }
 

@@ -220,7 +220,7 @@ async def test_list_work_names_runs_that_an_owner_can_go_on_with(client, project
     await first.enqueue("behind")
     await release(first)
     assert await listed(client) == ["later"]
-    await client.call("ResolveProposal", **first.address, path="log://turn_1/sh/x", decision=1)
+    await client.call("ResolveProposal", **first.address, path="log://turn_1/sh/x", accept={})
     assert await listed(client) == ["first", "later"]
     await first.claim()
     await first.write(run_status=102)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from turnwright.types.v1.command_record_pb2 import CommandRecord, ProposedStage
 
 from turnwright_core.entries import State
-from turnwright_executor.domain.amending import amended_command, amended_edit, check_contents, contents_in, edited_text
+from turnwright_core.wire.proposals import proposed_contents
+from turnwright_executor.domain.amending import amended_command, amended_edit, check_contents, edited_text
 from turnwright_executor.domain.effects import (
     CommandEffect,
     FileEdit,
@@ -193,7 +195,8 @@ def test_an_effect_survives_being_kept(effect):
 )
 def test_content_is_accepted_for_what_would_be_written(effect, contents):
     check_contents(effect, contents)
-    assert set(contents) <= {*contents_in(effect), ""}
+    record = CommandRecord(proposed=ProposedStage(effect=effect_to_pb(effect))).SerializeToString()
+    assert set(contents) <= {*(one.path for one in proposed_contents(record)), ""}
 
 
 def test_content_without_a_path_is_that_of_the_only_file():

@@ -31,5 +31,5 @@ def test_what_is_given_stands_beside_it_and_what_the_target_has_not_is_left_out(
 
 # Python before 3.12 wraps what `__set_name__` raises, so it is called by itself.
 def test_a_field_that_the_store_lacks_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"ResolveProposalRequest has nothing for .*ResolveRequest\.accept"):
-        Forward("ResolveProposal").__set_name__(object, "Resolve")
+    with pytest.raises(TypeError, match=r"GetRunRequest has nothing for .*GetRunRequest\.turns_max"):
+        Forward().__set_name__(object, "GetRun")

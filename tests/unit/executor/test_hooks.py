@@ -15,9 +15,9 @@ from turnwright_core.entries import State
 from turnwright_core.kit.plugin_calls import THREADS_MAX
 from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Mode
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import CommandEffect
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.hooks import (
     ENTRY_RECORDING,
     PROPOSAL_ACCEPTING,

@@ -11,10 +11,10 @@ from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.runs import Mode
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor import plugins as executor_plugins
 from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import CommandEffect
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.plugins import CallEffect, Done, FileEdit, FileEffect, PluginTool, Proposed, QuestionEffect
 from turnwright_executor.tools.plugin_tools import ANSWER_BYTES_MAX, PluginToolAdapter, as_plugin
 from turnwright_executor.turn.generation import Draft

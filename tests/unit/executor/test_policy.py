@@ -6,10 +6,11 @@ import pytest
 
 from cases import load_cases
 from turnwright_core.runs import LoopSettings, Mode
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import target_attribute, target_of
-from turnwright_executor.domain.toolset import TOOL_ORDER, resolve_tools
+from turnwright_executor.domain.toolset import resolve_tools
 
 from .commands import built, command
 

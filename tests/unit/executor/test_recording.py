@@ -11,7 +11,7 @@ import pytest
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.limits import REPLY_CALLS_MAX
-from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft
 from turnwright_executor.turn.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
 from turnwright_executor.turn.unsaved import UnsavedState

@@ -5,11 +5,11 @@ import pytest
 from log_lines import logged
 from turnwright_core.entries import State
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.effects import EffectClass
-from turnwright_executor.domain.toolset import TOOL_ORDER
 from turnwright_executor.hooks import Hooks
 from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.turn.accepting import Proposals

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from turnwright_executor.domain.toolset import TOOL_ORDER
+from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.tools.registry import doc_of, is_rationale, texts_of
 from turnwright_grammar.reader.parser import read_reply
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from cases import load_cases
 from turnwright_core.runs import LoopSettings, Mode
-from turnwright_executor.domain.toolset import PHASES, TOOL_ORDER, resolve_tools
+from turnwright_core.tools import PHASES, TOOL_ORDER
+from turnwright_executor.domain.toolset import resolve_tools
 
 from .bench import TOOLS
 

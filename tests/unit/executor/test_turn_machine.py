@@ -13,6 +13,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
@@ -332,7 +333,7 @@ class World:
             if not parked:
                 done = Counter(path for tool in tools.values() for path in tool.world)
                 return list(state.records.values()), done
-            await self._decided(stub, address, state, accept=next(decisions, True))
+            await self._decided(address, state, accept=next(decisions, True))
 
     async def _begun(self, stub, ledger, address, commands, *, yolo) -> None:
         await self.peer.call(
@@ -377,12 +378,13 @@ class World:
             unstarted=known.unstarted,
         )
 
-    async def _decided(self, stub, address, state, *, accept) -> None:
+    async def _decided(self, address, state, *, accept) -> None:
         [path] = [path for path, one in state.records.items() if one.stage is Stage.PROPOSED]
-        decision = queue_pb2.DECISION_ACCEPT if accept else queue_pb2.DECISION_REJECT
-        request = queue_pb2.ResolveProposalRequest(
-            project=address.project, run=address.run, path=path, decision=decision
+        decision = {"accept" if accept else "reject": {}}
+        request = proposal_service_pb2.ResolveProposalRequest(
+            project=address.project, run=address.run, path=path, **decision
         )
+        stub = proposal_service_pb2_grpc.ProposalServiceStub(self.peer.channel)
         await self.peer.call(stub.ResolveProposal, request)
 
 

@@ -810,7 +810,7 @@ func (x *MessageRemoved) GetPath() string {
 	return ""
 }
 
-// A proposal waits for a decision. The run pauses until Resolve.
+// A proposal waits for a decision. The run pauses until ResolveProposal.
 type ProposalPending struct {
 	state         protoimpl.MessageState
 	sizeCache     protoimpl.SizeCache

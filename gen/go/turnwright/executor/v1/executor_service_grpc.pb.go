@@ -19,23 +19,19 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	ExecutorService_Ask_FullMethodName            = "/turnwright.executor.v1.ExecutorService/Ask"
-	ExecutorService_Act_FullMethodName            = "/turnwright.executor.v1.ExecutorService/Act"
-	ExecutorService_WatchRun_FullMethodName       = "/turnwright.executor.v1.ExecutorService/WatchRun"
-	ExecutorService_Resolve_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Resolve"
-	ExecutorService_ListProposals_FullMethodName  = "/turnwright.executor.v1.ExecutorService/ListProposals"
-	ExecutorService_GetProposal_FullMethodName    = "/turnwright.executor.v1.ExecutorService/GetProposal"
-	ExecutorService_WatchProposals_FullMethodName = "/turnwright.executor.v1.ExecutorService/WatchProposals"
-	ExecutorService_CallTool_FullMethodName       = "/turnwright.executor.v1.ExecutorService/CallTool"
-	ExecutorService_GetRun_FullMethodName         = "/turnwright.executor.v1.ExecutorService/GetRun"
-	ExecutorService_ListRuns_FullMethodName       = "/turnwright.executor.v1.ExecutorService/ListRuns"
-	ExecutorService_WatchRuns_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchRuns"
-	ExecutorService_Notify_FullMethodName         = "/turnwright.executor.v1.ExecutorService/Notify"
-	ExecutorService_ExplainPacket_FullMethodName  = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
-	ExecutorService_PreviewPacket_FullMethodName  = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
-	ExecutorService_WatchPlans_FullMethodName     = "/turnwright.executor.v1.ExecutorService/WatchPlans"
-	ExecutorService_Discover_FullMethodName       = "/turnwright.executor.v1.ExecutorService/Discover"
-	ExecutorService_GetStatus_FullMethodName      = "/turnwright.executor.v1.ExecutorService/GetStatus"
+	ExecutorService_Ask_FullMethodName           = "/turnwright.executor.v1.ExecutorService/Ask"
+	ExecutorService_Act_FullMethodName           = "/turnwright.executor.v1.ExecutorService/Act"
+	ExecutorService_WatchRun_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchRun"
+	ExecutorService_CallTool_FullMethodName      = "/turnwright.executor.v1.ExecutorService/CallTool"
+	ExecutorService_GetRun_FullMethodName        = "/turnwright.executor.v1.ExecutorService/GetRun"
+	ExecutorService_ListRuns_FullMethodName      = "/turnwright.executor.v1.ExecutorService/ListRuns"
+	ExecutorService_WatchRuns_FullMethodName     = "/turnwright.executor.v1.ExecutorService/WatchRuns"
+	ExecutorService_Notify_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Notify"
+	ExecutorService_ExplainPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
+	ExecutorService_PreviewPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
+	ExecutorService_WatchPlans_FullMethodName    = "/turnwright.executor.v1.ExecutorService/WatchPlans"
+	ExecutorService_Discover_FullMethodName      = "/turnwright.executor.v1.ExecutorService/Discover"
+	ExecutorService_GetStatus_FullMethodName     = "/turnwright.executor.v1.ExecutorService/GetStatus"
 )
 
 // ExecutorServiceClient is the client API for ExecutorService service.
@@ -51,15 +47,6 @@ type ExecutorServiceClient interface {
 	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
 	// RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunClient, error)
-	// Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
-	// FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
-	Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error)
-	// Lists proposals that wait for a decision, in one project or in all.
-	ListProposals(ctx context.Context, in *ListProposalsRequest, opts ...grpc.CallOption) (*ListProposalsResponse, error)
-	// Reads a proposal with everything that it would write, for instance to edit the content before accepting it.
-	GetProposal(ctx context.Context, in *GetProposalRequest, opts ...grpc.CallOption) (*GetProposalResponse, error)
-	// Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
-	WatchProposals(ctx context.Context, in *WatchProposalsRequest, opts ...grpc.CallOption) (ExecutorService_WatchProposalsClient, error)
 	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
 	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
 	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
@@ -144,65 +131,6 @@ func (x *executorServiceWatchRunClient) Recv() (*WatchRunResponse, error) {
 	return m, nil
 }
 
-func (c *executorServiceClient) Resolve(ctx context.Context, in *ResolveRequest, opts ...grpc.CallOption) (*ResolveResponse, error) {
-	out := new(ResolveResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_Resolve_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ListProposals(ctx context.Context, in *ListProposalsRequest, opts ...grpc.CallOption) (*ListProposalsResponse, error) {
-	out := new(ListProposalsResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListProposals_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) GetProposal(ctx context.Context, in *GetProposalRequest, opts ...grpc.CallOption) (*GetProposalResponse, error) {
-	out := new(GetProposalResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_GetProposal_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) WatchProposals(ctx context.Context, in *WatchProposalsRequest, opts ...grpc.CallOption) (ExecutorService_WatchProposalsClient, error) {
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[1], ExecutorService_WatchProposals_FullMethodName, opts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &executorServiceWatchProposalsClient{stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-type ExecutorService_WatchProposalsClient interface {
-	Recv() (*WatchProposalsResponse, error)
-	grpc.ClientStream
-}
-
-type executorServiceWatchProposalsClient struct {
-	grpc.ClientStream
-}
-
-func (x *executorServiceWatchProposalsClient) Recv() (*WatchProposalsResponse, error) {
-	m := new(WatchProposalsResponse)
-	if err := x.ClientStream.RecvMsg(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 func (c *executorServiceClient) CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error) {
 	out := new(CallToolResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_CallTool_FullMethodName, in, out, opts...)
@@ -231,7 +159,7 @@ func (c *executorServiceClient) ListRuns(ctx context.Context, in *ListRunsReques
 }
 
 func (c *executorServiceClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunsClient, error) {
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[2], ExecutorService_WatchRuns_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[1], ExecutorService_WatchRuns_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +218,7 @@ func (c *executorServiceClient) PreviewPacket(ctx context.Context, in *PreviewPa
 }
 
 func (c *executorServiceClient) WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error) {
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[3], ExecutorService_WatchPlans_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[2], ExecutorService_WatchPlans_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -352,15 +280,6 @@ type ExecutorServiceServer interface {
 	// the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
 	// RUN_NOT_FOUND: it was removed or renamed.
 	WatchRun(*WatchRunRequest, ExecutorService_WatchRunServer) error
-	// Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
-	// FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
-	Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error)
-	// Lists proposals that wait for a decision, in one project or in all.
-	ListProposals(context.Context, *ListProposalsRequest) (*ListProposalsResponse, error)
-	// Reads a proposal with everything that it would write, for instance to edit the content before accepting it.
-	GetProposal(context.Context, *GetProposalRequest) (*GetProposalResponse, error)
-	// Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
-	WatchProposals(*WatchProposalsRequest, ExecutorService_WatchProposalsServer) error
 	// Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
 	// the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
 	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
@@ -400,18 +319,6 @@ func (UnimplementedExecutorServiceServer) Act(context.Context, *ActRequest) (*Ac
 }
 func (UnimplementedExecutorServiceServer) WatchRun(*WatchRunRequest, ExecutorService_WatchRunServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchRun not implemented")
-}
-func (UnimplementedExecutorServiceServer) Resolve(context.Context, *ResolveRequest) (*ResolveResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method Resolve not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListProposals(context.Context, *ListProposalsRequest) (*ListProposalsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListProposals not implemented")
-}
-func (UnimplementedExecutorServiceServer) GetProposal(context.Context, *GetProposalRequest) (*GetProposalResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetProposal not implemented")
-}
-func (UnimplementedExecutorServiceServer) WatchProposals(*WatchProposalsRequest, ExecutorService_WatchProposalsServer) error {
-	return status.Errorf(codes.Unimplemented, "method WatchProposals not implemented")
 }
 func (UnimplementedExecutorServiceServer) CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method CallTool not implemented")
@@ -510,81 +417,6 @@ type executorServiceWatchRunServer struct {
 }
 
 func (x *executorServiceWatchRunServer) Send(m *WatchRunResponse) error {
-	return x.ServerStream.SendMsg(m)
-}
-
-func _ExecutorService_Resolve_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ResolveRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).Resolve(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_Resolve_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).Resolve(ctx, req.(*ResolveRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ListProposals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListProposalsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListProposals(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListProposals_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListProposals(ctx, req.(*ListProposalsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_GetProposal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetProposalRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).GetProposal(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_GetProposal_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).GetProposal(ctx, req.(*GetProposalRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_WatchProposals_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(WatchProposalsRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(ExecutorServiceServer).WatchProposals(m, &executorServiceWatchProposalsServer{stream})
-}
-
-type ExecutorService_WatchProposalsServer interface {
-	Send(*WatchProposalsResponse) error
-	grpc.ServerStream
-}
-
-type executorServiceWatchProposalsServer struct {
-	grpc.ServerStream
-}
-
-func (x *executorServiceWatchProposalsServer) Send(m *WatchProposalsResponse) error {
 	return x.ServerStream.SendMsg(m)
 }
 
@@ -790,18 +622,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ExecutorService_Act_Handler,
 		},
 		{
-			MethodName: "Resolve",
-			Handler:    _ExecutorService_Resolve_Handler,
-		},
-		{
-			MethodName: "ListProposals",
-			Handler:    _ExecutorService_ListProposals_Handler,
-		},
-		{
-			MethodName: "GetProposal",
-			Handler:    _ExecutorService_GetProposal_Handler,
-		},
-		{
 			MethodName: "CallTool",
 			Handler:    _ExecutorService_CallTool_Handler,
 		},
@@ -838,11 +658,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchRun",
 			Handler:       _ExecutorService_WatchRun_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "WatchProposals",
-			Handler:       _ExecutorService_WatchProposals_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -349,7 +349,7 @@ type PauseReason struct {
 	// The rule that asks. TYPE_CONFIRMATION: `files`, `command` or `call`, by the kind of the effect; such effects need
 	// approval unless the loop has `yolo` or RunSettings.tool_rules approves the tool. TYPE_DENIAL: `tool_rules`.
 	Rule string `protobuf:"bytes,4,opt,name=rule,proto3" json:"rule,omitempty"`
-	// Path of the command's record, to be named in ApproveTools, RejectTools or Resolve.
+	// Path of the command's record, to be named in ApproveTools, RejectTools or ResolveProposal.
 	Path string `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"`
 	// Id of the native call, `call_{turn}_{ordinal}`; empty: the tool was called by a tag.
 	CallId string `protobuf:"bytes,6,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`

@@ -19,28 +19,25 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	StoreService_GetSpend_FullMethodName        = "/turnwright.store.v1.StoreService/GetSpend"
-	StoreService_GetRun_FullMethodName          = "/turnwright.store.v1.StoreService/GetRun"
-	StoreService_ListRuns_FullMethodName        = "/turnwright.store.v1.StoreService/ListRuns"
-	StoreService_EnqueueLoop_FullMethodName     = "/turnwright.store.v1.StoreService/EnqueueLoop"
-	StoreService_ResolveProposal_FullMethodName = "/turnwright.store.v1.StoreService/ResolveProposal"
-	StoreService_ListProposals_FullMethodName   = "/turnwright.store.v1.StoreService/ListProposals"
-	StoreService_WatchProposals_FullMethodName  = "/turnwright.store.v1.StoreService/WatchProposals"
-	StoreService_ClaimRun_FullMethodName        = "/turnwright.store.v1.StoreService/ClaimRun"
-	StoreService_ClaimWork_FullMethodName       = "/turnwright.store.v1.StoreService/ClaimWork"
-	StoreService_RenewLeases_FullMethodName     = "/turnwright.store.v1.StoreService/RenewLeases"
-	StoreService_GetLease_FullMethodName        = "/turnwright.store.v1.StoreService/GetLease"
-	StoreService_ReleaseRun_FullMethodName      = "/turnwright.store.v1.StoreService/ReleaseRun"
-	StoreService_ListWork_FullMethodName        = "/turnwright.store.v1.StoreService/ListWork"
-	StoreService_BeginTurn_FullMethodName       = "/turnwright.store.v1.StoreService/BeginTurn"
-	StoreService_AdoptFiles_FullMethodName      = "/turnwright.store.v1.StoreService/AdoptFiles"
-	StoreService_WriteEntries_FullMethodName    = "/turnwright.store.v1.StoreService/WriteEntries"
-	StoreService_ChangeEntries_FullMethodName   = "/turnwright.store.v1.StoreService/ChangeEntries"
-	StoreService_EndTurn_FullMethodName         = "/turnwright.store.v1.StoreService/EndTurn"
-	StoreService_ReadView_FullMethodName        = "/turnwright.store.v1.StoreService/ReadView"
-	StoreService_GetEntries_FullMethodName      = "/turnwright.store.v1.StoreService/GetEntries"
-	StoreService_WatchChanges_FullMethodName    = "/turnwright.store.v1.StoreService/WatchChanges"
-	StoreService_WatchRuns_FullMethodName       = "/turnwright.store.v1.StoreService/WatchRuns"
+	StoreService_GetSpend_FullMethodName      = "/turnwright.store.v1.StoreService/GetSpend"
+	StoreService_GetRun_FullMethodName        = "/turnwright.store.v1.StoreService/GetRun"
+	StoreService_ListRuns_FullMethodName      = "/turnwright.store.v1.StoreService/ListRuns"
+	StoreService_EnqueueLoop_FullMethodName   = "/turnwright.store.v1.StoreService/EnqueueLoop"
+	StoreService_ClaimRun_FullMethodName      = "/turnwright.store.v1.StoreService/ClaimRun"
+	StoreService_ClaimWork_FullMethodName     = "/turnwright.store.v1.StoreService/ClaimWork"
+	StoreService_RenewLeases_FullMethodName   = "/turnwright.store.v1.StoreService/RenewLeases"
+	StoreService_GetLease_FullMethodName      = "/turnwright.store.v1.StoreService/GetLease"
+	StoreService_ReleaseRun_FullMethodName    = "/turnwright.store.v1.StoreService/ReleaseRun"
+	StoreService_ListWork_FullMethodName      = "/turnwright.store.v1.StoreService/ListWork"
+	StoreService_BeginTurn_FullMethodName     = "/turnwright.store.v1.StoreService/BeginTurn"
+	StoreService_AdoptFiles_FullMethodName    = "/turnwright.store.v1.StoreService/AdoptFiles"
+	StoreService_WriteEntries_FullMethodName  = "/turnwright.store.v1.StoreService/WriteEntries"
+	StoreService_ChangeEntries_FullMethodName = "/turnwright.store.v1.StoreService/ChangeEntries"
+	StoreService_EndTurn_FullMethodName       = "/turnwright.store.v1.StoreService/EndTurn"
+	StoreService_ReadView_FullMethodName      = "/turnwright.store.v1.StoreService/ReadView"
+	StoreService_GetEntries_FullMethodName    = "/turnwright.store.v1.StoreService/GetEntries"
+	StoreService_WatchChanges_FullMethodName  = "/turnwright.store.v1.StoreService/WatchChanges"
+	StoreService_WatchRuns_FullMethodName     = "/turnwright.store.v1.StoreService/WatchRuns"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -55,13 +52,6 @@ type StoreServiceClient interface {
 	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error)
-	// Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
-	// pending.
-	ResolveProposal(ctx context.Context, in *ResolveProposalRequest, opts ...grpc.CallOption) (*ResolveProposalResponse, error)
-	// Lists proposals that wait for a decision, in one project or in all.
-	ListProposals(ctx context.Context, in *ListProposalsRequest, opts ...grpc.CallOption) (*ListProposalsResponse, error)
-	// Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
-	WatchProposals(ctx context.Context, in *WatchProposalsRequest, opts ...grpc.CallOption) (StoreService_WatchProposalsClient, error)
 	// Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
 	// if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
 	ClaimRun(ctx context.Context, in *ClaimRunRequest, opts ...grpc.CallOption) (*ClaimRunResponse, error)
@@ -141,56 +131,6 @@ func (c *storeServiceClient) EnqueueLoop(ctx context.Context, in *EnqueueLoopReq
 	return out, nil
 }
 
-func (c *storeServiceClient) ResolveProposal(ctx context.Context, in *ResolveProposalRequest, opts ...grpc.CallOption) (*ResolveProposalResponse, error) {
-	out := new(ResolveProposalResponse)
-	err := c.cc.Invoke(ctx, StoreService_ResolveProposal_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListProposals(ctx context.Context, in *ListProposalsRequest, opts ...grpc.CallOption) (*ListProposalsResponse, error) {
-	out := new(ListProposalsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListProposals_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) WatchProposals(ctx context.Context, in *WatchProposalsRequest, opts ...grpc.CallOption) (StoreService_WatchProposalsClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[0], StoreService_WatchProposals_FullMethodName, opts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &storeServiceWatchProposalsClient{stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-type StoreService_WatchProposalsClient interface {
-	Recv() (*WatchProposalsResponse, error)
-	grpc.ClientStream
-}
-
-type storeServiceWatchProposalsClient struct {
-	grpc.ClientStream
-}
-
-func (x *storeServiceWatchProposalsClient) Recv() (*WatchProposalsResponse, error) {
-	m := new(WatchProposalsResponse)
-	if err := x.ClientStream.RecvMsg(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 func (c *storeServiceClient) ClaimRun(ctx context.Context, in *ClaimRunRequest, opts ...grpc.CallOption) (*ClaimRunResponse, error) {
 	out := new(ClaimRunResponse)
 	err := c.cc.Invoke(ctx, StoreService_ClaimRun_FullMethodName, in, out, opts...)
@@ -255,7 +195,7 @@ func (c *storeServiceClient) BeginTurn(ctx context.Context, in *BeginTurnRequest
 }
 
 func (c *storeServiceClient) AdoptFiles(ctx context.Context, in *AdoptFilesRequest, opts ...grpc.CallOption) (StoreService_AdoptFilesClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[1], StoreService_AdoptFiles_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[0], StoreService_AdoptFiles_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +254,7 @@ func (c *storeServiceClient) EndTurn(ctx context.Context, in *EndTurnRequest, op
 }
 
 func (c *storeServiceClient) ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[2], StoreService_ReadView_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[1], StoreService_ReadView_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -355,7 +295,7 @@ func (c *storeServiceClient) GetEntries(ctx context.Context, in *GetEntriesReque
 }
 
 func (c *storeServiceClient) WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_WatchChanges_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[2], StoreService_WatchChanges_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -387,7 +327,7 @@ func (x *storeServiceWatchChangesClient) Recv() (*WatchChangesResponse, error) {
 }
 
 func (c *storeServiceClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (StoreService_WatchRunsClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[4], StoreService_WatchRuns_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_WatchRuns_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -430,13 +370,6 @@ type StoreServiceServer interface {
 	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error)
-	// Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
-	// pending.
-	ResolveProposal(context.Context, *ResolveProposalRequest) (*ResolveProposalResponse, error)
-	// Lists proposals that wait for a decision, in one project or in all.
-	ListProposals(context.Context, *ListProposalsRequest) (*ListProposalsResponse, error)
-	// Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
-	WatchProposals(*WatchProposalsRequest, StoreService_WatchProposalsServer) error
 	// Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
 	// if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
 	ClaimRun(context.Context, *ClaimRunRequest) (*ClaimRunResponse, error)
@@ -488,15 +421,6 @@ func (UnimplementedStoreServiceServer) ListRuns(context.Context, *ListRunsReques
 }
 func (UnimplementedStoreServiceServer) EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EnqueueLoop not implemented")
-}
-func (UnimplementedStoreServiceServer) ResolveProposal(context.Context, *ResolveProposalRequest) (*ResolveProposalResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ResolveProposal not implemented")
-}
-func (UnimplementedStoreServiceServer) ListProposals(context.Context, *ListProposalsRequest) (*ListProposalsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListProposals not implemented")
-}
-func (UnimplementedStoreServiceServer) WatchProposals(*WatchProposalsRequest, StoreService_WatchProposalsServer) error {
-	return status.Errorf(codes.Unimplemented, "method WatchProposals not implemented")
 }
 func (UnimplementedStoreServiceServer) ClaimRun(context.Context, *ClaimRunRequest) (*ClaimRunResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ClaimRun not implemented")
@@ -626,63 +550,6 @@ func _StoreService_EnqueueLoop_Handler(srv interface{}, ctx context.Context, dec
 		return srv.(StoreServiceServer).EnqueueLoop(ctx, req.(*EnqueueLoopRequest))
 	}
 	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ResolveProposal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ResolveProposalRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ResolveProposal(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ResolveProposal_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ResolveProposal(ctx, req.(*ResolveProposalRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListProposals_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListProposalsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListProposals(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListProposals_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListProposals(ctx, req.(*ListProposalsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_WatchProposals_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(WatchProposalsRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(StoreServiceServer).WatchProposals(m, &storeServiceWatchProposalsServer{stream})
-}
-
-type StoreService_WatchProposalsServer interface {
-	Send(*WatchProposalsResponse) error
-	grpc.ServerStream
-}
-
-type storeServiceWatchProposalsServer struct {
-	grpc.ServerStream
-}
-
-func (x *storeServiceWatchProposalsServer) Send(m *WatchProposalsResponse) error {
-	return x.ServerStream.SendMsg(m)
 }
 
 func _StoreService_ClaimRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -991,14 +858,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _StoreService_EnqueueLoop_Handler,
 		},
 		{
-			MethodName: "ResolveProposal",
-			Handler:    _StoreService_ResolveProposal_Handler,
-		},
-		{
-			MethodName: "ListProposals",
-			Handler:    _StoreService_ListProposals_Handler,
-		},
-		{
 			MethodName: "ClaimRun",
 			Handler:    _StoreService_ClaimRun_Handler,
 		},
@@ -1044,11 +903,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
-		{
-			StreamName:    "WatchProposals",
-			Handler:       _StoreService_WatchProposals_Handler,
-			ServerStreams: true,
-		},
 		{
 			StreamName:    "AdoptFiles",
 			Handler:       _StoreService_AdoptFiles_Handler,

@@ -422,7 +422,7 @@ Global___MessageRemoved: _TypeAlias = MessageRemoved  # noqa: Y015
 
 @_typing.final
 class ProposalPending(_message.Message):
-    """A proposal waits for a decision. The run pauses until Resolve."""
+    """A proposal waits for a decision. The run pauses until ResolveProposal."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -7,7 +7,6 @@ from turnwright.executor.v1 import control_pb2 as turnwright_dot_executor_dot_v1
 from turnwright.executor.v1 import executor_service_pb2 as turnwright_dot_executor_dot_v1_dot_executor__service__pb2
 from turnwright.executor.v1 import explain_pb2 as turnwright_dot_executor_dot_v1_dot_explain__pb2
 from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_dot_plan__pb2
-from turnwright.executor.v1 import proposal_pb2 as turnwright_dot_executor_dot_v1_dot_proposal__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
 from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
 from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
@@ -62,26 +61,6 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/WatchRun',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.FromString,
-                _registered_method=True)
-        self.Resolve = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/Resolve',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveResponse.FromString,
-                _registered_method=True)
-        self.ListProposals = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListProposals',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
-                _registered_method=True)
-        self.GetProposal = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/GetProposal',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalResponse.FromString,
-                _registered_method=True)
-        self.WatchProposals = channel.unary_stream(
-                '/turnwright.executor.v1.ExecutorService/WatchProposals',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
                 _registered_method=True)
         self.CallTool = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/CallTool',
@@ -164,35 +143,6 @@ class ExecutorServiceServicer(object):
         end of a loop: to wait for a loop, end the call at the RunState in which that loop has ended. If the stream ends by itself, call again with
         the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
         RUN_NOT_FOUND: it was removed or renamed.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Resolve(self, request, context):
-        """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
-        FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListProposals(self, request, context):
-        """Lists proposals that wait for a decision, in one project or in all.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetProposal(self, request, context):
-        """Reads a proposal with everything that it would write, for instance to edit the content before accepting it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def WatchProposals(self, request, context):
-        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -289,26 +239,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.WatchRun,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.SerializeToString,
-            ),
-            'Resolve': grpc.unary_unary_rpc_method_handler(
-                    servicer.Resolve,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveResponse.SerializeToString,
-            ),
-            'ListProposals': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListProposals,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsResponse.SerializeToString,
-            ),
-            'GetProposal': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetProposal,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalResponse.SerializeToString,
-            ),
-            'WatchProposals': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchProposals,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.SerializeToString,
             ),
             'CallTool': grpc.unary_unary_rpc_method_handler(
                     servicer.CallTool,
@@ -449,114 +379,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/WatchRun',
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_executor__service__pb2.WatchRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Resolve(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/Resolve',
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ResolveResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListProposals(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListProposals',
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetProposal(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/GetProposal',
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.GetProposalResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchProposals(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/WatchProposals',
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -9,7 +9,6 @@ from turnwright.executor.v1 import control_pb2 as _control_pb2
 from turnwright.executor.v1 import executor_service_pb2 as _executor_service_pb2
 from turnwright.executor.v1 import explain_pb2 as _explain_pb2
 from turnwright.executor.v1 import plan_pb2 as _plan_pb2
-from turnwright.executor.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.executor.v1 import watch_pb2 as _watch_pb2
@@ -57,16 +56,6 @@ class ExecutorServiceStub:
     the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
     RUN_NOT_FOUND: it was removed or renamed.
     """
-    Resolve: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]
-    """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
-    FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
-    """
-    ListProposals: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]
-    """Lists proposals that wait for a decision, in one project or in all."""
-    GetProposal: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.GetProposalRequest, _proposal_pb2.GetProposalResponse]
-    """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
-    WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
-    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     CallTool: _grpc.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]
     """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
     the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
@@ -116,16 +105,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
     RUN_NOT_FOUND: it was removed or renamed.
     """
-    Resolve: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ResolveRequest, _proposal_pb2.ResolveResponse]  # type: ignore[assignment]
-    """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
-    FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
-    """
-    ListProposals: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]  # type: ignore[assignment]
-    """Lists proposals that wait for a decision, in one project or in all."""
-    GetProposal: _aio.UnaryUnaryMultiCallable[_proposal_pb2.GetProposalRequest, _proposal_pb2.GetProposalResponse]  # type: ignore[assignment]
-    """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
-    WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
-    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     CallTool: _aio.UnaryUnaryMultiCallable[_control_pb2.CallToolRequest, _control_pb2.CallToolResponse]  # type: ignore[assignment]
     """Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes
     the same checks and filters as the model's, and gets the same kind of record. Fails with RESOURCE_EXHAUSTED, reason QUEUE_FULL, while too many of
@@ -190,40 +169,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         the last cursor: after OK, UNAVAILABLE, or an error without ErrorInfo, which is a proxy's or the connection's. NOT_FOUND, reason
         RUN_NOT_FOUND: it was removed or renamed.
         """
-
-    @_abc_1.abstractmethod
-    def Resolve(
-        self,
-        request: _proposal_pb2.ResolveRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_proposal_pb2.ResolveResponse, _abc.Awaitable[_proposal_pb2.ResolveResponse]]:
-        """Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
-        FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
-        """
-
-    @_abc_1.abstractmethod
-    def ListProposals(
-        self,
-        request: _proposal_pb2.ListProposalsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_proposal_pb2.ListProposalsResponse, _abc.Awaitable[_proposal_pb2.ListProposalsResponse]]:
-        """Lists proposals that wait for a decision, in one project or in all."""
-
-    @_abc_1.abstractmethod
-    def GetProposal(
-        self,
-        request: _proposal_pb2.GetProposalRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_proposal_pb2.GetProposalResponse, _abc.Awaitable[_proposal_pb2.GetProposalResponse]]:
-        """Reads a proposal with everything that it would write, for instance to edit the content before accepting it."""
-
-    @_abc_1.abstractmethod
-    def WatchProposals(
-        self,
-        request: _proposal_pb2.WatchProposalsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_proposal_pb2.WatchProposalsResponse], _abc.AsyncIterator[_proposal_pb2.WatchProposalsResponse]]:
-        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def CallTool(

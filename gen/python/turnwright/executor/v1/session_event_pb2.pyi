@@ -202,7 +202,7 @@ class PauseReason(_message.Message):
     approval unless the loop has `yolo` or RunSettings.tool_rules approves the tool. TYPE_DENIAL: `tool_rules`.
     """
     path: _builtins.str
-    """Path of the command's record, to be named in ApproveTools, RejectTools or Resolve."""
+    """Path of the command's record, to be named in ApproveTools, RejectTools or ResolveProposal."""
     call_id: _builtins.str
     """Id of the native call, `call_{turn}_{ordinal}`; empty: the tool was called by a tag."""
     def __init__(

@@ -3,52 +3,24 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
-from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    from typing import TypeAlias as _TypeAlias
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    from typing_extensions import TypeAlias as _TypeAlias
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _Decision:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _DecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decision.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    DECISION_UNSPECIFIED: _Decision.ValueType  # 0
-    """Not specified; refused."""
-    DECISION_ACCEPT: _Decision.ValueType  # 1
-    """Accept it."""
-    DECISION_REJECT: _Decision.ValueType  # 2
-    """Reject it."""
-
-class Decision(_Decision, metaclass=_DecisionEnumTypeWrapper):
-    """The decision on a proposal."""
-
-DECISION_UNSPECIFIED: Decision.ValueType  # 0
-"""Not specified; refused."""
-DECISION_ACCEPT: Decision.ValueType  # 1
-"""Accept it."""
-DECISION_REJECT: Decision.ValueType  # 2
-"""Reject it."""
-Global___Decision: _TypeAlias = Decision  # noqa: Y015
 
 @_typing.final
 class EnqueueLoopRequest(_message.Message):
@@ -195,96 +167,3 @@ class EnqueueLoopResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__claim) -> _WhichOneofReturnType__claim | None: ...
 
 Global___EnqueueLoopResponse: _TypeAlias = EnqueueLoopResponse  # noqa: Y015
-
-@_typing.final
-class ResolveProposalRequest(_message.Message):
-    """Decides on a proposal."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PATH_FIELD_NUMBER: _builtins.int
-    DECISION_FIELD_NUMBER: _builtins.int
-    COMMENT_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    CONTENTS_FIELD_NUMBER: _builtins.int
-    CLIENT_RUNS_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    path: _builtins.str
-    """Path of the command's record."""
-    decision: Global___Decision.ValueType
-    """The decision."""
-    comment: _builtins.str
-    """Comment for the model, or the answer to its question; at most 65536 bytes."""
-    request_id: _builtins.str
-    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    client_runs: _builtins.bool
-    """True: the caller carries out the effect itself; stored with the decision. Only with DECISION_ACCEPT."""
-    @_builtins.property
-    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
-        """Contents to write instead of the proposed ones, stored with the decision until the effect has happened. Only with
-        DECISION_ACCEPT; each path once, at most 1000, and together with what the record already has at most 1 MiB.
-        """
-
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        path: _builtins.str = ...,
-        decision: Global___Decision.ValueType = ...,
-        comment: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
-        client_runs: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decision", b"decision", "path", b"path", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ResolveProposalRequest: _TypeAlias = ResolveProposalRequest  # noqa: Y015
-
-@_typing.final
-class ResolveProposalResponse(_message.Message):
-    """The decision is durable. An accepted record returns to RECORDED, at the stage `accepted`, and its owner carries it
-    out; a rejected one is FAILED with `rejected:403`. If two callers decide at the same time, one wins; the other gets
-    NOT_PROPOSED, with what was decided and by whom.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUN_FIELD_NUMBER: _builtins.int
-    ENTRY_FIELD_NUMBER: _builtins.int
-    CURSOR_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
-        """The run as it is now."""
-
-    @_builtins.property
-    def entry(self) -> _entry_pb2.Entry:
-        """The record as it is now."""
-
-    @_builtins.property
-    def cursor(self) -> _cursor_pb2.Cursor:
-        """The run's cursor before this call."""
-
-    def __init__(
-        self,
-        *,
-        run: _run_pb2.Run | None = ...,
-        entry: _entry_pb2.Entry | None = ...,
-        cursor: _cursor_pb2.Cursor | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "entry", b"entry", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "entry", b"entry", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ResolveProposalResponse: _TypeAlias = ResolveProposalResponse  # noqa: Y015

@@ -7,7 +7,6 @@ from turnwright.store.v1 import change_pb2 as turnwright_dot_store_dot_v1_dot_ch
 from turnwright.store.v1 import control_pb2 as turnwright_dot_store_dot_v1_dot_control__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
-from turnwright.store.v1 import proposal_pb2 as turnwright_dot_store_dot_v1_dot_proposal__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
@@ -63,21 +62,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/EnqueueLoop',
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
-                _registered_method=True)
-        self.ResolveProposal = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ResolveProposal',
-                request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.FromString,
-                _registered_method=True)
-        self.ListProposals = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListProposals',
-                request_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
-                _registered_method=True)
-        self.WatchProposals = channel.unary_stream(
-                '/turnwright.store.v1.StoreService/WatchProposals',
-                request_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
                 _registered_method=True)
         self.ClaimRun = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/ClaimRun',
@@ -185,28 +169,6 @@ class StoreServiceServicer(object):
 
     def EnqueueLoop(self, request, context):
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ResolveProposal(self, request, context):
-        """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
-        pending.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListProposals(self, request, context):
-        """Lists proposals that wait for a decision, in one project or in all.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def WatchProposals(self, request, context):
-        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -342,21 +304,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.EnqueueLoop,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.SerializeToString,
-            ),
-            'ResolveProposal': grpc.unary_unary_rpc_method_handler(
-                    servicer.ResolveProposal,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.SerializeToString,
-            ),
-            'ListProposals': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListProposals,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsResponse.SerializeToString,
-            ),
-            'WatchProposals': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchProposals,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsResponse.SerializeToString,
             ),
             'ClaimRun': grpc.unary_unary_rpc_method_handler(
                     servicer.ClaimRun,
@@ -545,87 +492,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/EnqueueLoop',
             turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ResolveProposal(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ResolveProposal',
-            turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_queue__pb2.ResolveProposalResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListProposals(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListProposals',
-            turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_proposal__pb2.ListProposalsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchProposals(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/WatchProposals',
-            turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_proposal__pb2.WatchProposalsResponse.FromString,
             options,
             channel_credentials,
             insecure,

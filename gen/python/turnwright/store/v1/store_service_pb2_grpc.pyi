@@ -9,7 +9,6 @@ from turnwright.store.v1 import change_pb2 as _change_pb2
 from turnwright.store.v1 import control_pb2 as _control_pb2
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
-from turnwright.store.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
 from turnwright.store.v1 import registry_pb2 as _registry_pb2
@@ -51,14 +50,6 @@ class StoreServiceStub:
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    ResolveProposal: _grpc.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]
-    """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
-    pending.
-    """
-    ListProposals: _grpc.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]
-    """Lists proposals that wait for a decision, in one project or in all."""
-    WatchProposals: _grpc.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]
-    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     ClaimRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]
     """Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
     if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
@@ -112,14 +103,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-    ResolveProposal: _aio.UnaryUnaryMultiCallable[_queue_pb2.ResolveProposalRequest, _queue_pb2.ResolveProposalResponse]  # type: ignore[assignment]
-    """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
-    pending.
-    """
-    ListProposals: _aio.UnaryUnaryMultiCallable[_proposal_pb2.ListProposalsRequest, _proposal_pb2.ListProposalsResponse]  # type: ignore[assignment]
-    """Lists proposals that wait for a decision, in one project or in all."""
-    WatchProposals: _aio.UnaryStreamMultiCallable[_proposal_pb2.WatchProposalsRequest, _proposal_pb2.WatchProposalsResponse]  # type: ignore[assignment]
-    """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
     ClaimRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]  # type: ignore[assignment]
     """Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
     if none is active. Fails with FAILED_PRECONDITION, reason LEASE_HELD, while another owner holds it.
@@ -194,32 +177,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_queue_pb2.EnqueueLoopResponse, _abc.Awaitable[_queue_pb2.EnqueueLoopResponse]]:
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
-
-    @_abc_1.abstractmethod
-    def ResolveProposal(
-        self,
-        request: _queue_pb2.ResolveProposalRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_queue_pb2.ResolveProposalResponse, _abc.Awaitable[_queue_pb2.ResolveProposalResponse]]:
-        """Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
-        pending.
-        """
-
-    @_abc_1.abstractmethod
-    def ListProposals(
-        self,
-        request: _proposal_pb2.ListProposalsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_proposal_pb2.ListProposalsResponse, _abc.Awaitable[_proposal_pb2.ListProposalsResponse]]:
-        """Lists proposals that wait for a decision, in one project or in all."""
-
-    @_abc_1.abstractmethod
-    def WatchProposals(
-        self,
-        request: _proposal_pb2.WatchProposalsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_proposal_pb2.WatchProposalsResponse], _abc.AsyncIterator[_proposal_pb2.WatchProposalsResponse]]:
-        """Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def ClaimRun(

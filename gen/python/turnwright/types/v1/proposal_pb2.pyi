@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -96,7 +97,7 @@ class Proposal(_message.Message):
     BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     COMMAND_WRITTEN_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """Path of the command's record, `log://turn_N/{tool}/{slug}`. Pass it to Resolve."""
+    """Path of the command's record, `log://turn_N/{tool}/{slug}`. Pass it to ResolveProposal."""
     tool: _builtins.str
     """Name of the tool."""
     turn: _builtins.int
@@ -332,20 +333,22 @@ class CommandRun(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMAND_FIELD_NUMBER: _builtins.int
-    TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
     command: _builtins.str
     """The command line, run with `/bin/sh -c` in the project's root."""
-    timeout_s: _builtins.float
-    """Time limit in seconds, after which it is stopped."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Time limit, after which it is stopped."""
+
     def __init__(
         self,
         *,
         command: _builtins.str = ...,
-        timeout_s: _builtins.float = ...,
+        timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

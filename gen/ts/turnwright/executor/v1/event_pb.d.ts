@@ -392,7 +392,7 @@ export declare type MessageRemoved = Message<"turnwright.executor.v1.MessageRemo
 export declare const MessageRemovedSchema: GenMessage<MessageRemoved>;
 
 /**
- * A proposal waits for a decision. The run pauses until Resolve.
+ * A proposal waits for a decision. The run pauses until ResolveProposal.
  *
  * @generated from message turnwright.executor.v1.ProposalPending
  */

@@ -9,7 +9,6 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
-import type { GetProposalRequestSchema, GetProposalResponseSchema, ListProposalsRequestSchema, ListProposalsResponseSchema, ResolveRequestSchema, ResolveResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
 import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
 import type { GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
@@ -441,47 +440,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchRunRequestSchema;
     output: typeof WatchRunResponseSchema;
-  },
-  /**
-   * Decides on a pending proposal; the loop goes on. If two clients decide at the same time, one wins; the other gets
-   * FAILED_PRECONDITION, reason NOT_PROPOSED, with what was decided and by whom.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.Resolve
-   */
-  resolve: {
-    methodKind: "unary";
-    input: typeof ResolveRequestSchema;
-    output: typeof ResolveResponseSchema;
-  },
-  /**
-   * Lists proposals that wait for a decision, in one project or in all.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListProposals
-   */
-  listProposals: {
-    methodKind: "unary";
-    input: typeof ListProposalsRequestSchema;
-    output: typeof ListProposalsResponseSchema;
-  },
-  /**
-   * Reads a proposal with everything that it would write, for instance to edit the content before accepting it.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.GetProposal
-   */
-  getProposal: {
-    methodKind: "unary";
-    input: typeof GetProposalRequestSchema;
-    output: typeof GetProposalResponseSchema;
-  },
-  /**
-   * Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.WatchProposals
-   */
-  watchProposals: {
-    methodKind: "server_streaming";
-    input: typeof WatchProposalsRequestSchema;
-    output: typeof WatchProposalsResponseSchema;
   },
   /**
    * Runs a command with a tool on behalf of the caller: reads and writes of entries and files, and everything else that tools do. The command passes

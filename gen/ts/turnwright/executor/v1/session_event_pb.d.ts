@@ -161,7 +161,7 @@ export declare type PauseReason = Message<"turnwright.executor.v1.PauseReason"> 
   rule: string;
 
   /**
-   * Path of the command's record, to be named in ApproveTools, RejectTools or Resolve.
+   * Path of the command's record, to be named in ApproveTools, RejectTools or ResolveProposal.
    *
    * @generated from field: string path = 5;
    */

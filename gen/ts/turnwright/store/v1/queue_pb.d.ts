@@ -2,15 +2,14 @@
 // @generated from file turnwright/store/v1/queue.proto (package turnwright.store.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { LoopSettings, RunSettings } from "../../types/v1/settings_pb.js";
 import type { ClaimRunRequest, ClaimRunResponse } from "./lease_pb.js";
-import type { Entry, Tier } from "../../types/v1/entry_pb.js";
+import type { Tier } from "../../types/v1/entry_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
-import type { EditedContent } from "../../types/v1/proposal_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/queue.proto.
@@ -170,143 +169,4 @@ export declare type EnqueueLoopResponse = Message<"turnwright.store.v1.EnqueueLo
  * Use `create(EnqueueLoopResponseSchema)` to create a new message.
  */
 export declare const EnqueueLoopResponseSchema: GenMessage<EnqueueLoopResponse>;
-
-/**
- * Decides on a proposal.
- *
- * @generated from message turnwright.store.v1.ResolveProposalRequest
- */
-export declare type ResolveProposalRequest = Message<"turnwright.store.v1.ResolveProposalRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Path of the command's record.
-   *
-   * @generated from field: string path = 3;
-   */
-  path: string;
-
-  /**
-   * The decision.
-   *
-   * @generated from field: turnwright.store.v1.Decision decision = 4;
-   */
-  decision: Decision;
-
-  /**
-   * Comment for the model, or the answer to its question; at most 65536 bytes.
-   *
-   * @generated from field: string comment = 5;
-   */
-  comment: string;
-
-  /**
-   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
-   *
-   * @generated from field: string request_id = 6;
-   */
-  requestId: string;
-
-  /**
-   * Contents to write instead of the proposed ones, stored with the decision until the effect has happened. Only with
-   * DECISION_ACCEPT; each path once, at most 1000, and together with what the record already has at most 1 MiB.
-   *
-   * @generated from field: repeated turnwright.types.v1.EditedContent contents = 7;
-   */
-  contents: EditedContent[];
-
-  /**
-   * True: the caller carries out the effect itself; stored with the decision. Only with DECISION_ACCEPT.
-   *
-   * @generated from field: bool client_runs = 8;
-   */
-  clientRuns: boolean;
-};
-
-/**
- * Describes the message turnwright.store.v1.ResolveProposalRequest.
- * Use `create(ResolveProposalRequestSchema)` to create a new message.
- */
-export declare const ResolveProposalRequestSchema: GenMessage<ResolveProposalRequest>;
-
-/**
- * The decision is durable. An accepted record returns to RECORDED, at the stage `accepted`, and its owner carries it
- * out; a rejected one is FAILED with `rejected:403`. If two callers decide at the same time, one wins; the other gets
- * NOT_PROPOSED, with what was decided and by whom.
- *
- * @generated from message turnwright.store.v1.ResolveProposalResponse
- */
-export declare type ResolveProposalResponse = Message<"turnwright.store.v1.ResolveProposalResponse"> & {
-  /**
-   * The run as it is now.
-   *
-   * @generated from field: turnwright.types.v1.Run run = 1;
-   */
-  run?: Run | undefined;
-
-  /**
-   * The record as it is now.
-   *
-   * @generated from field: turnwright.types.v1.Entry entry = 2;
-   */
-  entry?: Entry | undefined;
-
-  /**
-   * The run's cursor before this call.
-   *
-   * @generated from field: turnwright.types.v1.Cursor cursor = 3;
-   */
-  cursor?: Cursor | undefined;
-};
-
-/**
- * Describes the message turnwright.store.v1.ResolveProposalResponse.
- * Use `create(ResolveProposalResponseSchema)` to create a new message.
- */
-export declare const ResolveProposalResponseSchema: GenMessage<ResolveProposalResponse>;
-
-/**
- * The decision on a proposal.
- *
- * @generated from enum turnwright.store.v1.Decision
- */
-export enum Decision {
-  /**
-   * Not specified; refused.
-   *
-   * @generated from enum value: DECISION_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * Accept it.
-   *
-   * @generated from enum value: DECISION_ACCEPT = 1;
-   */
-  ACCEPT = 1,
-
-  /**
-   * Reject it.
-   *
-   * @generated from enum value: DECISION_REJECT = 2;
-   */
-  REJECT = 2,
-}
-
-/**
- * Describes the enum turnwright.store.v1.Decision.
- */
-export declare const DecisionSchema: GenEnum<Decision>;
 

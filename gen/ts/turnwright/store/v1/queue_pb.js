@@ -2,12 +2,11 @@
 // @generated from file turnwright/store/v1/queue.proto (package turnwright.store.v1, syntax proto3)
 /* eslint-disable */
 
-import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
+import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_store_v1_lease } from "./lease_pb.js";
 import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
 import { file_turnwright_types_v1_loop } from "../../types/v1/loop_pb.js";
-import { file_turnwright_types_v1_proposal } from "../../types/v1/proposal_pb.js";
 import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js";
 
@@ -15,7 +14,7 @@ import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js
  * Describes the file turnwright/store/v1/queue.proto.
  */
 export const file_turnwright_store_v1_queue = /*@__PURE__*/
-  fileDesc("Ch90dXJud3JpZ2h0L3N0b3JlL3YxL3F1ZXVlLnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIvoBChJFbnF1ZXVlTG9vcFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJEi0KA25ldxgHIAEoCzIbLnR1cm53cmlnaHQuc3RvcmUudjEuTmV3UnVuSACIAQFCBgoEX25ldyKaAQoGTmV3UnVuEjgKBWNsYWltGAEgASgLMiQudHVybndyaWdodC5zdG9yZS52MS5DbGFpbVJ1blJlcXVlc3RIAIgBARIRCglwcmluY2lwYWwYAiABKAkSJwoEdGllchgDIAEoDjIZLnR1cm53cmlnaHQudHlwZXMudjEuVGllchIQCghsaWtlX3J1bhgEIAEoCUIICgZfY2xhaW0i6AEKE0VucXVldWVMb29wUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SJwoEbG9vcBgCIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIPCgdjcmVhdGVkGAMgASgIEisKBmN1cnNvchgEIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yEjkKBWNsYWltGAUgASgLMiUudHVybndyaWdodC5zdG9yZS52MS5DbGFpbVJ1blJlc3BvbnNlSACIAQFCCAoGX2NsYWltIuUBChZSZXNvbHZlUHJvcG9zYWxSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEgwKBHBhdGgYAyABKAkSLwoIZGVjaXNpb24YBCABKA4yHS50dXJud3JpZ2h0LnN0b3JlLnYxLkRlY2lzaW9uEg8KB2NvbW1lbnQYBSABKAkSEgoKcmVxdWVzdF9pZBgGIAEoCRI0Cghjb250ZW50cxgHIAMoCzIiLnR1cm53cmlnaHQudHlwZXMudjEuRWRpdGVkQ29udGVudBITCgtjbGllbnRfcnVucxgIIAEoCCKYAQoXUmVzb2x2ZVByb3Bvc2FsUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SKQoFZW50cnkYAiABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EisKBmN1cnNvchgDIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yKk4KCERlY2lzaW9uEhgKFERFQ0lTSU9OX1VOU1BFQ0lGSUVEEAASEwoPREVDSVNJT05fQUNDRVBUEAESEwoPREVDSVNJT05fUkVKRUNUEAJCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_turnwright_store_v1_lease, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_proposal, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
+  fileDesc("Ch90dXJud3JpZ2h0L3N0b3JlL3YxL3F1ZXVlLnByb3RvEhN0dXJud3JpZ2h0LnN0b3JlLnYxIvoBChJFbnF1ZXVlTG9vcFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDgoGcHJvbXB0GAMgASgJEjMKCHNldHRpbmdzGAQgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Mb29wU2V0dGluZ3MSNgoMcnVuX3NldHRpbmdzGAUgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGAYgASgJEi0KA25ldxgHIAEoCzIbLnR1cm53cmlnaHQuc3RvcmUudjEuTmV3UnVuSACIAQFCBgoEX25ldyKaAQoGTmV3UnVuEjgKBWNsYWltGAEgASgLMiQudHVybndyaWdodC5zdG9yZS52MS5DbGFpbVJ1blJlcXVlc3RIAIgBARIRCglwcmluY2lwYWwYAiABKAkSJwoEdGllchgDIAEoDjIZLnR1cm53cmlnaHQudHlwZXMudjEuVGllchIQCghsaWtlX3J1bhgEIAEoCUIICgZfY2xhaW0i6AEKE0VucXVldWVMb29wUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SJwoEbG9vcBgCIAEoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIPCgdjcmVhdGVkGAMgASgIEisKBmN1cnNvchgEIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yEjkKBWNsYWltGAUgASgLMiUudHVybndyaWdodC5zdG9yZS52MS5DbGFpbVJ1blJlc3BvbnNlSACIAQFCCAoGX2NsYWltQqQBChdjb20udHVybndyaWdodC5zdG9yZS52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9zdG9yZS92MTtzdG9yZXYxqgITVHVybndyaWdodC5TdG9yZS5WMcoCE1R1cm53cmlnaHRcU3RvcmVcVjHqAhVUdXJud3JpZ2h0OjpTdG9yZTo6VjFiBnByb3RvMw", [file_turnwright_store_v1_lease, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
 
 /**
  * Describes the message turnwright.store.v1.EnqueueLoopRequest.
@@ -37,32 +36,4 @@ export const NewRunSchema = /*@__PURE__*/
  */
 export const EnqueueLoopResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_store_v1_queue, 2);
-
-/**
- * Describes the message turnwright.store.v1.ResolveProposalRequest.
- * Use `create(ResolveProposalRequestSchema)` to create a new message.
- */
-export const ResolveProposalRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 3);
-
-/**
- * Describes the message turnwright.store.v1.ResolveProposalResponse.
- * Use `create(ResolveProposalResponseSchema)` to create a new message.
- */
-export const ResolveProposalResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_queue, 4);
-
-/**
- * Describes the enum turnwright.store.v1.Decision.
- */
-export const DecisionSchema = /*@__PURE__*/
-  enumDesc(file_turnwright_store_v1_queue, 0);
-
-/**
- * The decision on a proposal.
- *
- * @generated from enum turnwright.store.v1.Decision
- */
-export const Decision = /*@__PURE__*/
-  tsEnum(DecisionSchema);
 

@@ -5,8 +5,7 @@
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { GetSpendRequestSchema, GetSpendResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
 import type { GetRunRequestSchema, GetRunResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./registry_pb.js";
-import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema, ResolveProposalRequestSchema, ResolveProposalResponseSchema } from "./queue_pb.js";
-import type { ListProposalsRequestSchema, ListProposalsResponseSchema, WatchProposalsRequestSchema, WatchProposalsResponseSchema } from "./proposal_pb.js";
+import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
 import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
@@ -64,37 +63,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof EnqueueLoopRequestSchema;
     output: typeof EnqueueLoopResponseSchema;
-  },
-  /**
-   * Records the decision on a pending proposal, once. Fails with FAILED_PRECONDITION, reason NOT_PROPOSED, if it is not
-   * pending.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ResolveProposal
-   */
-  resolveProposal: {
-    methodKind: "unary";
-    input: typeof ResolveProposalRequestSchema;
-    output: typeof ResolveProposalResponseSchema;
-  },
-  /**
-   * Lists proposals that wait for a decision, in one project or in all.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListProposals
-   */
-  listProposals: {
-    methodKind: "unary";
-    input: typeof ListProposalsRequestSchema;
-    output: typeof ListProposalsResponseSchema;
-  },
-  /**
-   * Streams proposals as they start and stop waiting for a decision, with heartbeats, until the caller ends it.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.WatchProposals
-   */
-  watchProposals: {
-    methodKind: "server_streaming";
-    input: typeof WatchProposalsRequestSchema;
-    output: typeof WatchProposalsResponseSchema;
   },
   /**
    * Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop

@@ -4,8 +4,8 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { State } from "./entry_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/types/v1/proposal.proto.
@@ -19,7 +19,7 @@ export declare const file_turnwright_types_v1_proposal: GenFile;
  */
 export declare type Proposal = Message<"turnwright.types.v1.Proposal"> & {
   /**
-   * Path of the command's record, `log://turn_N/{tool}/{slug}`. Pass it to Resolve.
+   * Path of the command's record, `log://turn_N/{tool}/{slug}`. Pass it to ResolveProposal.
    *
    * @generated from field: string path = 1;
    */
@@ -275,11 +275,11 @@ export declare type CommandRun = Message<"turnwright.types.v1.CommandRun"> & {
   command: string;
 
   /**
-   * Time limit in seconds, after which it is stopped.
+   * Time limit, after which it is stopped.
    *
-   * @generated from field: double timeout_s = 2;
+   * @generated from field: google.protobuf.Duration timeout = 2;
    */
-  timeoutS: number;
+  timeout?: Duration | undefined;
 };
 
 /**

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 import builtins as _builtins
@@ -23,7 +24,7 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class InboxItem(_message.Message):
+class PendingProposal(_message.Message):
     """A proposal in the inbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -38,7 +39,7 @@ class InboxItem(_message.Message):
     """Alias of its run."""
     @_builtins.property
     def proposal(self) -> _proposal_pb2.Proposal:
-        """The proposal."""
+        """The proposal. Not one that a client executes: it is not for people."""
 
     @_builtins.property
     def propose_time(self) -> _timestamp_pb2.Timestamp:
@@ -58,10 +59,10 @@ class InboxItem(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___InboxItem: _TypeAlias = InboxItem  # noqa: Y015
+Global___PendingProposal: _TypeAlias = PendingProposal  # noqa: Y015
 
 @_typing.final
-class DecidedItem(_message.Message):
+class DecidedProposal(_message.Message):
     """A proposal that left the inbox."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -90,71 +91,7 @@ class DecidedItem(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DecidedItem: _TypeAlias = DecidedItem  # noqa: Y015
-
-@_typing.final
-class ListProposalsRequest(_message.Message):
-    """Lists proposals that wait for a decision, the longest waiting first."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project; empty: all projects. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such
-    project.
-    """
-    run: _builtins.str
-    """Alias of a run of that project; empty: all runs."""
-    page_size: _builtins.int
-    """Maximum number of results, at most 1000; 0: 100. A page may be shorter if a message could not hold more."""
-    page_token: _builtins.str
-    """`next_page_token` of the previous page of the same request; empty: the first page."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListProposalsRequest: _TypeAlias = ListProposalsRequest  # noqa: Y015
-
-@_typing.final
-class ListProposalsResponse(_message.Message):
-    """A page of the inbox."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ITEMS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
-    """Token for the next page; empty on the last page."""
-    @_builtins.property
-    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___InboxItem]:
-        """The proposals."""
-
-    def __init__(
-        self,
-        *,
-        items: _abc.Iterable[Global___InboxItem] | None = ...,
-        next_page_token: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ListProposalsResponse: _TypeAlias = ListProposalsResponse  # noqa: Y015
+Global___DecidedProposal: _TypeAlias = DecidedProposal  # noqa: Y015
 
 @_typing.final
 class GetProposalRequest(_message.Message):
@@ -221,6 +158,70 @@ class GetProposalResponse(_message.Message):
 Global___GetProposalResponse: _TypeAlias = GetProposalResponse  # noqa: Y015
 
 @_typing.final
+class ListProposalsRequest(_message.Message):
+    """Lists proposals that wait for a decision, the longest waiting first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project; empty: all projects. Fails with NOT_FOUND, reason PROJECT_NOT_FOUND, if there is no such
+    project.
+    """
+    run: _builtins.str
+    """Alias of a run of that project; empty: all runs."""
+    page_size: _builtins.int
+    """Maximum number of results, at most 1000; 0: 100. A page may be shorter if a message could not hold more."""
+    page_token: _builtins.str
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProposalsRequest: _TypeAlias = ListProposalsRequest  # noqa: Y015
+
+@_typing.final
+class ListProposalsResponse(_message.Message):
+    """A page of the inbox. Proposals decided between two pages are omitted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROPOSALS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token for the next page; empty on the last page."""
+    @_builtins.property
+    def proposals(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingProposal]:
+        """The proposals."""
+
+    def __init__(
+        self,
+        *,
+        proposals: _abc.Iterable[Global___PendingProposal] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "proposals", b"proposals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProposalsResponse: _TypeAlias = ListProposalsResponse  # noqa: Y015
+
+@_typing.final
 class WatchProposalsRequest(_message.Message):
     """Watches the inbox."""
 
@@ -259,11 +260,11 @@ class WatchProposalsResponse(_message.Message):
     complete: _builtins.bool
     """True from the message on that completes the initial list."""
     @_builtins.property
-    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___InboxItem]:
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingProposal]:
         """Proposals that are new to this watch. One that was written again while it waits is sent again."""
 
     @_builtins.property
-    def decided(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedItem]:
+    def decided(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedProposal]:
         """Proposals that this watch has sent and that no longer wait."""
 
     @_builtins.property
@@ -273,8 +274,8 @@ class WatchProposalsResponse(_message.Message):
     def __init__(
         self,
         *,
-        pending: _abc.Iterable[Global___InboxItem] | None = ...,
-        decided: _abc.Iterable[Global___DecidedItem] | None = ...,
+        pending: _abc.Iterable[Global___PendingProposal] | None = ...,
+        decided: _abc.Iterable[Global___DecidedProposal] | None = ...,
         complete: _builtins.bool = ...,
         send_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
@@ -287,7 +288,7 @@ class WatchProposalsResponse(_message.Message):
 Global___WatchProposalsResponse: _TypeAlias = WatchProposalsResponse  # noqa: Y015
 
 @_typing.final
-class ResolveRequest(_message.Message):
+class ResolveProposalRequest(_message.Message):
     """Decides on a proposal."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -332,11 +333,11 @@ class ResolveRequest(_message.Message):
     _WhichOneofArgType_decision: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_decision) -> _WhichOneofReturnType_decision | None: ...
 
-Global___ResolveRequest: _TypeAlias = ResolveRequest  # noqa: Y015
+Global___ResolveProposalRequest: _TypeAlias = ResolveProposalRequest  # noqa: Y015
 
 @_typing.final
 class Accept(_message.Message):
-    """The effect may happen."""
+    """The effect may happen. The record returns to RECORDED, at the stage `accepted`, and the owner of the run carries it out."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -356,9 +357,9 @@ class Accept(_message.Message):
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
-        """Contents to write instead of the proposed ones; together with what the record already has at most 1 MiB. Empty: as
-        proposed. Each path once, and only paths that the proposal writes; otherwise fails with INVALID_ARGUMENT, reason
-        INVALID_FIELD.
+        """Contents to write instead of the proposed ones, kept with the decision until the effect has happened; at most 1000, and
+        together with what the record already has at most 1 MiB. Empty: as proposed. Each path once, and only paths that the
+        proposal writes; otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
         """
 
     def __init__(
@@ -379,7 +380,7 @@ Global___Accept: _TypeAlias = Accept  # noqa: Y015
 
 @_typing.final
 class Reject(_message.Message):
-    """The effect must not happen."""
+    """The effect must not happen. The record is FAILED with `rejected:403`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -402,33 +403,46 @@ class Reject(_message.Message):
 Global___Reject: _TypeAlias = Reject  # noqa: Y015
 
 @_typing.final
-class ResolveResponse(_message.Message):
+class ResolveProposalResponse(_message.Message):
     """The decision is durable."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    EVENT_CURSOR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run as it is now: its status is 202 until its owner has picked up the decision, then 102."""
 
     @_builtins.property
-    def cursor(self) -> _cursor_pb2.EventCursor:
-        """Pass it to WatchRun to see everything that the call caused. Empty in the answer to a repeated call after which
-        more has happened: WatchRun then begins with a snapshot.
+    def entry(self) -> _entry_pb2.Entry:
+        """The record as it is now."""
+
+    @_builtins.property
+    def cursor(self) -> _cursor_pb2.Cursor:
+        """The run's cursor before the call."""
+
+    @_builtins.property
+    def event_cursor(self) -> _cursor_pb2.EventCursor:
+        """Where the events of the run stood before the call: pass it to WatchRun to see everything that the call caused. Only
+        executors have events and fill it. Empty in the answer to a repeated call after which more has happened: WatchRun then
+        begins with a snapshot.
         """
 
     def __init__(
         self,
         *,
         run: _run_pb2.Run | None = ...,
-        cursor: _cursor_pb2.EventCursor | None = ...,
+        entry: _entry_pb2.Entry | None = ...,
+        cursor: _cursor_pb2.Cursor | None = ...,
+        event_cursor: _cursor_pb2.EventCursor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "entry", b"entry", "event_cursor", b"event_cursor", "run", b"run"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "entry", b"entry", "event_cursor", b"event_cursor", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ResolveResponse: _TypeAlias = ResolveResponse  # noqa: Y015
+Global___ResolveProposalResponse: _TypeAlias = ResolveProposalResponse  # noqa: Y015

@@ -1,0 +1,104 @@
+"""What the executor adds to ProposalService: checks of decisions, a notice to the run's worker, and closed projects.
+
+A decision is stored first; then the run's worker is notified. This needs no owner: the store knows what is pending, and
+the next owner finds the decision in the ledger.
+Source: rows RU013, RU040, RU232, RU244, RU249-RU255; decisions C14, C20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from turnwright.proposals.v1 import proposal_service_pb2 as pb
+
+from turnwright_core.checks import invalid
+from turnwright_core.entries import State
+from turnwright_core.kit.peer import Around, MethodHandler
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.amending import check_contents
+from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, FileEffect, QuestionEffect
+from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.wire.command_records import effect_in
+
+
+class Inbox(Struct, frozen=True):
+    """Proposals for clients."""
+
+    ledger: Ledger
+    hubs: Hubs
+    scheduler: Scheduler
+    shown: Callable[[Iterable[pb.PendingProposal]], Awaitable[list[pb.PendingProposal]]]
+    """What of a list the caller may see."""
+    to_owner: Around
+
+    def around(self) -> Mapping[str, Around]:
+        """Handlers by method."""
+        return {
+            "ListProposals": lambda _, forward: partial(self._list, forward),
+            "WatchProposals": lambda _, forward: partial(self._watch, forward),
+            "ResolveProposal": lambda method, forward: self.to_owner(method, partial(self._resolve, forward)),
+        }
+
+    async def _list(
+        self, forward: MethodHandler, request: pb.ListProposalsRequest, context: Any
+    ) -> pb.ListProposalsResponse:
+        page = await forward(request, context)
+        return pb.ListProposalsResponse(
+            proposals=await self.shown(page.proposals), next_page_token=page.next_page_token
+        )
+
+    async def _watch(
+        self, forward: MethodHandler, request: pb.WatchProposalsRequest, context: Any
+    ) -> AsyncGenerator[pb.WatchProposalsResponse]:
+        sent: set[tuple[str, str, str]] = set()
+        async with aclosing(forward(request, context)) as changes:
+            async for change in changes:
+                pending = await self.shown(change.pending)
+                sent |= {(one.project, one.run, one.proposal.path) for one in pending}
+                decided = [one for one in change.decided if (one.project, one.run, one.decision.path) in sent]
+                sent -= {(one.project, one.run, one.decision.path) for one in decided}
+                yield pb.WatchProposalsResponse(
+                    pending=pending, decided=decided, complete=change.complete, send_time=change.send_time
+                )
+
+    async def _resolve(
+        self, forward: MethodHandler, request: pb.ResolveProposalRequest, context: Any
+    ) -> pb.ResolveProposalResponse:
+        """Decide on a proposal, so that its loop continues."""
+        address = RunAddress(request.project, request.run)
+        if request.HasField("accept") and (effect := await waiting_effect(self.ledger, address, request.path)):
+            check_acceptance(effect, request.accept)
+        async with self.hubs.hold(address) as hub:
+            before = hub.before_call()
+            answer: pb.ResolveProposalResponse = await forward(request, context)
+        self.scheduler.kick(address)
+        answer.event_cursor.CopyFrom(before.cursor(answer.cursor))
+        return answer
+
+
+async def waiting_effect(ledger: Ledger, address: RunAddress, path: str) -> Effect | None:
+    """The effect to be accepted; None if the store will refuse the decision, with the reason."""
+    found = await ledger.get_entries(address, [path])
+    return effect_in(found[0].record) if found and found[0].state is State.PROPOSED else None
+
+
+def check_acceptance(effect: Effect, accept: pb.Accept) -> None:
+    """Raises InvalidError if the decision does not fit the proposal."""
+    is_question = isinstance(effect, QuestionEffect)
+    if is_question and not accept.answer.strip():
+        raise invalid("answer", "The proposal is a question: accept it with `answer`, or reject it.")
+    if accept.answer and not is_question:
+        raise invalid("answer", "The proposal is not a question: accept it without an answer.")
+    if accept.comment and not isinstance(effect, FileEffect):
+        raise invalid("comment", "The proposal changes no files: accept it without a comment.")
+    if accept.client_runs and not isinstance(effect, CommandEffect):
+        raise invalid("client_runs", "The proposal is not a command: only a command can run at the client.")
+    if isinstance(effect, ClientToolEffect):
+        raise invalid("path", "A client executes this tool: submit its result with ide_tool_result.")
+    check_contents(effect, {one.path: one.content for one in accept.contents})
