@@ -1,6 +1,7 @@
 """Mounts: services of the store that the executor serves for clients.
 
-A call is forwarded as it is, in the name of its caller and at the caller's tier, so the store decides what is allowed.
+A call is forwarded as it is, at its caller's tier, and a change in its caller's name, so the store decides what is
+allowed.
 Source: architecture 7, 10; docs/adr/0054.
 """
 
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message_factory import GetMessageClass
 from turnwright.entries.v1 import entry_service_pb2
 from turnwright.models.v1 import model_service_pb2
@@ -24,7 +26,8 @@ from turnwright.sessions.v1 import session_service_pb2
 from turnwright.streams.v1 import stream_service_pb2
 from turnwright.turns.v1 import turn_service_pb2
 
-from turnwright_core.kit.auth import current_caller
+from turnwright_core.entries import Tier
+from turnwright_core.kit.auth import OPERATOR, Caller, current_caller
 from turnwright_core.kit.peer import Around, MethodHandler, Peer, rpc_of
 from turnwright_executor.rpc.watches import OpenWatches
 
@@ -58,10 +61,10 @@ def _handler(
     rpc = rpc_of(store.channel, method)
 
     async def forward(request: Any, _context: Any) -> Any:
-        return await store.call(rpc, request, caller=current_caller())
+        return await store.call(rpc, request, caller=_caller_of(method))
 
     async def forward_stream(request: Any, context: Any) -> AsyncGenerator[Any]:
-        coming = store.stream(rpc, request, context.time_remaining(), current_caller())
+        coming = store.stream(rpc, request, context.time_remaining(), _caller_of(method))
         async with coming as answers, aclosing(watches.follow(answers)) as following:
             async for answer in following:
                 yield answer
@@ -74,3 +77,10 @@ def _handler(
         request_deserializer=request.FromString,
         response_serializer=answer.SerializeToString,
     )
+
+
+def _caller_of(method: MethodDescriptor) -> Caller:
+    """In whose name a call is forwarded: a change in its caller's, a read, which is counted here, in ours."""
+    caller = current_caller()
+    reads = method.GetOptions().idempotency_level == MethodOptions.NO_SIDE_EFFECTS
+    return Caller(OPERATOR, caller.tier, Tier.SYSTEM) if reads else caller
