@@ -105,7 +105,7 @@ class RunningServer:
             server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits
         )
         self.service.register_all(guarded, self._health)
-        self._health.add(guarded.names)
+        self._health.add(name for name in guarded.names if name.startswith("turnwright."))
         guarded.add_generic_rpc_handlers(reflection_handlers(guarded.names))
         try:
             port = listen(server, self._wanted, self._tls)

@@ -43,8 +43,7 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.files import compared
-from turnwright_executor.tools.native import schema
-from turnwright_executor.tools.parameters import BODY
+from turnwright_executor.tools.native import missing_argument, schema
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
@@ -78,9 +77,6 @@ Checks instead of seconds, because the waiting process may have been paused as w
 
 RECORDS_MAX: Final = 64
 """Records of one request id that are read: briefly there may be several, if executors get different commands."""
-
-_BODY_NAMES: Final = (BODY, "content")
-"""Arguments that stand for the body."""
 
 INVALID: Final = "invalid:400"
 
@@ -322,7 +318,7 @@ class ToolCalls:
         tool = self._tools.get(command.name)
         # The rules of the gate speak to a model, of tags.
         is_open = not recording.is_refused or recording.outcome == INVALID
-        if tool and is_open and (problem := _missing(command, schema(tool))):
+        if tool and is_open and (problem := missing_argument(command, schema(tool))):
             recording = recording.refused(INVALID, problem)
         target = target_of(command, targets)
         path = f"{folder}/{slugify(command.name)}/{slugify(target) or 'call'}"
@@ -391,17 +387,3 @@ def _check(command: Command, tools: Mapping[str, Tool]) -> None:
     actual = sum(len(text.encode()) for text in texts)
     if actual > CALL_BYTES_MAX:
         raise over_limit("body", CALL_BYTES_MAX, actual, "bytes")
-
-
-def _missing(command: Command, wanted: Mapping[str, Any]) -> str:
-    """A sentence about a required argument that a command lacks, with what its tool takes; empty if it has all."""
-    required = wanted.get("required", ())
-    for name in required:
-        given = command.attributes.get(name) or (command.body if name in _BODY_NAMES else "")
-        if not given.strip():
-            taken = (
-                f"`{each}`{' (required)' if each in required else ''}: {about.get('description', 'see Discover.')}"
-                for each, about in wanted.get("properties", {}).items()
-            )
-            return f"{command.name} needs `{name}`. It takes {' '.join(taken)}"
-    return ""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from turnwright.executor.v1 import explain_pb2, query_pb2
+from turnwright.store.v1 import registry_pb2
 
-from turnwright_executor.rpc.forwarding import CallIdentity, Forward, Forwarding
-
-_read = partial(Forward, identity=CallIdentity.EXECUTOR)
+from turnwright_executor.rpc.forwarding import Forwarding
 
 
 class QueryRpcs(Forwarding):
@@ -22,7 +20,12 @@ class QueryRpcs(Forwarding):
     _explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]]
     _preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]]
 
-    ListRuns = _read()
+    async def ListRuns(self, request: query_pb2.ListRunsRequest, context: Any) -> query_pb2.ListRunsResponse:
+        wanted = registry_pb2.ListRunsRequest(
+            project=request.project, page_size=request.page_size, page_token=request.page_token
+        )
+        page = await self.store.call(self.rows.ListRuns, wanted)
+        return query_pb2.ListRunsResponse(runs=page.runs, next_page_token=page.next_page_token)
 
     async def GetRun(self, request: query_pb2.GetRunRequest, context: Any) -> query_pb2.GetRunResponse:
         return await self._read_run(request)

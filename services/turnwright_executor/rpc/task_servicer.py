@@ -25,7 +25,7 @@ from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.rpc.forwarding import Forwarding, copy_fields
+from turnwright_executor.rpc.forwarding import Forwarding
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
@@ -56,8 +56,15 @@ class TaskRpcs(Forwarding):
         for model in {task.settings.model, task.run_settings.model}:
             await self.check_vendor(model, "settings.model")
         alias = await self._fork(task) if task.HasField("fork") else task.run
-        wanted = copy_fields(task, queue_pb2.EnqueueLoopRequest)
-        wanted.run, wanted.settings.mode = alias, mode
+        wanted = queue_pb2.EnqueueLoopRequest(
+            project=task.project,
+            run=alias,
+            prompt=task.prompt,
+            settings=task.settings,
+            run_settings=task.run_settings if task.HasField("run_settings") else None,
+            request_id=task.request_id,
+        )
+        wanted.settings.mode = mode
         address = RunAddress(task.project, alias)
         created = None if self._hubs.has(address) else await self._created(wanted)
         if created is None:

@@ -11,12 +11,16 @@ from typing import Any, Final
 
 from turnwright_executor.tools.client_tools import ClientExecutedTool
 from turnwright_executor.tools.contract import Tool
-from turnwright_executor.tools.parameters import schema_of
+from turnwright_executor.tools.parameters import BODY, schema_of
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
+from turnwright_grammar.reply import Command
 
 _HEADING: Final = re.compile(r"##\s+<.*>\s+-\s+(.+)")
 _TAG: Final = re.compile(r'<([a-z][a-z0-9_]*)((?:\s+[a-z_]+(?:="[^"<>]*")?)*)\s*/?>')
 _ATTRIBUTE: Final = re.compile(r'([a-z_]+)(?:="([^"]*)")?')
+
+_BODY_NAMES: Final = (BODY, "content")
+"""Arguments that stand for the body."""
 
 
 def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -44,3 +48,17 @@ def description_of(doc: str) -> str:
 def _called(tag: re.Match[str]) -> str:
     given = [f'{name}="{value}"' if value else f"{name}=true" for name, value in _ATTRIBUTE.findall(tag[2])]
     return f"{tag[1]}({', '.join(given)})" if given else tag[1]
+
+
+def missing_argument(command: Command, wanted: Mapping[str, Any]) -> str:
+    """A sentence about a required argument that a command lacks, with what its tool takes; empty if it has all."""
+    required = wanted.get("required", ())
+    for name in required:
+        given = command.attributes.get(name) or (command.body if name in _BODY_NAMES else "")
+        if not given.strip():
+            taken = (
+                f"`{each}`{' (required)' if each in required else ''}: {about.get('description', 'see Discover.')}"
+                for each, about in wanted.get("properties", {}).items()
+            )
+            return f"{command.name} needs `{name}`. It takes {' '.join(taken)}"
+    return ""

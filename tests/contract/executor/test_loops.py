@@ -320,7 +320,8 @@ async def test_a_reply_that_was_cut_off_inside_a_command_does_not_run_it(tmp_pat
             (services.files / "a.txt").write_text("old\n")
             loop = await services.until(await services.act(model="tiny"))
             error = await services.entry("log://turn_1/error/cut_reply_1")
-            assert (loop.status, loop.turns, error.outcome) == (200, 2, "cut:400")
+            # It says that it is done, but what was cut off was not written again (C67).
+            assert (loop.status, loop.turns, error.outcome) == (422, 2, "cut:400")
             assert await services.status("known://fact") == 200
             assert (services.files / "a.txt").read_text() == "old\n"
 
