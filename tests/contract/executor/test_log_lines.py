@@ -61,11 +61,11 @@ async def test_an_id_that_nobody_has_checked_is_cut(services) -> None:
 
 
 async def test_a_call_that_went_well_has_its_line_where_all_are_asked_for(services) -> None:
-    async def lists(ann: Client) -> None:
-        await ann.list_models()
+    async def asks(ann: Client) -> None:
+        await ann.discover()
 
-    assert await seen(services, "info", lists) == []
-    (line,) = await seen(services, "debug", lists, least=1)
+    assert await seen(services, "info", asks) == []
+    (line,) = await seen(services, "debug", asks, least=1)
     assert (line["code"], line["principal"], line["level"], "run" in line) == ("OK", "ann", "debug", False)
 
 

@@ -70,15 +70,16 @@ def reading(client, timeout_s=None, turn=3):
     return client.stream(turn_service_pb2_grpc.TurnServiceStub(client.channel).ReadPacket, request, timeout_s)
 
 
-async def test_the_store_hears_who_asks_and_until_when(stack):
+async def test_the_store_hears_at_which_tier_is_asked_and_until_when(stack):
     store, _, client = stack
     store.go_on.set()
     for timeout_s in (None, 60.0):
         async with reading(client, timeout_s) as parts:
             assert [part.text async for part in parts] == ["a", "b"]
     assert [request for request, _, _ in store.calls] == [REQUEST] * 2
-    assert {(caller.principal, caller.tier, caller.ceiling) for _, caller, _ in store.calls} == {
-        ("ann", Tier.CLIENT, Tier.CLIENT)
+    # At the client's tier, but in the executor's name, which has counted the call.
+    assert {(caller.principal, caller.tier, caller.holds_secret) for _, caller, _ in store.calls} == {
+        ("operator", Tier.CLIENT, True)
     }
     (_, _, without), (_, _, left_s) = store.calls
     assert without is None
