@@ -33,7 +33,8 @@ if _version_not_supported:
 
 class ExecutorServiceStub(object):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows.
+    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
+    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
@@ -116,7 +117,8 @@ class ExecutorServiceStub(object):
 
 class ExecutorServiceServicer(object):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows.
+    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
+    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
@@ -300,7 +302,8 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ExecutorService(object):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows.
+    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
+    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline

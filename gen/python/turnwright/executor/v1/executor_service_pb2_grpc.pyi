@@ -34,7 +34,8 @@ GRPC_VERSION: str
 
 class ExecutorServiceStub:
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows.
+    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
+    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
@@ -86,7 +87,8 @@ class ExecutorServiceStub:
 @_typing.type_check_only
 class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows.
+    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
+    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
@@ -134,7 +136,8 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
 
 class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
     """The API for clients: starts work, streams events, and takes decisions. A run is a resource with a state; Ask and Act
-    return as soon as the loop is durably queued, and WatchRun streams what follows.
+    return as soon as the loop is durably queued, and WatchRun streams what follows. At the same address the executor serves the resources:
+    turnwright.projects.v1, runs, turns, entries, plans, proposals, sessions, schedules, streams and models; what is said here holds for them too.
     Every call needs the metadata `authorization: Bearer TOKEN` with a token of tier client or above; only `grpc.health.v1` answers without one.
     Reflection is `grpc.reflection.v1` and `v1alpha`. Errors are a google.rpc.Status with an ErrorInfo; ErrorReason lists the reasons. Requests
     are limited to 32 MiB, answers to 4 MiB (see MESSAGE_TOO_LARGE). Keepalive pings must be at least 10 seconds apart. Give each call a deadline
