@@ -20,8 +20,8 @@ from crash.test_executor_kills import Matrix
 
 REPO = Path(__file__).parents[2]
 READY_S = 300
-BEFORE = os.environ.get("TURNWRIGHT_UPGRADE_FROM", "85ce3edf")
-"""The release before: a tag, or the oldest commit whose schema this release reads."""
+BEFORE = os.environ.get("TURNWRIGHT_UPGRADE_FROM", "ebec0084")
+"""The release before: a tag, or the oldest commit whose contract and schema this one shares."""
 
 
 class Rollout(Matrix):
