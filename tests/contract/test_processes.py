@@ -28,7 +28,7 @@ SERVICES = {
     "executor": "turnwright.executor.v1.ExecutorService",
 }
 CALLS = {
-    "store": "ListProjects",
+    "store": "ListRuns",
     "assembler": "Assemble",
     "provider": "ListVendors",
     "executor": "Discover",

@@ -118,7 +118,7 @@ async def refusal(address: str, tls: Tls) -> str:
     """Why a call is not answered."""
     async with Client.connect(address, SECRET, 10, AT_ONCE, tls) as client:
         with pytest.raises(TurnwrightError) as caught:
-            await client.list_models()
+            await client.discover()
         return caught.value.message
 
 
