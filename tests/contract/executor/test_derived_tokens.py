@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, watch_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
@@ -131,7 +132,7 @@ async def test_a_project_of_the_operator_is_closed_to_derived_tokens_in_every_ca
                 await client._peer.call(client._projects.GetProject, wanted)
             assert unknown.value.reason is Reason.PROJECT_NOT_FOUND
         for method in filter(names_a_project, METHODS):
-            request = method.input_type._concrete_class()
+            request = GetMessageClass(method.input_type)()
             (request.task if "task" in method.input_type.fields_by_name else request).project = mine
             with pytest.raises(TurnwrightError) as told:
                 await first_answer(client, method, request)
