@@ -8,8 +8,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.settings import Settings, SettingsError
-from turnwright_core.kit.transport import open_channel
+from turnwright_kit.settings import Settings, SettingsError
+from turnwright_kit.transport import open_channel
 
 
 async def check(address: str) -> str:

@@ -18,9 +18,9 @@ import grpc
 
 from certificates import Authority
 from services import SECRET, Services
-from turnwright_core.kit.server import RunningServer
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.server import RunningServer
 
 CONFIG = Path(__file__).parents[1] / "deploy" / "envoy" / "envoy.yaml"
 ENVOY = Path(sys.executable).with_name("envoy")

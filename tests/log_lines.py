@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from turnwright_core.kit.logs import configure_logs
+from turnwright_kit.logs import configure_logs
 
 
 class Lines(list[dict]):

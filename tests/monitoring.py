@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from turnwright_core.kit import telemetry_names
+from turnwright_kit import telemetry_names
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "telemetry"
 UNITS = {"s": "_seconds"}

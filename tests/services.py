@@ -19,13 +19,13 @@ from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
 from turnwright_client import Client, RunView
 from turnwright_client.client import QueuedLoop, loop_in
-from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.readiness import EVERY_S
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.in_process import LocalServer
+from turnwright_kit.readiness import EVERY_S
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider
 from turnwright_store.config import StoreSettings

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from turnwright_cli.invocation import CliSettings
 from turnwright_cli.stack import settings_class
-from turnwright_core.kit.settings import PREFIX, Setting, Settings
+from turnwright_kit.settings import PREFIX, Setting, Settings
 from turnwright_provider.domain.presets import PRESETS, Preset
 from turnwright_provider.domain.prices import PRICE_PREFIX
 from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_core.kit.settings import PeerSettings, setting
+from turnwright_kit.settings import PeerSettings, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7442"
 

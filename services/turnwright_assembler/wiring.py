@@ -9,14 +9,14 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_core.entries import Tier
-from turnwright_core.kit.health import check_ready
-from turnwright_core.kit.in_process import LocalServers
-from turnwright_core.kit.lazy_servicer import LazyServicer
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.plugins import PROMPT, SECTIONS, select_plugins
-from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
+from turnwright_kit.health import check_ready
+from turnwright_kit.in_process import LocalServers
+from turnwright_kit.lazy_servicer import LazyServicer
+from turnwright_kit.logs import get_logger
+from turnwright_kit.peer import Peer
+from turnwright_kit.plugins import PROMPT, SECTIONS, select_plugins
+from turnwright_kit.service import Service
 
 if TYPE_CHECKING:
     from turnwright_assembler.rpc.assembler_servicer import AssemblerServicer

@@ -18,7 +18,7 @@ from turnwright_cli.output import write_line
 from turnwright_cli.run_list import names_of_models, names_of_runs
 from turnwright_cli.session import open_project, open_session
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.settings import SettingsError
+from turnwright_kit.settings import SettingsError
 
 NAMES_S_MAX: Final = 5.0
 """Seconds that a shell is kept waiting for names."""

@@ -9,9 +9,9 @@ from turnwright_cli.exit_codes import FAILED, INTERRUPTED, USAGE, FailureError, 
 from turnwright_cli.output import complain
 from turnwright_cli.plain import safe_text
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.home import default_home
-from turnwright_core.kit.logs import configure_logs, get_logger
-from turnwright_core.kit.settings import Settings, SettingsError, load
+from turnwright_kit.home import default_home
+from turnwright_kit.logs import configure_logs, get_logger
+from turnwright_kit.settings import Settings, SettingsError, load
 
 
 def report(error: BaseException) -> int:

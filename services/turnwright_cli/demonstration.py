@@ -30,7 +30,7 @@ from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
 from turnwright_cli.session import open_session
 from turnwright_cli.tasks import has_terminal, run_task
-from turnwright_core.kit.settings import PREFIX
+from turnwright_kit.settings import PREFIX
 from turnwright_store.config import MODEL_PREFIX
 
 MODEL: Final = "demo"

@@ -20,8 +20,8 @@ from turnwright_cli.plain import safe_line
 from turnwright_cli.session import LOG_FILE, differing_variables, open_session, unknown_variables
 from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.settings import Settings, load
-from turnwright_core.kit.settings_report import settings_in_force
+from turnwright_kit.settings import Settings, load
+from turnwright_kit.settings_report import settings_in_force
 
 CONFINEMENT: Final = {
     "limits": "commands are limited in time, output, memory and processes, but not sandboxed",

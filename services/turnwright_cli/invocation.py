@@ -19,8 +19,8 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.plain import is_utf8
 from turnwright_client.config import ClientSettings
 from turnwright_core.converters import converter
-from turnwright_core.kit.settings import PREFIX, SettingsError, load, setting
 from turnwright_core.suggestions import did_you_mean
+from turnwright_kit.settings import PREFIX, SettingsError, load, setting
 
 
 class Invocation:

@@ -190,7 +190,7 @@ def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
 
     from turnwright_cli.exit_codes import INTERRUPTED
     from turnwright_cli.interrupts import until_hangup
-    from turnwright_core.kit.event_loop import EventLoop
+    from turnwright_kit.event_loop import EventLoop
 
     if isinstance(work, int):
         raise SystemExit(work)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator, Iterable
 from typing import IO, Any, Final, cast
 
-from turnwright_core.kit.logs import get_logger
+from turnwright_kit.logs import get_logger
 
 LINE_CHARS_MAX: Final = 8192
 """A longer line is logged in parts."""

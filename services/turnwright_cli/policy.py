@@ -23,8 +23,6 @@ from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_client import Client, RunView
-from turnwright_core.kit.plugins import HOOKS, UNVERSIONED, Plugin, import_object, register
-from turnwright_core.kit.settings import load
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import ReplayedVerdict, StoredTurns, replay, stored_turns
@@ -36,6 +34,8 @@ from turnwright_executor.hooks.plugins import load_plugins
 from turnwright_executor.hooks.points import TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.turn.judging import limits_of
+from turnwright_kit.plugins import HOOKS, UNVERSIONED, Plugin, import_object, register
+from turnwright_kit.settings import load
 
 TURNS_MAX: Final = 1000
 """Maximum number of a run's latest turns that are replayed."""

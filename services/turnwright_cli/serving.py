@@ -10,9 +10,9 @@ from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.stack import LISTEN, START_ORDER, Stack, StackPlan
-from turnwright_core.kit.logs import configure_logs
-from turnwright_core.kit.pages import serve_readiness
-from turnwright_core.kit.telemetry import configure_telemetry
+from turnwright_kit.logs import configure_logs
+from turnwright_kit.pages import serve_readiness
+from turnwright_kit.telemetry import configure_telemetry
 
 _NAMES = ", ".join(START_ORDER)
 
@@ -72,7 +72,7 @@ async def serve(
         stop_probes = serve_readiness(settings.ready_listen)
     except (OSError, ModuleNotFoundError) as error:
         raise FailureError(FAILED, str(error)) from None
-    from turnwright_core.kit.server import ends_before  # noqa: PLC0415 - not for other commands
+    from turnwright_kit.server import ends_before  # noqa: PLC0415 - not for other commands
 
     stack = Stack(plan)
     with Interrupts().entered() as interrupts:

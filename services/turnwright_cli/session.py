@@ -22,14 +22,14 @@ from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, 
 from turnwright_cli.tokens import secret_of
 from turnwright_client import Client, WatchPolicy, locate, read_record
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.home import ensure_home
-from turnwright_core.kit.in_process import LocalServers
-from turnwright_core.kit.logs import configure_logs, get_logger
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.settings import PREFIX, load
-from turnwright_core.kit.settings_report import settings_in_force
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.suggestions import did_you_mean
+from turnwright_kit.home import ensure_home
+from turnwright_kit.in_process import LocalServers
+from turnwright_kit.logs import configure_logs, get_logger
+from turnwright_kit.peer import Peer
+from turnwright_kit.settings import PREFIX, load
+from turnwright_kit.settings_report import settings_in_force
 
 JOINED_RETRIES_MAX = 1
 """Reconnects to a stack embedded in another command:

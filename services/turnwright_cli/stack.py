@@ -18,14 +18,14 @@ from msgspec import Struct, field
 
 from turnwright_cli.plugin_output import logged_prints
 from turnwright_client.discovery import StackRecord, another_serves
-from turnwright_core.kit.home import ensure_home, socket_address
-from turnwright_core.kit.in_process import LocalServer
-from turnwright_core.kit.memory import freeze_loaded, hide_memory
-from turnwright_core.kit.service import LocalService, Service
-from turnwright_core.kit.settings import Setting, Settings, load
+from turnwright_kit.home import ensure_home, socket_address
+from turnwright_kit.in_process import LocalServer
+from turnwright_kit.memory import freeze_loaded, hide_memory
+from turnwright_kit.service import LocalService, Service
+from turnwright_kit.settings import Setting, Settings, load
 
 if TYPE_CHECKING:
-    from turnwright_core.kit.server import RunningServer
+    from turnwright_kit.server import RunningServer
 
 START_ORDER: Final = ("store", "provider", "assembler", "executor")
 """Services after those that they call; they stop in reverse.
@@ -117,7 +117,7 @@ class Stack:
                 self._running = starting.pop_all()
 
     async def _start(self, name: str, settings: Settings, starting: contextlib.AsyncExitStack) -> None:
-        from turnwright_core.kit.server import RunningServer
+        from turnwright_kit.server import RunningServer
 
         server = RunningServer(self._built(name, settings), self._plan.listen[name], self.secret, settings.drain_s)
         await server.start()
@@ -142,7 +142,7 @@ class Stack:
 
     async def leave(self) -> None:
         """Have all services report NOT_SERVING, and keep serving for the lame duck period."""
-        from turnwright_core.kit.server import enter_lame_duck
+        from turnwright_kit.server import enter_lame_duck
 
         await enter_lame_duck(self._servers, max(settings.lame_duck_s for settings in self._settings.values()))
 

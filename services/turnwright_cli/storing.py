@@ -14,7 +14,7 @@ from turnwright_cli.exit_codes import DONE, FAILED, FailureError
 from turnwright_cli.invocation import Invocation
 from turnwright_cli.output import console, write_line
 from turnwright_cli.plain import safe_line
-from turnwright_core.kit.settings import load
+from turnwright_kit.settings import load
 from turnwright_store.config import StoreSettings
 from turnwright_store.edge.backup import back_up
 from turnwright_store.edge.database_copy import BackupError, Report

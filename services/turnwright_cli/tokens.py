@@ -5,8 +5,8 @@ from __future__ import annotations
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.settings import Settings
+from turnwright_kit.auth import derive_token
+from turnwright_kit.settings import Settings
 
 
 def secret_of(settings: Settings) -> str:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from turnwright_client.discovery import StackRecord, locate, read_record
     from turnwright_client.watch import WatchPolicy
     from turnwright_core.errors import Reason, TurnwrightError
-    from turnwright_core.kit.certificates import Tls
     from turnwright_core.wire.run_view import Partial, RunView
+    from turnwright_kit.certificates import Tls
 
 _WHERE: Final = {
     **dict.fromkeys(("Client", "QueuedLoop", "pending_proposals"), "turnwright_client.client"),
@@ -24,7 +24,7 @@ _WHERE: Final = {
     **dict.fromkeys(("StackRecord", "locate", "read_record"), "turnwright_client.discovery"),
     **dict.fromkeys(("Partial", "RunView"), "turnwright_core.wire.run_view"),
     **dict.fromkeys(("Reason", "TurnwrightError"), "turnwright_core.errors"),
-    "Tls": "turnwright_core.kit.certificates",
+    "Tls": "turnwright_kit.certificates",
     "WatchPolicy": "turnwright_client.watch",
 }
 """Lazy imports: the module of each exported name. A process that only serves needs discovery, not the client."""

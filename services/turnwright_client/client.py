@@ -37,13 +37,13 @@ from turnwright_client.sessions import SessionCalls
 from turnwright_client.watch import InboxChange, Lost, Opened, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.certificates import Tls
-from turnwright_core.kit.in_process import LocalServers
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.transport import PLAINTEXT
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb
 from turnwright_core.wire.run_view import Event, RunView
+from turnwright_kit.certificates import Tls
+from turnwright_kit.in_process import LocalServers
+from turnwright_kit.peer import Peer
+from turnwright_kit.transport import PLAINTEXT
 
 T = TypeVar("T")
 EventCursor = cursor_pb2.EventCursor

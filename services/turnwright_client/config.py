@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnwright_core.kit.settings import Settings, setting
+from turnwright_kit.settings import Settings, setting
 
 
 class ClientSettings(Settings):

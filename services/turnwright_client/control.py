@@ -31,8 +31,8 @@ from turnwright.types.v1.plan_pb2 import Plan
 from turnwright_client.watch import WatchPolicy, watch_inbox
 from turnwright_core import __version__
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_kit.peer import Peer
 
 ConstraintKind: TypeAlias = project_pb2.FileConstraintKind.ValueType
 RunsMessage = watch_pb2.WatchRunsResponse

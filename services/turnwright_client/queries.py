@@ -21,9 +21,9 @@ from turnwright.types.v1 import (
 )
 
 from turnwright_core.errors import MissingError, Reason, fault
-from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.wire.packets import PacketParts
+from turnwright_kit.peer import Peer
 
 
 class QueryCalls:

@@ -16,12 +16,12 @@ import grpc
 from turnwright_client.watch import WatchPolicy
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.certificates import Tls
-from turnwright_core.kit.errors import is_of_transport
-from turnwright_core.kit.idempotency import may_be_repeated
-from turnwright_core.kit.in_process import LocalServers
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.transport import PLAINTEXT
+from turnwright_kit.certificates import Tls
+from turnwright_kit.errors import is_of_transport
+from turnwright_kit.idempotency import may_be_repeated
+from turnwright_kit.in_process import LocalServers
+from turnwright_kit.peer import Peer
+from turnwright_kit.transport import PLAINTEXT
 
 _EXECUTOR: Final = "turnwright.executor.v1.ExecutorService"
 

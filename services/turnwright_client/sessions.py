@@ -9,7 +9,7 @@ from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.sessions.v1 import session_service_pb2_grpc
 from turnwright.types.v1 import message_pb2, run_pb2, schedule_pb2, session_command_pb2, settings_pb2
 
-from turnwright_core.kit.peer import Peer
+from turnwright_kit.peer import Peer
 
 
 class CommandKinds(TypedDict, total=False):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from turnwright_core.kit.settings import PeerSettings, setting
 from turnwright_core.limits import TEMPERATURE_DEFAULT
 from turnwright_executor.domain.networks import networks_of
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
+from turnwright_kit.settings import PeerSettings, setting
 
 DEFAULT_LISTEN: Final = "127.0.0.1:7440"
 

@@ -6,21 +6,21 @@ from typing import Any
 
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 
-from turnwright_core.kit.in_process import LocalServers
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.edge.client_roots import ClientRoots
-from turnwright_executor.edge.projects import Projects
-from turnwright_executor.edge.run_payload import RunPayload
-from turnwright_executor.edge.schemes import KnownSchemes
-from turnwright_executor.edge.status import Status
-from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.files.client_roots import ClientRoots
+from turnwright_executor.files.projects import Projects
+from turnwright_executor.peers.run_payload import RunPayload
+from turnwright_executor.peers.schemes import KnownSchemes
+from turnwright_executor.peers.status import Status
+from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.projects import ProjectReads
 from turnwright_executor.rpc.reading_servicer import ReadingServicer
 from turnwright_executor.rpc.watches import OpenWatches
+from turnwright_kit.in_process import LocalServers
+from turnwright_kit.peer import Peer
+from turnwright_kit.service import Service
 
 
 def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) -> Service:
@@ -34,7 +34,7 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
     ledger = StoreLedger(store, "", "", schemes=schemes)
     explain = None
     if settings.assembler in local_servers:
-        from turnwright_executor.edge.explaining import RecordedPackets  # noqa: PLC0415 - loads what assembles
+        from turnwright_executor.peers.explaining import RecordedPackets  # noqa: PLC0415 - loads what assembles
 
         explain = RecordedPackets(store, peers["assembler"], ledger).explain
     # What it lacks is UNIMPLEMENTED.

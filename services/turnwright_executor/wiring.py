@@ -15,43 +15,28 @@ from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_gr
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.addresses import reachable_address
-from turnwright_core.kit.auth import call_metadata
-from turnwright_core.kit.health import check_ready
-from turnwright_core.kit.in_process import LocalServers
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.plugin_calls import PluginCalls
-from turnwright_core.kit.plugins import TOOLS
-from turnwright_core.kit.service import Service
-from turnwright_core.kit.settings import SettingsError
-from turnwright_core.kit.telemetry import count, observe
-from turnwright_core.kit.telemetry_names import LEASES, LEASES_LOST, LOOPS, SANDBOX
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY
-from turnwright_executor.edge.assembler import AssemblerPackets
-from turnwright_executor.edge.client_roots import ClientRoots, unfit
-from turnwright_executor.edge.explaining import PacketExplanations
-from turnwright_executor.edge.owner_monitors import OwnerMonitors
-from turnwright_executor.edge.owners import Owners
-from turnwright_executor.edge.placement import Placements, locate
-from turnwright_executor.edge.projects import Projects
-from turnwright_executor.edge.provider import ProviderModels
-from turnwright_executor.edge.relaying import Relays
-from turnwright_executor.edge.routing import Router
-from turnwright_executor.edge.run_payload import RunPayload
-from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
-from turnwright_executor.edge.schemes import KnownSchemes, register_schemes
-from turnwright_executor.edge.status import Status
-from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.edge.vendors import Vendors
-from turnwright_executor.edge.web import HttpWeb
-from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.files.client_roots import ClientRoots, unfit
+from turnwright_executor.files.projects import Projects
+from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import load_plugins
+from turnwright_executor.peers.assembler import AssemblerPackets
+from turnwright_executor.peers.explaining import PacketExplanations
+from turnwright_executor.peers.owner_monitors import OwnerMonitors
+from turnwright_executor.peers.owners import Owners
+from turnwright_executor.peers.provider import ProviderModels
+from turnwright_executor.peers.relaying import Relays
+from turnwright_executor.peers.routing import Router
+from turnwright_executor.peers.run_payload import RunPayload
+from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
+from turnwright_executor.peers.status import Status
+from turnwright_executor.peers.store import StoreLedger
+from turnwright_executor.peers.vendors import Vendors
 from turnwright_executor.rpc.catalogue import catalogue
 from turnwright_executor.rpc.executor_servicer import ExecutorServicer
 from turnwright_executor.rpc.models import around_models
@@ -64,6 +49,8 @@ from turnwright_executor.rpc.sessions import ClientCommands
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import Scheduler
+from turnwright_executor.shell.placement import Placements, locate
+from turnwright_executor.shell.sandbox import Sandbox, SandboxMissingError, find_sandbox
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.plugin_tools import PluginToolAdapter
 from turnwright_executor.tools.registry import build_tools, with_plugin_tools
@@ -75,6 +62,19 @@ from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plan_cache import PlanCache
 from turnwright_executor.watching.tail import TailBounds
+from turnwright_executor.web.web import HttpWeb
+from turnwright_kit.addresses import reachable_address
+from turnwright_kit.auth import call_metadata
+from turnwright_kit.health import check_ready
+from turnwright_kit.in_process import LocalServers
+from turnwright_kit.logs import get_logger
+from turnwright_kit.peer import Peer
+from turnwright_kit.plugin_calls import PluginCalls
+from turnwright_kit.plugins import TOOLS
+from turnwright_kit.service import Service
+from turnwright_kit.settings import SettingsError
+from turnwright_kit.telemetry import count, observe
+from turnwright_kit.telemetry_names import LEASES, LEASES_LOST, LOOPS, SANDBOX
 
 SKILLS_FOLDER: Final = "skills"
 """Folder of the home with skills that every project has."""

@@ -1,6 +1,6 @@
 """`python -m turnwright_provider`: the provider as a separate process."""
 
-from turnwright_core.kit.main import run_service
+from turnwright_kit.main import run_service
 from turnwright_provider.config import DEFAULT_LISTEN, ProviderSettings
 from turnwright_provider.wiring import build
 

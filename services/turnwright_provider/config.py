@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from turnwright_core.kit.private_files import read_file, read_private
-from turnwright_core.kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_core.models import Price
+from turnwright_kit.private_files import read_file, read_private
+from turnwright_kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Sourced, endpoint_of, read_tables
 from turnwright_provider.domain.presets import BY_NAME, PRESETS, Preset
 from turnwright_provider.domain.prices import PRICE_PREFIX, read_prices

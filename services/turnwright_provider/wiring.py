@@ -16,10 +16,10 @@ import grpc
 from msgspec.structs import replace
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 
-from turnwright_core.kit.lazy_servicer import LazyServicer
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.plugins import VENDORS, select_plugins
-from turnwright_core.kit.service import Service
+from turnwright_kit.lazy_servicer import LazyServicer
+from turnwright_kit.logs import get_logger
+from turnwright_kit.plugins import VENDORS, select_plugins
+from turnwright_kit.service import Service
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.endpoints import SCRIPTED
 

@@ -1,6 +1,6 @@
 """`python -m turnwright_store`: the store in a process of its own."""
 
-from turnwright_core.kit.main import run_service
+from turnwright_kit.main import run_service
 from turnwright_store.config import DEFAULT_LISTEN, StoreSettings
 from turnwright_store.wiring import build
 

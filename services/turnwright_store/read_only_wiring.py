@@ -13,7 +13,7 @@ from typing import Any
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.service import Service
+from turnwright_kit.service import Service
 from turnwright_store.app.open_store import read_opened_store, rules_of
 from turnwright_store.config import StoreSettings
 from turnwright_store.edge.lock import DatabaseInUseError

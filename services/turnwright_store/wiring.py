@@ -11,10 +11,10 @@ from typing import Final
 from turnwright.store.v1 import store_service_pb2
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit import telemetry
-from turnwright_core.kit.home import ensure_home
-from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
+from turnwright_kit import telemetry
+from turnwright_kit.home import ensure_home
+from turnwright_kit.service import Service
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.gauges import BacklogGauges
 from turnwright_store.app.idempotency import idempotency_cleanup

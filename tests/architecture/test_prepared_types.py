@@ -10,9 +10,9 @@ SERVICES = Path(__file__).resolve().parents[2] / "services"
 # What these call, they call before there are threads. The page reader converts HTML, with another library.
 EXEMPT = {
     "turnwright_core/converters.py",
-    "turnwright_core/kit/settings.py",
+    "turnwright_kit/settings.py",
     "turnwright_provider/domain/endpoints.py",
-    "turnwright_executor/edge/page_reader.py",
+    "turnwright_executor/web/page_reader.py",
 }
 
 

@@ -16,7 +16,7 @@ from turnwright_core.entries import Cursor, Entry, State, Tier, Visibility, to_a
 from turnwright_core.owner_calls import PacketReport
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.owner_calls import packet_to_pb
-from turnwright_executor.edge.packets import turn_packet
+from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.ports.packets import Packet, PacketMessage
 
 CEILING = 1_000_000

@@ -41,8 +41,8 @@ from contract.store.harness import (
 )
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import to_attributes_json
-from turnwright_core.kit.auth import call_metadata
 from turnwright_core.wire.packets import piece_to_pb
+from turnwright_kit.auth import call_metadata
 
 METADATA = call_metadata(SECRET)
 

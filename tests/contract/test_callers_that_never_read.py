@@ -23,14 +23,14 @@ from raw_http2 import NeverReads, varint
 from services import SECRET, running
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason
-from turnwright_core.kit.auth import call_metadata, derive_token
-from turnwright_core.kit.caller_ledger import CALLERS_PER_CONNECTION, CallerLimits
-from turnwright_core.kit.errors import from_rpc
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
-from turnwright_core.kit.settings import Settings
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_executor.rpc.mounting import MOUNTED
+from turnwright_kit.auth import call_metadata, derive_token
+from turnwright_kit.caller_ledger import CALLERS_PER_CONNECTION, CallerLimits
+from turnwright_kit.errors import from_rpc
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
+from turnwright_kit.settings import Settings
 
 MiB = 1024 * 1024
 PAGE_BYTES = 2 * MiB

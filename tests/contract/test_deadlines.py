@@ -10,9 +10,9 @@ import pytest
 from services import SECRET
 from turnwright_client import Client
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.server import RunningServer
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build
+from turnwright_kit.server import RunningServer
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,9 +11,9 @@ from turnwright.types.v1 import settings_pb2
 
 from log_lines import logged
 from services import SECRET, running
-from turnwright_core.kit.auth import call_metadata
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.scope import current_scope, detached, enter_scope
+from turnwright_kit.auth import call_metadata
+from turnwright_kit.logs import get_logger
+from turnwright_kit.scope import current_scope, detached, enter_scope
 
 pytestmark = pytest.mark.asyncio
 

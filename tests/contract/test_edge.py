@@ -25,9 +25,9 @@ from services import SECRET, running
 from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import call_metadata, derive_token
-from turnwright_core.kit.certificates import Tls
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
+from turnwright_kit.auth import call_metadata, derive_token
+from turnwright_kit.certificates import Tls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,11 +13,11 @@ from turnwright.types.v1 import run_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import current_caller
-from turnwright_core.kit.in_process import MESSAGES_AHEAD
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
+from turnwright_kit.auth import current_caller
+from turnwright_kit.in_process import MESSAGES_AHEAD
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,8 +10,8 @@ import urllib.request
 import pytest
 
 from edges import free_ports
-from turnwright_core.kit.pages import CONNECTIONS_MAX, report_readiness, serve_readiness
-from turnwright_core.kit.telemetry import TelemetrySettings, configure_telemetry
+from turnwright_kit.pages import CONNECTIONS_MAX, report_readiness, serve_readiness
+from turnwright_kit.telemetry import TelemetrySettings, configure_telemetry
 
 WAIT_S = 30
 

@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from edges import free_ports
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import call_metadata, derive_token
+from turnwright_kit.auth import call_metadata, derive_token
 
 SECRET = "process-secret"
 SERVICES = {

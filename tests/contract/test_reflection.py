@@ -18,8 +18,8 @@ from turnwright.executor.v1 import executor_service_pb2
 
 from services import SECRET, running
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import call_metadata, derive_token
 from turnwright_executor.rpc.mounting import MOUNTED
+from turnwright_kit.auth import call_metadata, derive_token
 
 REPO = Path(__file__).parents[2]
 SERVICE = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]

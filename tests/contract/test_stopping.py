@@ -12,9 +12,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer, enter_lame_duck
-from turnwright_core.kit.service import Service
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer, enter_lame_duck
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

@@ -39,12 +39,12 @@ from monitoring import FOLDER, dashboard_queries, metrics
 from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit import telemetry
-from turnwright_core.kit.home import read_or_make_token
-from turnwright_core.kit.scope import current_scope, enter_scope
-from turnwright_core.kit.telemetry_sdk import Sdk
-from turnwright_core.kit.telemetry_spans import CLIENT, INTERNAL, SERVER, RecordedSpan, SpanExporter, SpanId, caller_in
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
+from turnwright_kit import telemetry
+from turnwright_kit.home import read_or_make_token
+from turnwright_kit.scope import current_scope, enter_scope
+from turnwright_kit.telemetry_sdk import Sdk
+from turnwright_kit.telemetry_spans import CLIENT, INTERNAL, SERVER, RecordedSpan, SpanExporter, SpanId, caller_in
 
 WAIT_S = 60
 SECRET_WORDS = "the launch code is 0000"
@@ -487,6 +487,6 @@ def test_samplers_of_the_library_decide(monkeypatch, sampler, kept):
 
 
 def test_without_telemetry_none_of_its_libraries_is_loaded():
-    loaded = "import sys, turnwright_executor.wiring, turnwright_core.kit.telemetry; print([m for m in sys.modules if 'opentelemetry' in m])"
+    loaded = "import sys, turnwright_executor.wiring, turnwright_kit.telemetry; print([m for m in sys.modules if 'opentelemetry' in m])"
     shown = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert shown.stdout.strip() == "[]"

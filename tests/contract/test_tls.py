@@ -18,12 +18,12 @@ from turnwright_client.client import loop_in
 from turnwright_client.discovery import is_serving
 from turnwright_client.watch import WatchPolicy
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.certificates import Tls
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.certificates import Tls
+from turnwright_kit.server import RunningServer
+from turnwright_kit.settings import SettingsError
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider
 from turnwright_store.config import StoreSettings

@@ -17,10 +17,10 @@ from turnwright.store.v1 import store_service_pb2
 
 from services import SECRET, running
 from turnwright_core.errors import InvalidError, Reason
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_executor.rpc.mounting import MOUNTED
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 UNKNOWN = 77
 SERVICES = [

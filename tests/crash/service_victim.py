@@ -20,19 +20,19 @@ from pathlib import Path
 from crash.victim import EndsAt
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
-from turnwright_core.kit.logs import configure_logs
-from turnwright_core.kit.server import RunningServer, serve_until_stopped
-from turnwright_core.kit.settings import load
 from turnwright_core.owner_calls import EndTurnCall, TurnEnd
 from turnwright_core.runs import RequestKind
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.edge.assembler import AssemblerPackets
-from turnwright_executor.edge.provider import ProviderModels
-from turnwright_executor.edge.shell import LocalShell
-from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.files.workspace import DiskWorkspace
+from turnwright_executor.peers.assembler import AssemblerPackets
+from turnwright_executor.peers.provider import ProviderModels
+from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.runs.leases import Leases
+from turnwright_executor.shell.shell import LocalShell
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.logs import configure_logs
+from turnwright_kit.server import RunningServer, serve_until_stopped
+from turnwright_kit.settings import load
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider
 from turnwright_store.config import StoreSettings

@@ -16,9 +16,9 @@ import grpc
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
-from turnwright_core.kit.logs import configure_logs
-from turnwright_core.kit.server import RunningServer, serve_until_stopped
-from turnwright_core.kit.settings import load
+from turnwright_kit.logs import configure_logs
+from turnwright_kit.server import RunningServer, serve_until_stopped
+from turnwright_kit.settings import load
 from turnwright_store.config import StoreSettings
 from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.wiring import build

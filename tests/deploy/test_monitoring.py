@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from monitoring import FOLDER, alerts, dashboard_queries, labels, metrics
-from turnwright_core.kit import telemetry_names
+from turnwright_kit import telemetry_names
 
 DEPLOY = FOLDER.parent
 RUNBOOK = DEPLOY.parent / "docs" / "runbook.md"

@@ -8,7 +8,7 @@ import pytest
 
 from e2e.cli_process import Bench, serving
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import derive_token
+from turnwright_kit.auth import derive_token
 
 DONE = '<update status="200">Done.</update>'
 SECRET = "sk-first-hidden"

@@ -25,7 +25,7 @@ import yaml
 
 from e2e.cli_process import PORTS, Bench, Process, loop_status
 from polyglot.pages import GO, JAVA, NODE, PYTHON, RUST, WEB
-from turnwright_core.kit.plugins import HOOKS, PROMPT, SECTIONS, TOOLS, VENDORS
+from turnwright_kit.plugins import HOOKS, PROMPT, SECTIONS, TOOLS, VENDORS
 
 REPO = Path(__file__).parents[2]
 PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]

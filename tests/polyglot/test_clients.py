@@ -28,8 +28,8 @@ from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.certificates import Tls
+from turnwright_kit.auth import derive_token
+from turnwright_kit.certificates import Tls
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
 

@@ -37,9 +37,9 @@ from turnwright_core.chat.prompt_edits import PromptMessage, apply_prompt_edits
 from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.logs import get_logger
 from turnwright_core.owner_calls import AssembleCall, PacketReport
 from turnwright_core.text import tokens_of
+from turnwright_kit.logs import get_logger
 
 _log = get_logger("transcripts")
 

@@ -39,10 +39,10 @@ from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH
-from turnwright_core.kit.threads import DaemonThreadPool
 from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import tokens_of
+from turnwright_kit.threads import DaemonThreadPool
 
 CALLS_MAX: Final = 16
 """Explanations that wait while one is made: each reads all of a run."""

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptEditor, PromptPlugin
 from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.plugin_calls import PluginCalls, PluginError
-from turnwright_core.kit.plugins import PROMPT
 from turnwright_core.runs import RequestKind, TurnRequest
+from turnwright_kit.logs import get_logger
+from turnwright_kit.plugin_calls import PluginCalls, PluginError
+from turnwright_kit.plugins import PROMPT
 
 _log = get_logger("plugins")
 

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginFunction, watched
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.plugin_calls import LateError, PluginCalls, PluginError
+from turnwright_kit.logs import get_logger
+from turnwright_kit.plugin_calls import LateError, PluginCalls, PluginError
 
 DEADLINE_S: Final = 10.0
 """Default time limit of a step, in seconds."""

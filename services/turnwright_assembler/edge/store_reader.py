@@ -13,11 +13,11 @@ from turnwright_assembler.ports import PacketRead, PastMoment, ViewPart
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import INSTRUCTION_PATHS
-from turnwright_core.kit.peer import Peer
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb, entry_from_pb
 from turnwright_core.wire.packets import PacketParts
 from turnwright_core.wire.schemes import registry_from_pb
+from turnwright_kit.peer import Peer
 
 READ_TIMEOUT_S: Final = 60.0
 """Timeout for reading a run's view, in seconds: the first packet of a long run reads all of it."""

@@ -25,8 +25,8 @@ from turnwright_assembler.sections.contract import PacketDraft, Section, block_s
 from turnwright_core import __version__
 from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.plugin_calls import PluginError, call_sync
+from turnwright_kit.logs import get_logger
+from turnwright_kit.plugin_calls import PluginError, call_sync
 
 _log = get_logger("plugins")
 

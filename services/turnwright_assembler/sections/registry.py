@@ -27,10 +27,10 @@ from turnwright_assembler.sections.plugin_sections import (
 )
 from turnwright_assembler.sections.prompt_editor import KINDS, PromptFunction, PromptPlugin
 from turnwright_core.entries import Entry
-from turnwright_core.kit.plugins import ASSEMBLY, NONE, PROMPT, Plugin, PluginRegistry, load_all
-from turnwright_core.kit.plugins import SECTIONS as SECTION_PLUGINS
 from turnwright_core.schemes import BY_NAME
 from turnwright_grammar.tools import DEFAULT_TOOLS
+from turnwright_kit.plugins import ASSEMBLY, NONE, PROMPT, Plugin, PluginRegistry, load_all
+from turnwright_kit.plugins import SECTIONS as SECTION_PLUGINS
 
 SYSTEM: Final = "assembly.system"
 USER: Final = "assembly.user"

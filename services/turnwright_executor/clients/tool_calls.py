@@ -31,7 +31,6 @@ from msgspec.structs import replace
 from turnwright_core.checks import invalid, over_limit
 from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, State, Tier
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
-from turnwright_core.kit.scope import bind, detached
 from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
 from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
@@ -59,6 +58,7 @@ from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.wire.command_records import is_ours, record_from_entry
 from turnwright_grammar.reply import Command
+from turnwright_kit.scope import bind, detached
 
 CALL_BYTES_MAX: Final = 512 * 1024
 """Maximum size of a client's command, in bytes of its attributes and its body."""

@@ -15,11 +15,11 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.plugin_calls import PluginCalls, PluginError
 from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
 from turnwright_executor.hooks.registry import HookSubscription, Registry
+from turnwright_kit.logs import get_logger
+from turnwright_kit.plugin_calls import PluginCalls, PluginError
 
 P = TypeVar("P")
 V = TypeVar("V")

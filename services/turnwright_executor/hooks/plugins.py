@@ -6,11 +6,11 @@ Source: rows RU010, RU129, RU130, RU140, RU145, RU148, RU155, RU159, RU308; arch
 
 from __future__ import annotations
 
-from turnwright_core.kit.plugins import HOOKS, TOOLS, load_all
 from turnwright_executor.domain.policy import GATE
 from turnwright_executor.domain.verdict import RULES
 from turnwright_executor.hooks.points import ENTRY_RECORDING, TURN_VERDICT
 from turnwright_executor.hooks.registry import Registry
+from turnwright_kit.plugins import HOOKS, TOOLS, load_all
 
 
 def register_rules(registry: Registry) -> None:

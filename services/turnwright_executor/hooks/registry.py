@@ -11,8 +11,6 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
 
-from turnwright_core.kit.plugin_calls import PluginCalls
-from turnwright_core.kit.plugins import ASSEMBLY, RUNTIME, PluginRegistry
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.toolset import ToolDescriptor
@@ -20,6 +18,8 @@ from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterH
 from turnwright_executor.tools.contract import Entries
 from turnwright_executor.tools.plugin_tools import PluginEntries, PluginTool, PluginToolAdapter, check_tool
 from turnwright_grammar.tools import DEFAULT_TOOLS
+from turnwright_kit.plugin_calls import PluginCalls
+from turnwright_kit.plugins import ASSEMBLY, RUNTIME, PluginRegistry
 
 P = TypeVar("P")
 V = TypeVar("V")

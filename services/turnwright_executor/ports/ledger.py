@@ -11,7 +11,6 @@ from turnwright.store.v1 import queue_pb2
 from turnwright_core.claims import Claim, CreatedRun
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
-from turnwright_core.kit.auth import Caller
 from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, ViewChange
 from turnwright_core.plans.plan import Plan
 from turnwright_core.runs import Run, Spend, Turn
@@ -19,6 +18,7 @@ from turnwright_core.schemes import Scheme
 from turnwright_core.session_queue import QueuedCommand
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet
+from turnwright_kit.auth import Caller
 
 
 class LeaseRenewal(Struct, frozen=True):

@@ -13,7 +13,6 @@ from turnwright.projects.v1.project_service_pb2 import SetFileConstraintsRequest
 from turnwright.projects.v1.project_service_pb2_grpc import ProjectServiceStub
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import current_caller
 from turnwright_core.wire.claims import constraint_to_pb
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file
@@ -21,6 +20,7 @@ from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_grammar.reply import Command
+from turnwright_kit.auth import current_caller
 
 
 class ExecutorControlRpcs(Forwarding):

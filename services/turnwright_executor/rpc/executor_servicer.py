@@ -8,7 +8,6 @@ from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
 
-from turnwright_core.kit.peer import Peer
 from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
@@ -21,6 +20,7 @@ from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plan_cache import PlanCache
+from turnwright_kit.peer import Peer
 
 
 class ExecutorServicer(

@@ -6,9 +6,9 @@ from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import Caller, current_caller
-from turnwright_core.kit.peer import Peer
 from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_kit.auth import Caller, current_caller
+from turnwright_kit.peer import Peer
 
 
 class Forwarding:

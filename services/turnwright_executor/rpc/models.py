@@ -7,9 +7,9 @@ from typing import Any
 
 from google.protobuf.descriptor import MethodDescriptor
 
-from turnwright_core.kit.auth import check_deployment
-from turnwright_core.kit.peer import Around, Peer, UnaryHandler, rpc_of
 from turnwright_executor.ports.vendors import CheckVendor
+from turnwright_kit.auth import check_deployment
+from turnwright_kit.peer import Around, Peer, UnaryHandler, rpc_of
 
 
 def around_models(store: Peer, check_vendor: CheckVendor, *, is_open: bool) -> Mapping[str, Around]:

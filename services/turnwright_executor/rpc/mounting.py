@@ -27,9 +27,9 @@ from turnwright.streams.v1 import stream_service_pb2
 from turnwright.turns.v1 import turn_service_pb2
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import OPERATOR, Caller, current_caller
-from turnwright_core.kit.peer import Around, MethodHandler, Peer, rpc_of
 from turnwright_executor.rpc.watches import OpenWatches
+from turnwright_kit.auth import OPERATOR, Caller, current_caller
+from turnwright_kit.peer import Around, MethodHandler, Peer, rpc_of
 
 MOUNTED: Final = (
     entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"],

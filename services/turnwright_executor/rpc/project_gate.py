@@ -9,8 +9,8 @@ from turnwright.executor.v1 import executor_service_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import current_caller
 from turnwright_executor.rpc.mounting import MOUNTED
+from turnwright_kit.auth import current_caller
 
 IsOpen = Callable[[str], Awaitable[bool]]
 

@@ -15,10 +15,10 @@ from turnwright.projects.v1 import project_service_pb2_grpc
 from turnwright.types.v1 import project_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import current_caller
-from turnwright_core.kit.peer import Around, Peer, UnaryHandler
 from turnwright_executor.ports.workspaces import Admits, FindProject, Locate, Opens, WhyUnfit
 from turnwright_executor.rpc.project_gate import closed_error, is_gated
+from turnwright_kit.auth import current_caller
+from turnwright_kit.peer import Around, Peer, UnaryHandler
 
 
 class ProjectReads:

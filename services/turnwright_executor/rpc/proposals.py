@@ -17,7 +17,6 @@ from turnwright.proposals.v1 import proposal_service_pb2 as pb
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import State
-from turnwright_core.kit.peer import Around, MethodHandler
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents
 from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, FileEffect, QuestionEffect
@@ -25,6 +24,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.wire.command_records import effect_in
+from turnwright_kit.peer import Around, MethodHandler
 
 
 class Inbox(Struct, frozen=True):

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
 from turnwright.store.v1 import store_service_pb2_grpc
 
-from turnwright_core.kit.peer import Peer
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.rpc.query_servicer import QueryRpcs
+from turnwright_kit.peer import Peer
 
 
 class ReadingServicer(

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from turnwright_core.kit.peer import Around, UnaryHandler
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_kit.peer import Around, UnaryHandler
 
 
 class ClientRuns(Struct, frozen=True):

@@ -15,7 +15,6 @@ from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.types.v1 import session_command_pb2
 
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.peer import Around, UnaryHandler
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.effects import ClientToolEffect
@@ -25,6 +24,7 @@ from turnwright_executor.rpc.proposals import check_acceptance, waiting_effect
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
+from turnwright_kit.peer import Around, UnaryHandler
 
 
 class ClientCommands(Struct, frozen=True):

@@ -18,7 +18,6 @@ from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.claims import CreatedRun, CreateRunCall
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import current_caller
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
 from turnwright_core.runs import SessionState
 from turnwright_core.suggestions import did_you_mean
@@ -29,6 +28,7 @@ from turnwright_executor.rpc.forwarding import Forwarding
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.run_fold import FreshRun
+from turnwright_kit.auth import current_caller
 
 NAMED_MAX: Final = 20
 """Maximum number of models that the error for an unknown one lists."""

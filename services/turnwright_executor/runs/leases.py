@@ -22,12 +22,12 @@ from msgspec import Struct
 
 from turnwright_core.claims import Claim, CreatedRun
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.scope import detached
-from turnwright_core.kit.telemetry import count
-from turnwright_core.kit.telemetry_names import LEASES_LOST
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
+from turnwright_kit.logs import get_logger
+from turnwright_kit.scope import detached
+from turnwright_kit.telemetry import count
+from turnwright_kit.telemetry_names import LEASES_LOST
 
 START_SHARE: Final = 2 / 3
 """Share of a lease's term after which no effect begins without a renewal."""

@@ -18,8 +18,6 @@ from msgspec import Struct
 from turnwright_core.backoff import Backoff
 from turnwright_core.claims import Claim, CreatedRun
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.scope import detached
 from turnwright_core.runs import Loop
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
@@ -34,6 +32,8 @@ from turnwright_executor.turn.turn_line import bind_turn
 from turnwright_executor.turn.unsaved import UnsavedState, state_of
 from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_kit.logs import get_logger
+from turnwright_kit.scope import detached
 
 SERVICE_BACKOFF: Final = Backoff(0.3, 5.0)
 """Backoff before a loop goes on after one of our services was unavailable."""

@@ -16,7 +16,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
-from turnwright_core.kit.plugin_calls import LateError, PluginCalls, PluginError
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
@@ -36,6 +35,7 @@ from turnwright_executor.tools.contract import Context, Entries, Proposed, Refus
 from turnwright_executor.tools.files import with_own_diffs
 from turnwright_executor.tools.parameters import BODY, ToolParameter, schema_of
 from turnwright_grammar.reply import Command
+from turnwright_kit.plugin_calls import LateError, PluginCalls, PluginError
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 """Valid names of tools, and so of their tags."""

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
-from turnwright_core.kit.logs import get_logger
 from turnwright_core.runs import PROPOSED, Assembly, Loop
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage, failed
@@ -39,6 +38,7 @@ from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.settlement import channels_of, closed_channels, last_result
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.turn.write_buffer import REFUSALS, WriteBuffer
+from turnwright_kit.logs import get_logger
 
 _log = get_logger("dispatch")
 

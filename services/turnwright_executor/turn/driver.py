@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
-from turnwright_core.kit.telemetry import span
 from turnwright_executor.domain.endings import Ending
 from turnwright_executor.turn.machine import Action, Step, TurnState, next_step
+from turnwright_kit.telemetry import span
 
 _EFFECT: Final = frozenset({Action.MARK, Action.PERFORM, Action.SETTLE})
 """Steps from the mark of an effect to its result. Whoever stops between them does not know if it happened."""

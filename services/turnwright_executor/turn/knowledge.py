@@ -13,12 +13,12 @@ from typing import Final
 from turnwright_core.chat.timeline import KNOWLEDGE_TOOL
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import SEARCH_QUERY_CHARS_MAX
 from turnwright_core.runs import KnowledgeHit, Loop
 from turnwright_core.text import count_tokens
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import FoundEntry, Ledger
+from turnwright_kit.logs import get_logger
 
 KNOWLEDGE_PATH: Final = "log://turn_{turn}/knowledge"
 

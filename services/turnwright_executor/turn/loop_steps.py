@@ -18,8 +18,6 @@ from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.telemetry import turn_ended as end_turn_span
 from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnStart
 from turnwright_core.runs import (
     ABORTED,
@@ -57,6 +55,8 @@ from turnwright_executor.turn.spend_meter import BudgetError
 from turnwright_executor.turn.turn_budget import checked_budget, may_exceed
 from turnwright_executor.turn.turn_line import bind_turn
 from turnwright_executor.turn.write_buffer import WriteBuffer
+from turnwright_kit.logs import get_logger
+from turnwright_kit.telemetry import turn_ended as end_turn_span
 
 _log = get_logger("loop")
 

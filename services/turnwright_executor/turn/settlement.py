@@ -16,7 +16,6 @@ from turnwright_core.claims import Claim
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
-from turnwright_core.kit.logs import get_logger
 from turnwright_core.limits import REASON_BYTES_MAX, REPLY_RESERVE_TOKENS
 from turnwright_core.owner_calls import TurnEnd
 from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
@@ -38,6 +37,7 @@ from turnwright_executor.turn.records import error_write, record_write, refused_
 from turnwright_executor.turn.turn_line import turn_ended
 from turnwright_executor.turn.unsaved import UnsavedState
 from turnwright_executor.wire.command_records import is_command, is_dispatched, record_from_entry
+from turnwright_kit.logs import get_logger
 
 CHANNELS: Final = (1, 2)
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from turnwright_core.kit.logs import INFO, get_logger, is_logged
-from turnwright_core.kit.scope import bind
-from turnwright_core.kit.telemetry import count, is_on, measure, turn_begun
-from turnwright_core.kit.telemetry import turn_ended as end_turn_span
-from turnwright_core.kit.telemetry_names import (
+from turnwright_core.runs import TurnResult
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_kit.logs import INFO, get_logger, is_logged
+from turnwright_kit.scope import bind
+from turnwright_kit.telemetry import count, is_on, measure, turn_begun
+from turnwright_kit.telemetry import turn_ended as end_turn_span
+from turnwright_kit.telemetry_names import (
     COMMANDS,
     COST,
     OTHER,
@@ -26,8 +28,6 @@ from turnwright_core.kit.telemetry_names import (
     TURN_DURATION,
     VERDICT,
 )
-from turnwright_core.runs import TurnResult
-from turnwright_executor.domain.addresses import RunAddress
 
 _WORD: Final = re.compile(r"[a-z][a-z_]{0,39}")
 

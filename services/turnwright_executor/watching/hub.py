@@ -23,8 +23,6 @@ from turnwright_core.backoff import Backoff
 from turnwright_core.coalesced_timers import heartbeat_due_s
 from turnwright_core.entries import Cursor, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.logs import get_logger
-from turnwright_core.kit.scope import detached
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.owner_calls import RunChanges
 from turnwright_core.runs import QUEUED, RUNNING, SessionState
@@ -40,6 +38,8 @@ from turnwright_executor.watching.change_events import ChangeEvents
 from turnwright_executor.watching.run_fold import BeforeCall, FreshRun, RunFold, set_now
 from turnwright_executor.watching.signals import GatheredSignal, Signal
 from turnwright_executor.watching.tail import Tail, TailBounds
+from turnwright_kit.logs import get_logger
+from turnwright_kit.scope import detached
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)
 """Backoff before the change feed is opened again."""

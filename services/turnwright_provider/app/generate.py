@@ -21,8 +21,11 @@ from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.telemetry import add_attributes, count, is_on, measure, span
-from turnwright_core.kit.telemetry_names import (
+from turnwright_core.model_calls import Retry
+from turnwright_core.runs import Usage
+from turnwright_core.suggestions import unknown_vendor
+from turnwright_kit.telemetry import add_attributes, count, is_on, measure, span
+from turnwright_kit.telemetry_names import (
     CACHED_TOKENS,
     ERROR_TYPE,
     FINISH_REASON,
@@ -38,9 +41,6 @@ from turnwright_core.kit.telemetry_names import (
     TOKEN_USAGE,
     VENDOR_ERRORS,
 )
-from turnwright_core.model_calls import Retry
-from turnwright_core.runs import Usage
-from turnwright_core.suggestions import unknown_vendor
 from turnwright_provider.app.outbox import FlowControl, Outbox
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed, retry_detail, to_fault
 from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart

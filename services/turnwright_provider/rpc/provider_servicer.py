@@ -11,11 +11,11 @@ from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 
 from turnwright_core.errors import ANSWERED
-from turnwright_core.kit.auth import check_deployment
 from turnwright_core.model_calls import GenerateCall, GeneratePart
 from turnwright_core.models import Price
 from turnwright_core.wire.model_calls import generate_from_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
+from turnwright_kit.auth import check_deployment
 from turnwright_provider.app.check_models import ModelChecks
 from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.app.generate import ReplyStream, find_vendor

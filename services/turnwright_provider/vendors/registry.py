@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from turnwright_core.kit.plugins import RUNTIME, VENDORS, PluginRegistry, load_all
+from turnwright_kit.plugins import RUNTIME, VENDORS, PluginRegistry, load_all
 from turnwright_provider.domain.endpoints import NAME
 from turnwright_provider.ports import Vendor
 

@@ -18,8 +18,8 @@ from urllib.request import getproxies_environment, proxy_bypass
 import httpx
 from msgspec import Struct
 
-from turnwright_core.kit.decompression import GZIP, EncodingError, decompress
-from turnwright_core.kit.tls import tls_context
+from turnwright_kit.decompression import GZIP, EncodingError, decompress
+from turnwright_kit.tls import tls_context
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")

@@ -25,11 +25,11 @@ from turnwright_core.entries import (
     Tier,
 )
 from turnwright_core.errors import InvalidError, Reason, fault
-from turnwright_core.kit.auth import Caller
 from turnwright_core.owner_calls import ViewChange
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_core.turn_settings import accepts_unasked
+from turnwright_kit.auth import Caller
 from turnwright_store.app.store_paths import store_paths
 from turnwright_store.domain.checks import (
     OUTCOME_CHARS_MAX,

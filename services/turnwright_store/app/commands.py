@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
+from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.inheritance import latest_of_user
 from turnwright_store.app.leases import Claimant, leased

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.telemetry import observe
-from turnwright_core.kit.telemetry_names import LOOPS_QUEUED, PROPOSALS_WAITING, QUEUE_AGE
+from turnwright_kit.telemetry import observe
+from turnwright_kit.telemetry_names import LOOPS_QUEUED, PROPOSALS_WAITING, QUEUE_AGE
 from turnwright_store.ports import Database
 from turnwright_store.sql.gauges import Backlog, read_backlog
 

@@ -18,10 +18,10 @@ from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import Run
+from turnwright_kit.auth import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import begun, check_fence
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size

@@ -14,7 +14,6 @@ from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
 from turnwright_core.owner_calls import TurnEnd, TurnEnded, TurnPacket, TurnStart
 from turnwright_core.runs import (
@@ -32,6 +31,7 @@ from turnwright_core.runs import (
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
+from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import WriteResult, apply_writes, check_writes, written_paths
 from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.packets import record_packet

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from turnwright_core.coalesced_timers import next_poll_in_s
 from turnwright_core.errors import Reason, TurnwrightError, UnavailableError
-from turnwright_core.kit.logs import get_logger
+from turnwright_kit.logs import get_logger
 from turnwright_store.domain.locks import run_lock
 from turnwright_store.ports import ANY_SCOPE, Database, Durability, Query, Transaction
 

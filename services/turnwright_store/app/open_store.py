@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.settings import SettingsError
 from turnwright_core.models import Model
 from turnwright_core.runs import Assembly
 from turnwright_core.schemes import BUILTIN, Scheme
+from turnwright_kit.settings import SettingsError
 from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction

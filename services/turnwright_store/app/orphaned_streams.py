@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
-from turnwright_core.kit.auth import Caller
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
+from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
 from turnwright_store.app.streams import EndKind, StreamEnd, end_channels, open_channels

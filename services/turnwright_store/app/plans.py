@@ -31,7 +31,6 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, event_write
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import (
     NAME_CHARS_MAX,
     PATH_CHARS_MAX,
@@ -45,6 +44,7 @@ from turnwright_core.limits import (
 from turnwright_core.plans.items import PlanItem, items_of
 from turnwright_core.plans.plan import PLAN_ID, Plan, PlanDelta, PlanKind, delta_path, part_of, plan_path, version_path
 from turnwright_core.text import tokens_of
+from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.run_events import turn_of_cause

@@ -30,10 +30,10 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
+from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import WriteResult
 from turnwright_store.app.history import run_at
 from turnwright_store.app.ledger import check_fence, write_entries

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from turnwright_core.checks import over_limit
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller
+from turnwright_kit.auth import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.domain.names import RunRef

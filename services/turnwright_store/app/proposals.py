@@ -21,11 +21,11 @@ from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import slug_of
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.runs import Run
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decision_in, may_have_happened, tool_in, wait_in, with_decision
+from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event

@@ -19,8 +19,8 @@ from turnwright_core.checks import check_count
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind, event_path, event_write
-from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Loop, RunSettings
+from turnwright_kit.auth import Caller
 from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_asked

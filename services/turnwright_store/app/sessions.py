@@ -17,12 +17,12 @@ from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import Loop, Run, RunSettings, SessionState
 from turnwright_core.session import Wait
 from turnwright_core.session_queue import DRAFT
 from turnwright_core.tool_settings import ToolRules
+from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of

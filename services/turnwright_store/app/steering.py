@@ -18,10 +18,10 @@ from msgspec.structs import asdict, replace
 
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.entries import EntryWrite, SetEntry, State
-from turnwright_core.kit.auth import Caller
 from turnwright_core.owner_calls import TurnPacket
 from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
 from turnwright_core.text import scheme_of
+from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, ledger
 from turnwright_store.app.apply_writes import WriteResult, written_paths
 from turnwright_store.app.commit_delta import publish, view_change

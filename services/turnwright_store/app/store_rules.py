@@ -15,7 +15,6 @@ from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.constraints import FileConstraint, leaves_the_project
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import (
     FILE_CONSTRAINTS_MAX,
     FILE_PATTERNS_MAX,
@@ -27,6 +26,7 @@ from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
+from turnwright_kit.auth import Caller
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import decode_page_token, page_of

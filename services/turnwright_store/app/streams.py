@@ -27,7 +27,6 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, Subkind, slug_of
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.streams import (
     CANCELLED,
@@ -44,6 +43,7 @@ from turnwright_core.streams import (
     record_of_channel,
 )
 from turnwright_core.text import slugify
+from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.run_events import free_path, write_event
 from turnwright_store.domain.checks import transition_forbidden

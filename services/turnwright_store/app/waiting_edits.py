@@ -25,7 +25,6 @@ from turnwright_core.entries import (
 )
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind
-from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import ABORTED, QUEUED, Loop, Run
 from turnwright_core.session_queue import (
     EDIT_SCHEME,
@@ -35,6 +34,7 @@ from turnwright_core.session_queue import (
     merge_queue,
     queued_loop,
 )
+from turnwright_kit.auth import Caller
 from turnwright_store.app import message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import Edit, apply_edit

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import Caller
 from turnwright_core.schemes import Scheme
+from turnwright_kit.auth import Caller
 
 PERMISSION: str = "permission:403"
 """Outcome of a write that the scheme does not allow (RU034)."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from turnwright_core.kit.threads import DaemonThreadPool
+from turnwright_kit.threads import DaemonThreadPool
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, READER_PRAGMAS, SqliteLink, SqliteWriter
 from turnwright_store.edge.file_health import FileHealth

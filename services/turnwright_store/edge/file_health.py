@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.logs import get_logger
+from turnwright_kit.logs import get_logger
 from turnwright_store.edge.sqlite_codes import is_corruption
 
 READ_BYTES_MAX: Final = 1024 * 1024 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from turnwright_core.kit.logs import get_logger
+from turnwright_kit.logs import get_logger
 from turnwright_store.edge.postgres_link import CONNECT_BACKOFF, Server
 from turnwright_store.edge.postgres_writer import CHANNEL, EVERYBODY
 from turnwright_store.edge.wakeups import Wakeups

@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.logs import get_logger
+from turnwright_kit.logs import get_logger
 from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.edge.postgres_statements import PostgresConnection
 from turnwright_store.edge.sqlstates import RecoveryAction, driver_error, recovery_of, to_fault

@@ -19,7 +19,7 @@ from typing import Final
 import sqlalchemy
 from sqlalchemy import BigInteger, Connection, delete, insert, select, text, update
 
-from turnwright_core.kit.home import ensure_home
+from turnwright_kit.home import ensure_home
 from turnwright_store.app.open_store import INCARNATION
 from turnwright_store.edge.database_copy import (
     MANIFEST,

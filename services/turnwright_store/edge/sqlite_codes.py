@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.logs import get_logger
+from turnwright_kit.logs import get_logger
 
 _PASSING: Final = {
     sqlite3.SQLITE_FULL: "its disk is full",

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 from turnwright.types.v1 import scheme_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, Tier
-from turnwright_core.kit.auth import Caller, check_deployment, current_caller
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
+from turnwright_kit.auth import Caller, check_deployment, current_caller
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.watches import Watch, Watches
 from turnwright_store.domain.checks import check_words

@@ -10,9 +10,9 @@ from turnwright.store.v1 import change_pb2
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier, Visibility
 from turnwright_core.errors import InvalidError, MissingError
-from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.codec import known
+from turnwright_kit.auth import Caller, current_caller
 from turnwright_store.app import primitives
 from turnwright_store.app.list_entries import time_limit
 from turnwright_store.app.primitives import ChangePlan, PatternChange, Primitive

@@ -11,9 +11,9 @@ from turnwright.store.v1 import lease_pb2
 
 from turnwright_core.checks import check_count
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb
+from turnwright_kit.auth import Caller, current_caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant, Lease, LeaseState
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock

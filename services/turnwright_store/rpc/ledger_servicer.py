@@ -12,7 +12,6 @@ from turnwright.store.v1 import ledger_pb2, queue_pb2
 from turnwright_core.checks import invalid
 from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller, current_caller
 from turnwright_core.owner_calls import (
     EndTurnCall,
     EntriesWritten,
@@ -31,6 +30,7 @@ from turnwright_core.wire.owner_calls import (
     turn_ended_to_pb,
     write_entries_to_pb,
 )
+from turnwright_kit.auth import Caller, current_caller
 from turnwright_store.app import commands, leases, ledger, steering
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks

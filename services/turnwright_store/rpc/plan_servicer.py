@@ -8,11 +8,11 @@ from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1 import plan_service_pb2_grpc
 
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller
 from turnwright_core.plans.plan import MAIN
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
+from turnwright_kit.auth import Caller
 from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange
 from turnwright_store.domain.permissions import check_min_tier

@@ -5,11 +5,11 @@ from __future__ import annotations
 from turnwright.projects.v1 import project_service_pb2 as pb
 from turnwright.projects.v1 import project_service_pb2_grpc
 
-from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import Assembly
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
 from turnwright_core.wire.codec import known
+from turnwright_kit.auth import Caller
 from turnwright_store.app import registry, store_rules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, project_locks, query, registry_locks

@@ -6,12 +6,12 @@ from turnwright.proposals.v1 import proposal_service_pb2 as pb
 from turnwright.proposals.v1 import proposal_service_pb2_grpc
 
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.kit.auth import Caller
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.proposals import decision_to_pb, proposal_to_pb, proposed_contents
 from turnwright_core.wire.times import time_to_pb
+from turnwright_kit.auth import Caller
 from turnwright_store.app import proposals
 from turnwright_store.app.inbox import (
     ClosedProposal,

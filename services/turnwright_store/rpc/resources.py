@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from turnwright_core.kit.lazy_servicer import LazyServicer
+from turnwright_kit.lazy_servicer import LazyServicer
 from turnwright_store.rpc.calls import StoreBackend
 
 _RESOURCES: Final = (

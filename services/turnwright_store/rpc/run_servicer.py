@@ -8,11 +8,11 @@ from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
-from turnwright_core.kit.auth import Caller
 from turnwright_core.runs import CallStyle
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec, known
 from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_kit.auth import Caller
 from turnwright_store.app import control, forks, registry, retention
 from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.ports import Transaction

@@ -6,9 +6,9 @@ from turnwright.schedules.v1 import schedule_service_pb2 as pb
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.types.v1 import schedule_pb2
 
-from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec
+from turnwright_kit.auth import Caller
 from turnwright_store.app import schedules
 from turnwright_store.domain.schedules import Schedule
 from turnwright_store.ports import Connection, Transaction

@@ -11,11 +11,11 @@ from turnwright.types.v1 import message_pb2, session_command_pb2
 
 from turnwright_core.chat.message import Part
 from turnwright_core.checks import invalid
-from turnwright_core.kit.auth import Caller
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.messages import part_from_pb
 from turnwright_core.wire.session_queue import queued_command_to_pb
+from turnwright_kit.auth import Caller
 from turnwright_store.app import sessions, waiting_edits
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.session_commands import (

@@ -11,8 +11,8 @@ from turnwright.types.v1 import stream_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import Caller
 from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_kit.auth import Caller
 from turnwright_store.app import streams
 from turnwright_store.ports import Durability, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks

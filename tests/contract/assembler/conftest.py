@@ -3,7 +3,7 @@
 import pytest_asyncio
 
 from contract.assembler.stack import SECRET, Client, ScriptedStore, start_assembler
-from turnwright_core.kit.server import RunningServer
+from turnwright_kit.server import RunningServer
 
 
 @pytest_asyncio.fixture

@@ -10,8 +10,8 @@ from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_
 from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.kit.auth import call_metadata
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
+from turnwright_kit.auth import call_metadata
 
 INSTRUCTIONS = "instructions://system"
 TOOLS = {"persona": None, "tools": ["get", "set"], "tool_docs": {"get": "## get", "set": "## set"}}

@@ -12,11 +12,11 @@ from contract.assembler.stack import SECRET, Client, ScriptedStore, at, part, st
 from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import SetEntry, Tier, Visibility
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.errors import from_rpc
-from turnwright_core.kit.server import RunningServer
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb
+from turnwright_kit.auth import derive_token
+from turnwright_kit.errors import from_rpc
+from turnwright_kit.server import RunningServer
 from unit.assembler.entries import entry
 from unit.assembler.packet_reader import names, paths, section
 

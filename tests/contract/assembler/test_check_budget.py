@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from contract.assembler.stack import at, part
 from turnwright_core.chat.prompt_edits import append, prepend
 from turnwright_core.entries import SetEntry, State, Visibility
-from turnwright_core.kit.errors import from_rpc
 from turnwright_core.limits import PROMPT_EDITS_MAX
 from turnwright_core.wire.entries import write_from_pb
 from turnwright_core.wire.prompt_edits import edit_to_pb
+from turnwright_kit.errors import from_rpc
 from unit.assembler.entries import entry
 from unit.assembler.test_transcript_rows import prompt, record, reply
 

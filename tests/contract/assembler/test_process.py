@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from contract.assembler.stack import SECRET
-from turnwright_core.kit.health import LIVENESS, CheckResponse
+from turnwright_kit.health import LIVENESS, CheckResponse
 
 NAME = "turnwright.assembler.v1.AssemblerService"
 

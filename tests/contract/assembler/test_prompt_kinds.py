@@ -5,7 +5,7 @@ from turnwright.types.v1 import turn_pb2
 
 from contract.assembler.stack import at, part
 from contract.assembler.test_plugins import PROMPT, assembling
-from turnwright_core.kit.settings import SettingsError
+from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
 

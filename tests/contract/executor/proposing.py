@@ -19,9 +19,9 @@ from services import SECRET
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import PreconditionError
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import write_to_pb
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
 
 SET = '<set path="a.txt"><<SEARCH\nold\nSEARCH\n<<REPLACE\nnew\nREPLACE</set>'
 GO_ON = '<update status="102">Going on.</update>'

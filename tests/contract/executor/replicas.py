@@ -13,11 +13,11 @@ from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.server import RunningServer
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.auth import derive_token
+from turnwright_kit.server import RunningServer
 
 DONE = '<update status="200">All is done.</update>'
 SLOW = f"=== reply chunk_chars=4 delay_ms=40 ===\nA long thought, and then some more of it.\n{DONE}\n"

@@ -23,10 +23,10 @@ from services import SECRET, Services, running
 from sse_server import Answer, SseServer, chat, delta, error, events
 from turnwright_client import Client
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
 
 pytestmark = pytest.mark.asyncio
 

@@ -23,9 +23,9 @@ from contract.executor.proposing import (
 )
 from services import SECRET, running
 from turnwright_client import Client
-from turnwright_core.kit.server import RunningServer
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build
+from turnwright_kit.server import RunningServer
 
 pytestmark = pytest.mark.asyncio
 

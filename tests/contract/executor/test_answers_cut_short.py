@@ -6,12 +6,12 @@ from turnwright.store.v1 import ledger_pb2, read_pb2, store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.peers.store import StoreLedger
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

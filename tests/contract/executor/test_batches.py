@@ -12,11 +12,11 @@ from turnwright.types.v1.cursor_pb2 import EventCursor
 from contract.executor.replicas import begun, two_executors
 from services import SECRET
 from turnwright_client.client import loop_in
-from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.events import events_of
 from turnwright_executor.watching.events import in_batches
+from turnwright_kit.peer import Peer
 
 SLOW = "=== reply chunk_chars=8 delay_ms=30 ===\n"
 TURNS = [

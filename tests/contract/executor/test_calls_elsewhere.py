@@ -13,9 +13,9 @@ import pytest
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.errors import ExistsError, Reason, TurnwrightError
-from turnwright_core.kit.server import RunningServer
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
+from turnwright_kit.server import RunningServer
 
 pytestmark = pytest.mark.asyncio
 

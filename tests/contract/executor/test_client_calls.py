@@ -16,8 +16,8 @@ from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
 from services import SECRET, running
 from turnwright_core.entries import Tier
 from turnwright_core.errors import ExhaustedError, ExistsError, Reason, UnavailableError
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

@@ -29,8 +29,8 @@ from turnwright_core.errors import (
     Reason,
     TurnwrightError,
 )
-from turnwright_core.kit.auth import derive_token
 from turnwright_core.runs import SessionState
+from turnwright_kit.auth import derive_token
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES

@@ -21,10 +21,10 @@ from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import MissingError, PreconditionError, Reason, TurnwrightError
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer, rpc_of
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.rpc.mounting import MOUNTED
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer, rpc_of
 
 pytestmark = pytest.mark.asyncio
 

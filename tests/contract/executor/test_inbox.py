@@ -23,7 +23,7 @@ from contract.executor.proposing import (
 )
 from services import SECRET, running
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.peer import Peer
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

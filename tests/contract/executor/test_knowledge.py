@@ -13,8 +13,8 @@ from services import SECRET, Services, running
 from sse_server import SseServer, error
 from strict_vendors import STRICT, Reply, serving
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

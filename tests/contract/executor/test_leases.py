@@ -19,8 +19,8 @@ from sse_server import chat, never
 from turnwright_client import Client
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import write_to_pb
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 
@@ -270,7 +270,7 @@ async def test_a_task_is_begun_at_once_by_an_executor_of_some_workspaces(tmp_pat
 
 
 EXECUTOR = """
-from turnwright_core.kit.main import run_service
+from turnwright_kit.main import run_service
 from turnwright_executor.config import DEFAULT_LISTEN, ExecutorSettings
 from turnwright_executor.wiring import build
 

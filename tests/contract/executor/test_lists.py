@@ -9,7 +9,7 @@ from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.types.v1 import model_pb2
 
 from services import SECRET
-from turnwright_core.kit.peer import Peer
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

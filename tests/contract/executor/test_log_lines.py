@@ -14,8 +14,8 @@ from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit import guarded_call
-from turnwright_core.kit.auth import derive_token
+from turnwright_kit import guarded_call
+from turnwright_kit.auth import derive_token
 
 pytestmark = pytest.mark.asyncio
 

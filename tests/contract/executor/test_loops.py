@@ -20,9 +20,9 @@ from sse_server import SseServer, chat
 from turnwright_client.client import Client
 from turnwright_core.entries import Tier
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
 from turnwright_core.packet_digest import packet_digest
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES

@@ -10,12 +10,12 @@ from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.auth import current_caller, derive_token
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.watches import OpenWatches
+from turnwright_kit.auth import current_caller, derive_token
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

@@ -16,7 +16,7 @@ from turnwright.types.v1 import plan_pb2, settings_pb2
 from needs import needs
 from services import SECRET
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import derive_token
+from turnwright_kit.auth import derive_token
 
 REPO = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("plan_watcher.js")

@@ -5,7 +5,7 @@ import pytest
 
 from services import running
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.errors import abort
+from turnwright_kit.errors import abort
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,16 +10,16 @@ from turnwright.types.v1 import message_pb2
 
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_core.runs import Turn, TurnRequest
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
-from turnwright_executor.edge.assembler import AssemblerPackets
+from turnwright_executor.peers.assembler import AssemblerPackets
 from turnwright_executor.ports.packets import PacketMessage, StoredPacket
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

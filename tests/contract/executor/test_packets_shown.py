@@ -13,7 +13,7 @@ from turnwright_core.entries import Cursor
 from turnwright_core.owner_calls import PacketReport
 from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_core.wire.packets import shown_in
-from turnwright_executor.edge.packets import turn_packet
+from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.ports.packets import Packet, PacketMessage
 from turnwright_store.sql.pieces import TextGroup
 

@@ -17,9 +17,9 @@ from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.auth import call_metadata
 from turnwright_core.limits import CHUNK_BYTES, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
 from turnwright_core.plans.watched_plans import WatchedPlans
+from turnwright_kit.auth import call_metadata
 
 pytestmark = ON_BOTH_DATABASES
 services = SHARED_SERVICES

@@ -23,8 +23,8 @@ from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET
 from turnwright_core.entries import Tier
 from turnwright_core.errors import DeniedError, InvalidError, PreconditionError, Reason, TurnwrightError
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES

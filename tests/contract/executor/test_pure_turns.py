@@ -12,7 +12,7 @@ from contract.store.harness import set_
 from services import SECRET, running
 from turnwright_core.entries import Tier
 from turnwright_core.errors import MissingError
-from turnwright_core.kit.auth import call_metadata
+from turnwright_kit.auth import call_metadata
 
 pytestmark = pytest.mark.asyncio
 

@@ -22,7 +22,6 @@ from contract.store.harness import Run, request, set_
 from services import SECRET, running
 from turnwright_core.entries import State, Tier, Visibility
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.wire.entries import write_to_pb
@@ -31,6 +30,7 @@ from turnwright_executor.domain.effects import CommandEffect, EffectClass, FileE
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.turn.records import new_record_write
 from turnwright_grammar.reply import Command
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

@@ -18,7 +18,7 @@ from turnwright_client import Client, RunView
 from turnwright_client.client import loop_in
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.edge.routing import FORWARDED
+from turnwright_executor.peers.routing import FORWARDED
 from turnwright_executor.wiring import build as build_executor
 
 pytestmark = pytest.mark.asyncio

@@ -16,9 +16,9 @@ from turnwright.types.v1 import entry_pb2, scheme_pb2
 
 from services import SECRET, running
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
 from turnwright_core.wire.entries import write_to_pb
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

@@ -16,9 +16,9 @@ from contract.executor.watcher import Watcher, command, kind, snapshot
 from services import SECRET, running
 from turnwright_client import RunView
 from turnwright_client.sessions import user_message
-from turnwright_core.kit.peer import Peer
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_executor.watching.run_fold import RunFold
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

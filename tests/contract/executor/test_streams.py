@@ -16,7 +16,7 @@ from services import SECRET, running
 from turnwright_client import Client, RunView
 from turnwright_core.entries import Tier
 from turnwright_core.errors import InvalidError, PreconditionError, Reason
-from turnwright_core.kit.auth import derive_token
+from turnwright_kit.auth import derive_token
 
 pytestmark = pytest.mark.asyncio
 

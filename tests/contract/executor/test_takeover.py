@@ -18,10 +18,10 @@ from turnwright_client import Client, RunView
 from turnwright_client.client import loop_in
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.edge.routing import FORWARDED
+from turnwright_executor.peers.routing import FORWARDED
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
 from turnwright_store.config import StoreSettings
 
 pytestmark = pytest.mark.asyncio

@@ -15,8 +15,8 @@ from turnwright.types.v1 import entry_pb2, settings_pb2
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_core.entries import State, Tier
-from turnwright_core.kit.peer import Peer
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_kit.peer import Peer
 
 pytestmark = ON_A_SHARED_STACK
 services = SHARED_SERVICES

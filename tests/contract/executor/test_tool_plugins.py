@@ -10,8 +10,8 @@ from turnwright.types.v1 import command_record_pb2
 
 from services import running
 from turnwright_core.entries import Tier
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.settings import SettingsError
+from turnwright_kit.auth import derive_token
+from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
 

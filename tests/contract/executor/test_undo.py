@@ -24,7 +24,7 @@ from turnwright.types.v1.entry_pb2 import STATE_RECORDED, TIER_SYSTEM
 
 from services import SECRET
 from turnwright_core.errors import InvalidError
-from turnwright_core.kit.peer import Peer
+from turnwright_kit.peer import Peer
 
 ASK = '<sh command="true"/>'
 

@@ -14,9 +14,9 @@ from turnwright.types.v1 import model_pb2
 from turnwright.types.v1.message_pb2 import ROLE_USER, Message, Part, Role
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.auth import call_metadata
-from turnwright_core.kit.errors import from_rpc
-from turnwright_core.kit.server import RunningServer
+from turnwright_kit.auth import call_metadata
+from turnwright_kit.errors import from_rpc
+from turnwright_kit.server import RunningServer
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build
 

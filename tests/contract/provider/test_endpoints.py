@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from sse_server import SseServer, chat, error
-from turnwright_core.kit.settings import SettingsError
+from turnwright_kit.settings import SettingsError
 from turnwright_provider.config import ProviderSettings
 
 pytestmark = pytest.mark.asyncio

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain, usage_chunk
-from turnwright_core.kit.errors import code_of
+from turnwright_kit.errors import code_of
 
 KEY = "unremarkable"  # of no shape: only its owner knows that it is one
 HELLO = events(delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo"), done=False)

@@ -3,8 +3,8 @@
 import pytest
 
 from sse_server import Answer, SseServer, delta, events
-from turnwright_core.kit.settings import SettingsError, load
 from turnwright_core.runs import Usage
+from turnwright_kit.settings import SettingsError, load
 from turnwright_provider.app.pricing import cost_of_call
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.prices import Price

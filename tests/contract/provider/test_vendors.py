@@ -15,7 +15,7 @@ from turnwright.types.v1.message_pb2 import Message, Part
 
 from contract.provider.conftest import SECRET, VENDOR_VARIABLES, Client
 from sse_server import Answer, SseServer, chat, error, json_answer, never
-from turnwright_core.kit.errors import code_of
+from turnwright_kit.errors import code_of
 from turnwright_provider.config import PACKAGED_SCRIPTS
 from turnwright_provider.domain.presets import PRESETS
 

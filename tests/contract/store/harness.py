@@ -31,10 +31,10 @@ from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
-from turnwright_core.kit.auth import derive_token
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
 from turnwright_core.wire.entries import write_to_pb
+from turnwright_kit.auth import derive_token
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
 

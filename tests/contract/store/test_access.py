@@ -8,7 +8,7 @@ from turnwright.types.v1 import plan_pb2
 from contract.store.harness import POSTGRESQL_IN_SOAK, SECRET, Client, as_tier, set_
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.auth import derive_token
+from turnwright_kit.auth import derive_token
 
 pytestmark = [pytest.mark.asyncio, POSTGRESQL_IN_SOAK]
 

@@ -6,8 +6,8 @@ from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
 from contract.store.harness import Client, Run, as_tier, new_project, set_, start_store, working_run
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.settings import SettingsError
 from turnwright_core.schemes import BUILTIN
+from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
 

@@ -18,10 +18,10 @@ from turnwright_assembler.sections.registry import TAKEN, load_plugins
 from turnwright_core.entries import Cursor, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import SYSTEM_PATH
-from turnwright_core.kit.plugins import Plugin
-from turnwright_core.kit.settings import SettingsError
 from turnwright_core.schemes import BY_NAME, Scheme, Schemes
 from turnwright_core.text import count_tokens
+from turnwright_kit.plugins import Plugin
+from turnwright_kit.settings import SettingsError
 from unit.assembler.entries import DIVISOR, entry
 from unit.assembler.packet_reader import names, read_packet, section
 

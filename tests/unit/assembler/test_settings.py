@@ -3,7 +3,7 @@
 import pytest
 
 from turnwright_assembler.config import AssemblerSettings
-from turnwright_core.kit.settings import load
+from turnwright_kit.settings import load
 
 
 @pytest.mark.parametrize(("name", "default", "other"), [("token_divisor", 2, "4"), ("budget_ceiling", 0.9, "0.5")])

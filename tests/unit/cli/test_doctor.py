@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnwright_cli.session import unknown_variables
-from turnwright_core.kit.settings_report import shown_value
+from turnwright_kit.settings_report import shown_value
 
 
 @pytest.mark.parametrize(

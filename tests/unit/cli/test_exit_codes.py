@@ -10,8 +10,8 @@ import pytest
 from turnwright_cli.crash_report import expected, report
 from turnwright_cli.exit_codes import EXIT_OF_LOOP, FailureError, advice_after, failure_of
 from turnwright_core.errors import Reason, fault
-from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import LOOP_ENDED, PROPOSED, STATUSES
+from turnwright_kit.settings import SettingsError
 
 DOCS = Path(__file__).parents[3] / "docs"
 LOOPS = {200: 0, 204: 0, 202: 6, 422: 3, 499: 4, 413: 5, 500: 5}

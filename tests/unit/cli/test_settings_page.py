@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from settings_page import USERS, page, settings_classes
-from turnwright_core.kit.settings import PREFIX
+from turnwright_kit.settings import PREFIX
 
 ALL = {name: field for _, kind in settings_classes() for name, field in kind.fields.items()}
 UNITS = ("_s", "_mb", "_bytes", "_days", "_tokens", "_max", "_min")

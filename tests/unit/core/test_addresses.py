@@ -6,7 +6,7 @@ import ipaddress
 
 import pytest
 
-from turnwright_core.kit.addresses import reachable_address
+from turnwright_kit.addresses import reachable_address
 
 
 @pytest.mark.parametrize("wildcard", ["0.0.0.0", "[::]"])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.auth import Authenticator, Caller, LocalIdentity, authenticate, derive_token
-from turnwright_core.kit.home import read_or_make_token
+from turnwright_kit.auth import Authenticator, Caller, LocalIdentity, authenticate, derive_token
+from turnwright_kit.home import read_or_make_token
 
 SECRET = "s3cret"
 

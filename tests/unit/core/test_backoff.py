@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from turnwright_core.backoff import Backoff
-from turnwright_executor.edge.store_writes import BUSY_BACKOFF, BUSY_RETRIES_MAX
+from turnwright_executor.peers.store_writes import BUSY_BACKOFF, BUSY_RETRIES_MAX
 from turnwright_executor.runs.scheduler import SERVICE_BACKOFF, SERVICE_RETRIES_MAX
 
 

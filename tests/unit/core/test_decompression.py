@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from turnwright_core.kit.decompression import GZIP, PIECE_BYTES, PIECE_COST_BYTES, decompress
+from turnwright_kit.decompression import GZIP, PIECE_BYTES, PIECE_COST_BYTES, decompress
 
 LINES = b"data: {}\n\n" * 20_000
 

@@ -8,9 +8,9 @@ import pytest
 
 from turnwright_assembler import config as assembler
 from turnwright_cli.stack import LISTEN
-from turnwright_core.kit import logs
-from turnwright_core.kit.settings import PeerSettings, Settings, load
 from turnwright_executor import config as executor
+from turnwright_kit import logs
+from turnwright_kit.settings import PeerSettings, Settings, load
 from turnwright_provider import config as provider
 from turnwright_store import config as store
 

@@ -11,11 +11,11 @@ from turnwright.provider.v1 import provider_service_pb2_grpc as pb_grpc
 from turnwright.types.v1 import error_pb2
 
 from turnwright_core.errors import CLASS_OF_REASON, InternalError, Reason, TurnwrightError, fault
-from turnwright_core.kit.errors import CODE_OF_CLASS, from_rpc, to_status
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_kit.errors import CODE_OF_CLASS, from_rpc, to_status
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 SECRET = "a secret"
 

@@ -1,6 +1,6 @@
 """What stands around every handler."""
 
-from turnwright_core.kit.guard import SERIALIZED_BYTES_MAX, SERIALIZED_MAX, _Serializer
+from turnwright_kit.guard import SERIALIZED_BYTES_MAX, SERIALIZED_MAX, _Serializer
 
 
 def test_a_message_that_goes_to_many_callers_is_made_into_bytes_once_also_if_some_are_behind():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnwright_core.kit.lazy_servicer import LazyServicer
+from turnwright_kit.lazy_servicer import LazyServicer
 
 
 class Servicer:

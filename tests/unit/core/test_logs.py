@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright_core.kit.logs import LibraryLogHandler, configure_logs, get_logger
+from turnwright_kit.logs import LibraryLogHandler, configure_logs, get_logger
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from turnwright_core.kit.plugins import HOOKS, SECTIONS, TOOLS, UNVERSIONED, PluginKind, load_all, select_plugins
-from turnwright_core.kit.settings import SettingsError
+from turnwright_kit.plugins import HOOKS, SECTIONS, TOOLS, UNVERSIONED, PluginKind, load_all, select_plugins
+from turnwright_kit.settings import SettingsError
 
 MODULE = """
 __version__ = "7"

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

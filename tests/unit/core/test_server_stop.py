@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from log_lines import logged
-from turnwright_core.kit.guarded_call import CallsInProgress
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
+from turnwright_kit.guarded_call import CallsInProgress
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 
 @pytest.mark.parametrize("step", ["drain", "close"])

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from turnwright_core.kit.settings import Settings, SettingsError, load, setting
+from turnwright_kit.settings import Settings, SettingsError, load, setting
 
 
 class Some(Settings):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from turnwright_core.kit.threads import DaemonThreadPool
+from turnwright_kit.threads import DaemonThreadPool
 
 pytestmark = pytest.mark.asyncio
 

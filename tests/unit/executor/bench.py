@@ -15,8 +15,6 @@ from turnwright.types.v1.command_record_pb2 import Effect
 from turnwright_core.claims import CreateRunCall
 from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
 from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
@@ -26,16 +24,18 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.records import record_path, target_of
-from turnwright_executor.edge.shell import LocalShell, ShellLimits
-from turnwright_executor.edge.store import StoreLedger
-from turnwright_executor.edge.web import HttpWeb
-from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.files.workspace import DiskWorkspace
+from turnwright_executor.peers.store import StoreLedger
+from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.tools.contract import Context, Proposed, Tool, result_of
 from turnwright_executor.tools.registry import build_tools
 from turnwright_executor.turn.run_plans import RunPlans
 from turnwright_executor.turn.write_buffer import WriteBuffer
+from turnwright_executor.web.web import HttpWeb
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 from turnwright_grammar.reply import Command
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build
 

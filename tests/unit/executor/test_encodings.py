@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from turnwright_core.entries import State
 from turnwright_executor.domain.encodings import FOREIGN, encoded, foreign_encoding, marked_text
-from turnwright_executor.edge.scan import DiskScanner
-from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.files.scan import DiskScanner
+from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.tools.contract import Proposed
 
 MARKS = {

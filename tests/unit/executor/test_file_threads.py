@@ -10,8 +10,8 @@ import time
 import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
-from turnwright_executor.edge.file_threads import FILES_MAX, SCANS_MAX, StoppedError, on_files, on_trees
-from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.files.file_threads import FILES_MAX, SCANS_MAX, StoppedError, on_files, on_trees
+from turnwright_executor.files.scan import DiskScanner
 
 LONG_S = 3600.0
 
@@ -75,7 +75,7 @@ async def test_work_is_told_when_nobody_waits_for_it_any_more():
 def test_a_process_ends_whatever_its_files_do():
     script = """
 import asyncio, threading
-from turnwright_executor.edge.file_threads import on_files
+from turnwright_executor.files.file_threads import on_files
 
 async def main():
     asyncio.create_task(on_files(lambda _: threading.Event().wait()))

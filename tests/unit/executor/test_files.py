@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from turnwright_core.entries import RemoveEntry, SetEntry, Visibility
-from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync, in_batches
 
 pytestmark = pytest.mark.asyncio

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnwright_core.constraints import Constraints, FileConstraint
-from turnwright_executor.edge.file_threads import StoppedError
-from turnwright_executor.edge.folder_watch import FolderWatch
-from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.files.file_threads import StoppedError
+from turnwright_executor.files.folder_watch import FolderWatch
+from turnwright_executor.files.scan import DiskScanner
 
 FOLDERS = ("", "src/", "src/deep/", "ignored/", "docs/")
 NAMES = ("a.py", "b.txt", ".gitignore")

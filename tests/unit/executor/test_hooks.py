@@ -12,8 +12,6 @@ import pytest
 from log_lines import logged
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import State
-from turnwright_core.kit.plugin_calls import THREADS_MAX
-from turnwright_core.kit.settings import SettingsError
 from turnwright_core.runs import Mode
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
@@ -42,6 +40,8 @@ from turnwright_executor.hooks.points import EVENTS, FILTERS
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.judging import judge
 from turnwright_executor.turn.recording import ParsedReply, RecordingGate, new_records, read_draft
+from turnwright_kit.plugin_calls import THREADS_MAX
+from turnwright_kit.settings import SettingsError
 
 from .bench import TOOLS
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
-from turnwright_executor.edge.git_work_tree import MEMORY_KIB_MAX
-from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.files.git_work_tree import MEMORY_KIB_MAX
+from turnwright_executor.files.scan import DiskScanner
 
 from .hostile_git import GITLINK, git, promising, write_index
 
@@ -55,7 +55,7 @@ SCAN = """
 import asyncio, json, resource, sys
 from pathlib import Path
 from turnwright_core.constraints import Constraints
-from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.files.scan import DiskScanner
 
 scan = DiskScanner(Path(sys.argv[1]), file_bytes_max=1000, files_max=100, constraints=Constraints(()))
 paths = [file.path for file in asyncio.run(scan.scan()).changed]

@@ -14,15 +14,15 @@ from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 
 from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.watching.hub import FEED_CRASHES_MAX, STORE_AWAY
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

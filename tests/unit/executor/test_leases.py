@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_executor.edge.store import StoreLedger
+from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.runs.leases import Leases
 
 from .bench import run_entries, served_store

@@ -6,8 +6,8 @@ import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_core.entries import State, Visibility
-from turnwright_executor.edge.scan import DiskScanner
-from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.files.scan import DiskScanner
+from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.tools.ports import OutsideProjectError
 
 NAME = "Übung/café 한글.txt"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from turnwright_executor.edge.confinement import Tree
-from turnwright_executor.edge.listing import SILENCE_NS, ProjectListing
+from turnwright_executor.files.confinement import Tree
+from turnwright_executor.files.listing import SILENCE_NS, ProjectListing
 
 LATER_NS = 10**12
 GIT = shutil.which("git")

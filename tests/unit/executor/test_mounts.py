@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from turnwright_executor.edge.mounts import Mounts
+from turnwright_executor.files.mounts import Mounts
 
 MOUNTED_LATER = """
 import subprocess, sys
-from turnwright_executor.edge.folder_watch import FolderWatch
-from turnwright_executor.edge.mounts import MOUNTS
+from turnwright_executor.files.folder_watch import FolderWatch
+from turnwright_executor.files.mounts import MOUNTS
 root = sys.argv[1]
 watch = FolderWatch(root)
 watch.follow({"", "shared"})

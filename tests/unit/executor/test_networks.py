@@ -2,11 +2,11 @@
 
 import pytest
 
-from turnwright_core.kit.settings import SettingsError
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.networks import may_be_reached, networks_of
 from turnwright_executor.domain.pages import PageAddressError, is_page, page_address
 from turnwright_executor.domain.skills import skill_name, skill_paths, summary_of_text, without_outer_folder
+from turnwright_kit.settings import SettingsError
 
 CLOSED = {
     "this host": "127.0.0.1",

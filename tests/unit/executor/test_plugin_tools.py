@@ -9,7 +9,6 @@ from turnwright_assembler import plugins as assembler_plugins
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.plugin_calls import PluginCalls
 from turnwright_core.runs import Mode
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor import plugins as executor_plugins
@@ -21,6 +20,7 @@ from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import read_draft
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb
 from turnwright_grammar.reply import Command
+from turnwright_kit.plugin_calls import PluginCalls
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -10,11 +10,11 @@ from turnwright.types.v1.project_pb2 import Project
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.kit.auth import Authenticator, call_metadata, derive_token
-from turnwright_core.kit.peer import Peer
 from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_executor.rpc.project_gate import ABOUT_ALL, ABOUT_NO_PROJECT, ProjectGate
 from turnwright_executor.rpc.projects import ProjectCalls, ProjectReads
+from turnwright_kit.auth import Authenticator, call_metadata, derive_token
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,7 +13,7 @@ from turnwright.types.v1.cursor_pb2 import EventCursor
 from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.edge.relaying import FellBehindError, Relays
+from turnwright_executor.peers.relaying import FellBehindError, Relays
 from turnwright_executor.watching.tail import TailBounds
 
 pytestmark = pytest.mark.asyncio

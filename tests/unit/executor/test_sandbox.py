@@ -20,10 +20,10 @@ import pytest
 from needs import needs
 from services import running
 from surroundings import CACHES
-from turnwright_core.kit.settings import SettingsError
-from turnwright_executor.edge.readable import git_paths_outside
-from turnwright_executor.edge.sandbox import Sandbox, SandboxMissingError, find_sandbox
-from turnwright_executor.edge.shell import LocalShell, ShellLimits
+from turnwright_executor.shell.readable import git_paths_outside
+from turnwright_executor.shell.sandbox import Sandbox, SandboxMissingError, find_sandbox
+from turnwright_executor.shell.shell import LocalShell, ShellLimits
+from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
 

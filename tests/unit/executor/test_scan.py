@@ -8,7 +8,7 @@ import time
 import pytest
 
 from turnwright_core.constraints import Constraints, FileConstraint
-from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.ports.workspaces import Scan
 from turnwright_executor.tools.ports import ScannedFile
 

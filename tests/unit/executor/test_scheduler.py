@@ -14,20 +14,20 @@ from turnwright.types.v1.model_pb2 import Model
 from log_lines import logged
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.kit.peer import Peer
-from turnwright_core.kit.server import RunningServer
-from turnwright_core.kit.service import Service
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import is_of_store, is_transient
-from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
+from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.runs.scheduler import SERVICE_RETRIES_MAX, Scheduler
 from turnwright_executor.turn.loop_scope import Placement, Services
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_kit.peer import Peer
+from turnwright_kit.server import RunningServer
+from turnwright_kit.service import Service
 
 pytestmark = pytest.mark.asyncio
 

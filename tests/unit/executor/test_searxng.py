@@ -7,8 +7,8 @@ import pytest_asyncio
 
 from pages_server import PagesServer, Served, found, redirect, typed
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.edge.web import HttpWeb
 from turnwright_executor.tools.ports import WebError, WebResult
+from turnwright_executor.web.web import HttpWeb
 
 pytestmark = pytest.mark.asyncio
 

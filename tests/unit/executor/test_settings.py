@@ -2,8 +2,8 @@
 
 import pytest
 
-from turnwright_core.kit.settings import load
 from turnwright_executor.config import ExecutorSettings
+from turnwright_kit.settings import load
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from living import is_alive
-from turnwright_executor.edge.environment import allowed_environment
-from turnwright_executor.edge.scan import DiskScanner
-from turnwright_executor.edge.shell import LocalShell, ShellLimits
-from turnwright_executor.edge.shell_output import PIECE_WAIT_S
+from turnwright_executor.files.environment import allowed_environment
+from turnwright_executor.files.scan import DiskScanner
+from turnwright_executor.shell.output import PIECE_WAIT_S
+from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.tools.ports import ChangedFile, CommandEnd
 
 QUICK = ShellLimits(term_grace_s=0.2, close_grace_s=0.2)
@@ -218,7 +218,7 @@ async def test_a_process_that_left_the_session_is_stopped_with_a_command_over_it
 async def test_no_process_of_a_command_outlives_its_executor(tmp_path, command):
     program = (
         "import asyncio\n"
-        "from turnwright_executor.edge.shell import LocalShell\n"
+        "from turnwright_executor.shell.shell import LocalShell\n"
         "async def keep(channel, text): print(text, end='', flush=True)\n"
         f"asyncio.run(LocalShell({str(tmp_path)!r}).run({command!r}, 600, keep))\n"
     )

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from turnwright_executor.edge import git_work_tree
-from turnwright_executor.edge.git_work_tree import GitWorkTree
-from turnwright_executor.edge.scan import DiskScanner
+from turnwright_executor.files import git_work_tree
+from turnwright_executor.files.git_work_tree import GitWorkTree
+from turnwright_executor.files.scan import DiskScanner
 
 READ = (".git", ".git/HEAD", ".git/config", ".git/index", ".git/packed-refs", ".git/info/exclude", ".git/commondir",
         ".git/config.worktree", ".git/objects/info/alternates", ".gitignore")  # fmt: skip

@@ -5,8 +5,8 @@ import pytest
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
-from turnwright_executor.edge.web import HttpWeb
 from turnwright_executor.tools.registry import build_tools
+from turnwright_executor.web.web import HttpWeb
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -26,9 +26,9 @@ from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord, Decision, DecisionKind, Done, Stage, failed
 from turnwright_executor.domain.effects import CallEffect, ClientToolEffect, EffectClass, QuestionEffect
 from turnwright_executor.domain.endings import ABORT
-from turnwright_executor.edge.store import StoreLedger
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
+from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.tools.contract import Proposed
 from turnwright_executor.turn.accepting import Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context

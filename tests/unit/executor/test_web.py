@@ -14,9 +14,9 @@ import pytest_asyncio
 
 from pages_server import PagesServer, Served, html, redirect, typed
 from turnwright_executor.config import ExecutorSettings
-from turnwright_executor.edge.web import FETCHES_MAX, HttpWeb
-from turnwright_executor.edge.web_fetch import Fetcher, FetchLimits
 from turnwright_executor.tools.ports import Download, Page, WebError
+from turnwright_executor.web.fetch import Fetcher, FetchLimits
+from turnwright_executor.web.web import FETCHES_MAX, HttpWeb
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from turnwright_executor.edge.confinement import Tree
-from turnwright_executor.edge.contents import HASHED_BYTES_MAX, read, written_aside
-from turnwright_executor.edge.scan import DiskScanner
-from turnwright_executor.edge.workspace import SHORT_BYTES_MAX, DiskWorkspace
+from turnwright_executor.files.confinement import Tree
+from turnwright_executor.files.contents import HASHED_BYTES_MAX, read, written_aside
+from turnwright_executor.files.scan import DiskScanner
+from turnwright_executor.files.workspace import SHORT_BYTES_MAX, DiskWorkspace
 from turnwright_executor.tools.ports import FileText, OutsideProjectError
 
 
@@ -334,7 +334,7 @@ async def test_a_file_that_changes_while_its_successor_is_written_is_left_alone(
 
 KILLED = """
 import asyncio, hashlib, os, signal, stat, sys
-from turnwright_executor.edge.workspace import DiskWorkspace
+from turnwright_executor.files.workspace import DiskWorkspace
 root, old, moment = sys.argv[1:]
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from turnwright_executor.edge.workspace_marker import find_workspace
+from turnwright_executor.files.workspace_marker import find_workspace
 from turnwright_executor.ports.workspaces import FoundWorkspace
 
 

@@ -6,7 +6,7 @@ import socket
 import grpc
 import pytest
 
-from turnwright_core.kit.event_loop import KEPT_S, LOOK_S, EventLoop, LoopLag
+from turnwright_kit.event_loop import KEPT_S, LOOK_S, EventLoop, LoopLag
 
 
 @pytest.mark.parametrize("announced", [1, 2, 100])

@@ -1,6 +1,6 @@
 """Which models metrics name."""
 
-from turnwright_core.kit.telemetry_names import OTHER
+from turnwright_kit.telemetry_names import OTHER
 from turnwright_provider.app.generate import ModelLabels
 from turnwright_provider.domain.model_call import ModelCall
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cases import expect, params
 from turnwright_core.errors import Reason
-from turnwright_core.kit.settings import SettingsError, load
+from turnwright_kit.settings import SettingsError, load
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.domain.classify import classify, classify_in_stream
 from turnwright_provider.domain.error_body import ErrorBody, read_error_bytes

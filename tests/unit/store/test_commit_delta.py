@@ -21,10 +21,10 @@ from turnwright_core.entries import (
     Visibility,
 )
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.kit.auth import Caller
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.runs import LoopEnd, LoopSettings, Mode, RunSettings, TurnRequest, TurnResult, Usage
+from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, forks, leases, ledger, registry, steering
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.leases import Claimant

@@ -9,9 +9,9 @@ import pytest_asyncio
 from sqlalchemy import func, select
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier
-from turnwright_core.kit.auth import Caller
 from turnwright_core.models import Model
 from turnwright_core.runs import LoopSettings, Mode, RunSettings
+from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, compaction, ledger, registry
 from turnwright_store.app.open_store import open_store
 from turnwright_store.config import ModelSeeds

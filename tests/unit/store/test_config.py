@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnwright_core.kit.settings import SettingsError, load
+from turnwright_kit.settings import SettingsError, load
 from turnwright_store.config import StoreSettings, read_seeds
 
 

@@ -17,11 +17,11 @@ from turnwright_core.entries import (
     Tier,
     Visibility,
 )
-from turnwright_core.kit.auth import Caller
 from turnwright_core.models import Model
 from turnwright_core.owner_calls import TurnEnd, TurnStart
 from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_core.runs import LoopSettings, Mode, RunSettings, TurnRequest, TurnResult
+from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.open_store import open_store

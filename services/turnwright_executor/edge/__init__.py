@@ -1,1 +1,0 @@
-"""Outbound adapters of the executor: other services, files, processes, the web."""

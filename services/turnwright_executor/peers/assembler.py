@@ -1,0 +1,118 @@
+"""The assembler's gRPC client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from turnwright.assembler.v1 import assembler_service_pb2_grpc
+
+from turnwright_core.chat.prompt_edits import PromptEdit
+from turnwright_core.delta_encoding import Copied, decode
+from turnwright_core.entries import Cursor
+from turnwright_core.errors import Reason, fault
+from turnwright_core.owner_calls import AssembleCall, PacketReport, ViewChange
+from turnwright_core.runs import Assembly, RequestKind, Turn
+from turnwright_core.wire.entries import write_from_pb
+from turnwright_core.wire.owner_calls import check_budget_to_pb
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.domain.tokens import TokenRate
+from turnwright_executor.ports.packets import CheckedBudget, Packet, PacketMessage, StoredPacket
+from turnwright_kit.logs import get_logger
+from turnwright_kit.peer import Peer
+
+_log = get_logger("assembler")
+
+
+def assemble_call(
+    address: RunAddress, turn: Turn, calibration: float, edits: Sequence[PromptEdit] = (), *, prefill: bool = False
+) -> AssembleCall:
+    """What the packet of a turn follows from, beside what the store has of its run."""
+    request = turn.request
+    return AssembleCall(
+        address.project, address.run, turn.number, turn.loop, request.context_length, None, calibration,
+        transcript=request.assembly is Assembly.TRANSCRIPT, output_reserve=request.output_reserve, edits=edits,
+        prefill=prefill, compaction=request.kind is RequestKind.COMPACTION,
+    )  # fmt: skip
+
+
+class AssemblerPackets:
+    """Implements ports.Packets."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._stub = assembler_service_pb2_grpc.AssemblerServiceStub(peer.channel)
+        self._by_value: Any = self._stub
+        """The same for the call that takes values (turnwright_core.owner_calls)."""
+
+    async def assemble(
+        self,
+        address: RunAddress,
+        turn: Turn,
+        at_least: Cursor | None,
+        rate: TokenRate,
+        base: StoredPacket | None,
+        view_changes: Sequence[ViewChange] = (),
+        edits: Sequence[PromptEdit] = (),
+        *,
+        plugins: bool = True,
+        prefill: bool = False,
+    ) -> Packet:
+        call = replace(
+            assemble_call(address, turn, rate.calibration, edits, prefill=prefill),
+            at_least=at_least,
+            base_digest=base.digest if base else "",
+            view_changes=view_changes,
+            request=turn.request if plugins else None,
+        )
+        packet = await self._assembled(call, base.pieces if base else ())
+        if packet is None:
+            # Not the packet that the assembler built: request it again without a base.
+            _log.warning("packet_base_differed", run=address.run, turn=turn.number)
+            packet = await self._assembled(replace(call, base_digest=""), ())
+        if packet is None:
+            message = "The assembler's pieces do not make the packet that it reports."
+            raise fault(Reason.INTERNAL, message, error_id="assembler")
+        return replace(packet, rate=rate)
+
+    async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
+        """The reassembled packet; None if its digest does not match."""
+        changes: dict[int, tuple[str, list[Copied | str]]] = {}
+        shows: dict[str, str] = {}
+        async with self._peer.stream(self._by_value.Assemble, call, self._peer.timeout_s) as parts:
+            async for part in parts:
+                report: PacketReport | None = part.report
+                for one in report.pieces if report else (part.pieces,):
+                    changes.setdefault(one.index, (one.role, []))[1].extend(one.pieces)
+                    shows |= one.shows
+                if report:
+                    messages = _messages(changes, base)
+                    chars = sum(sum(map(len, message.pieces)) for message in messages)
+                    return Packet(messages, report, shows) if chars == report.chars else None
+        raise self._peer.cut_short("a report")
+
+    async def check_budget(
+        self,
+        address: RunAddress,
+        turn: Turn,
+        at_least: Cursor | None,
+        calibration: float,
+        edits: Sequence[PromptEdit] = (),
+    ) -> CheckedBudget:
+        call = replace(assemble_call(address, turn, calibration, edits), at_least=at_least)
+        answer = await self._peer.call(self._stub.CheckBudget, check_budget_to_pb(call))
+        return CheckedBudget(tuple(map(write_from_pb, answer.effects)), answer.summarize)
+
+
+def _messages(
+    changes: Mapping[int, tuple[str, Sequence[Copied | str]]], base: Sequence[str]
+) -> tuple[PacketMessage, ...]:
+    """The messages in order; empty if they copy pieces that the base packet does not have."""
+    try:
+        return tuple(
+            PacketMessage(role, tuple(decode(pieces, base)), tuple(pieces))
+            for _, (role, pieces) in sorted(changes.items())
+        )
+    except IndexError:
+        return ()

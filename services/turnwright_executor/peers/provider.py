@@ -1,0 +1,195 @@
+"""The provider's gRPC client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from itertools import groupby
+from typing import Any, Final
+
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
+from msgspec.structs import replace
+from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright.provider.v1 import provider_service_pb2_grpc
+
+from turnwright_core.chat.message import Image, Message, Role, Text
+from turnwright_core.chat.transcript import merge_user_messages
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.model_calls import GenerateCall, GeneratePart, ToolChoice, ToolDefinition
+from turnwright_core.models import Model
+from turnwright_core.runs import RequestKind, TokenSource, TurnRequest
+from turnwright_core.wire.codec import known
+from turnwright_core.wire.model_calls import generate_to_pb
+from turnwright_core.wire.runs import model_from_pb, model_to_pb
+from turnwright_executor.peers.cache_marks import mark_conversation
+from turnwright_executor.ports.packets import PacketMessage
+from turnwright_kit.logs import get_logger
+from turnwright_kit.peer import Peer
+
+USER: Final = Role.USER.value
+"""Role of the message of a packet that has its sections."""
+
+DESCRIBE_TIMEOUT_S: Final = 5.0
+"""Seconds after which a loop starts without its vendor's metadata about the model; the provider waits less."""
+
+COUNT_TIMEOUT_S: Final = 5.0
+"""Seconds after which a turn goes on without a count of its tokens; the provider waits less."""
+
+DESCRIBED_S: Final = 60.0
+"""Seconds for which model metadata is cached."""
+
+DESCRIBED_MAX: Final = 1000
+"""Maximum number of models in the cache."""
+
+SUMMARY_TOKENS_MAX: Final = 4096
+"""Most tokens of output that a summary may take, thoughts included: its request asks for 600 words."""
+
+SUMMARY_PART: Final = 8
+"""A summary takes at most one part in this many of the context window."""
+
+SUMMARY_TOKENS_LEAST: Final = 256
+"""It may take as much in the smallest of windows."""
+
+_NO_TOOL: Final = ToolChoice("none")
+
+_log = get_logger("models")
+
+
+class ProviderModels:
+    """Implements ports.Models. `deadline_s` bounds a whole call, in seconds; `clock_s` is a monotonic clock."""
+
+    def __init__(self, peer: Peer, deadline_s: float, clock_s: Callable[[], float]) -> None:
+        self._peer = peer
+        self._deadline_s = deadline_s
+        self._clock_s = clock_s
+        self._stub = provider_service_pb2_grpc.ProviderServiceStub(peer.channel)
+        self._by_value: Any = self._stub
+        self._described: dict[Model, tuple[float, Model]] = {}
+
+    async def describe(self, model: Model) -> Model:
+        until_s, known = self._described.get(model, (0.0, model))
+        if self._clock_s() < until_s:
+            return known
+        wanted = pb.CheckModelsRequest(models=[model_to_pb(model)], cached=True)
+        try:
+            answer = await self._peer.call(self._stub.CheckModels, wanted, DESCRIBE_TIMEOUT_S)
+        except TurnwrightError:
+            # If something is wrong, the model call will report it.
+            return known
+        # An older provider returns no metadata.
+        known = next((model_from_pb(check.model) for check in answer.checks if check.HasField("model")), model)
+        if not known.context_length and model not in self._described:
+            _log.warning("context_length_assumed", model=model.vendor_model, tokens=CONTEXT_LENGTH_DEFAULT)
+        if len(self._described) >= DESCRIBED_MAX:
+            del self._described[next(iter(self._described))]
+        self._described[model] = self._clock_s() + DESCRIBED_S, known
+        return known
+
+    async def count_tokens(
+        self, model: Model, messages: Sequence[PacketMessage], images: Sequence[Image], near: int
+    ) -> tuple[int, TokenSource] | None:
+        call = GenerateCall(model, _sent(messages, images), tools=_tools(messages))
+        wanted = pb.CountTokensRequest(call=generate_to_pb(call), near=near)
+        try:
+            answer = await self._peer.call(self._stub.CountTokens, wanted, COUNT_TIMEOUT_S)
+        except TurnwrightError:
+            # If something is wrong, the model call will report it; an older provider does not count.
+            return None
+        return answer.tokens, known(TokenSource, answer.source, "source")
+
+    def generate(
+        self,
+        model: Model,
+        messages: Sequence[PacketMessage],
+        request: TurnRequest,
+        call_index: int,
+        *,
+        images: Sequence[Image] = (),
+        refused: tuple[str, ...] = (),
+        limits_cost: bool,
+    ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
+        tools = _tools(messages)
+        sent = _sent(messages, images)
+        wanted = GenerateCall(
+            model,
+            sent,
+            request.temperature,
+            summary_tokens_max(model, request) if request.kind is RequestKind.COMPACTION else None,
+            call_index,
+            tools=tools,
+            # They are offered all the same: what was called before is in the conversation, and in the vendor's cache.
+            tool_choice=_NO_TOOL if tools and request.kind is RequestKind.COMPACTION else None,
+            reasoning=request.reasoning,
+            refused=refused,
+            required=(
+                *(["tools"] if tools else ()),
+                *(["images"] if any(isinstance(part, Image) for message in sent for part in message.parts) else ()),
+                *(["cost"] if limits_cost else ()),
+            ),
+        )
+        return self._peer.stream(self._by_value.Generate, wanted, self._deadline_s)
+
+
+def summary_tokens_max(model: Model, request: TurnRequest) -> int:
+    """The output limit of a model that is asked for a summary."""
+    share = max(SUMMARY_TOKENS_LEAST, request.context_length // SUMMARY_PART)
+    return min(SUMMARY_TOKENS_MAX, share, model.output_tokens_max or SUMMARY_TOKENS_MAX)
+
+
+def _sent(messages: Sequence[PacketMessage], images: Sequence[Image]) -> tuple[Message, ...]:
+    """The messages for the provider, without tools.
+
+    What edits added to a packet stands in conversations before and after its user message.
+    """
+    read = {image.path: replace(image, path="") for image in images}
+    parts = (part for packet in messages for message in packet.conversation for part in message.parts)
+    paths = {part.path for part in parts if isinstance(part, Image) and part.path}
+    system: list[Message] = []
+    chat: list[Message] = []
+    for message in messages:
+        chat += message.conversation
+        if message.role == USER:
+            own = (image for path, image in read.items() if path not in paths)
+            chat.append(Message(Role.USER, (Text(message.text), *own)))
+        elif message.role == Role.SYSTEM.value:
+            system.append(Message(Role.SYSTEM, (Text(message.text, cache=True),)))
+    sent: list[Message] = []
+    for is_user, group in groupby(chat, lambda one: one.role is Role.USER):
+        same_role = list(group)
+        sent += [merge_user_messages(same_role)] if is_user else same_role
+    if paths:
+        sent = [_with_images(message, read) for message in sent]
+    if USER not in (message.role for message in messages):
+        mark_conversation(sent)
+    return (*system, *sent)
+
+
+def _with_images(message: Message, read: Mapping[str, Image]) -> Message:
+    """The message, with the images that could be read, by path."""
+    parts = [read.get(part.path) if isinstance(part, Image) and part.path else part for part in message.parts]
+    return replace(message, parts=tuple([part for part in parts if part]))
+
+
+class _PacketTool(Struct):
+    """A tool as a packet offers it."""
+
+    name: str
+    description: str
+    parameters: Raw
+    """Passed to the provider unchanged."""
+
+
+_PACKET_TOOLS: Final = Decoder(list[_PacketTool])
+
+
+def _tools(messages: Sequence[PacketMessage]) -> tuple[ToolDefinition, ...]:
+    """The tools in the `tools` messages, with a cache mark at their end."""
+    tools = [
+        ToolDefinition(one.name, one.description, bytes(one.parameters).decode())
+        for message in messages
+        if message.role == "tools"
+        for one in _PACKET_TOOLS.decode(message.text)
+    ]
+    return (*tools[:-1], replace(tools[-1], cache=True)) if tools else ()

@@ -1,0 +1,282 @@
+"""Routing: calls for a run reach the executor that owns it, whichever executor they were sent to.
+
+Theory of operation. For a call that the owner must see, and for every watch, the owner is looked up: our own lease
+first, then the store, whose lease has the owner's address. A call for another executor's run is forwarded once, with
+the client's own token, tier and deadline. A forwarded call is never forwarded again, but refused with NOT_OWNER. An
+owner that does not answer may be dead: then the call is answered here from the store, which has everything that was
+acknowledged; what only an owner can do, it or the next one does when it reads that.
+
+A watch passes on the owner's events with its numbers. If the run moves it continues after the last of them: from the
+new owner's tail if that has the position, else from a snapshot. All watches of a run share one stream from its owner
+(see relaying) and one monitor of who owns it (see owner_monitors).
+Source: architecture 7 (any replica answers for any run), 10 (forwarded calls carry the client's principal).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from turnwright.executor.v1 import executor_service_pb2
+from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2_grpc import ExecutorServiceStub
+from turnwright.types.v1.cursor_pb2 import EventCursor
+from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
+
+from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.peers.owner_monitors import OwnerMonitors
+from turnwright_executor.peers.owners import Owners
+from turnwright_executor.peers.relaying import FellBehindError, Relays
+from turnwright_executor.watching.hub import MovedError
+from turnwright_executor.watching.hubs import Hubs
+from turnwright_kit.auth import AUTHORIZATION, TIER
+from turnwright_kit.errors import from_rpc
+from turnwright_kit.logs import get_logger
+from turnwright_kit.message_size import RECEIVES_ALL
+from turnwright_kit.peer import Around, UnaryHandler, rpc_of
+from turnwright_kit.scope import TRACEPARENT, TRACESTATE
+
+if TYPE_CHECKING:  # generic in the stubs only
+    Context = grpc.aio.ServicerContext[Any, Any]
+else:
+    Context = grpc.aio.ServicerContext
+
+TO_OWNER: Final = frozenset({"Notify"})
+"""Calls that must reach the owner at once: they end its work, wake it, or notify its watchers."""
+
+WATCH: Final = "WatchRun"
+
+FORWARDED: Final = "turnwright-forwarded"
+"""Metadata of a call that was forwarded by another executor."""
+
+FORWARD_S_MAX: Final = 3.0
+"""Timeout of a forwarded call in seconds: an owner that hangs must not delay an abort."""
+
+GONE: Final = (Reason.SERVICE_UNAVAILABLE, Reason.DRAINING, Reason.NOT_OWNER)
+"""Errors of calls to an owner that has died, is shutting down, or was replaced."""
+
+_log = get_logger("routing")
+
+RpcMetadata = Sequence[tuple[str, str | bytes]]
+_SERVICE: Final = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"]
+
+
+class Router:
+    """Decides for each call which executor handles it."""
+
+    def __init__(
+        self, owners: Owners, monitors: OwnerMonitors, hubs: Hubs, relays: Relays, own_metadata: RpcMetadata
+    ) -> None:
+        """`own_metadata` identifies this executor: shared streams are opened on its own behalf."""
+        self._owners = owners
+        self._monitors = monitors
+        self._hubs = hubs
+        self._relays = relays
+        self._own_metadata = own_metadata
+
+    def route(self, servicer: Any) -> None:
+        """Route those calls of a servicer that must reach the owner of a run, and give it the events for WatchRun."""
+        for name in TO_OWNER:
+            setattr(servicer, name, self.owner_handler(_SERVICE.methods_by_name[name], getattr(servicer, name)))
+        servicer.watch_events = self.watch
+
+    # Calls with one answer ---------------------------------------------------------------------------------------
+
+    def around(self) -> Mapping[str, Around]:
+        """What is added to the methods of mounted services: the owner of a stream must stop if it is cancelled."""
+
+        def ending(method: MethodDescriptor, inner: UnaryHandler) -> UnaryHandler:
+            to_owner = self.owner_handler(method, inner)
+
+            def answer(request: Any, context: Context) -> Awaitable[Any]:
+                return (to_owner if request.end == STREAM_END_CANCELLED else inner)(request, context)
+
+            return answer
+
+        return {"EndStream": ending}
+
+    def owner_handler(self, method: MethodDescriptor, inner: UnaryHandler) -> UnaryHandler:
+        """A handler that answers as `inner` does, or forwards the call to the run's owner."""
+
+        async def answer(request: Any, context: Context) -> Any:
+            address = RunAddress(request.project, request.run)
+            metadata = tuple(context.invocation_metadata() or ())
+            owner = await self._owner_address(address, metadata)
+            if not owner:
+                return await inner(request, context)
+            if "request_id" in request.DESCRIPTOR.fields_by_name and not request.request_id:
+                # It may have been carried out by an owner that died before it answered.
+                request.request_id = secrets.token_hex(16)
+            try:
+                return await self._forwarded(method, owner, request, context, metadata)
+            except TurnwrightError as error:
+                if error.reason not in GONE:
+                    raise
+                _log.info("owner_lost", method=method.name, run=address.run, owner=owner, reason=error.reason.name)
+            return await inner(request, context)
+
+        return answer
+
+    async def _forwarded(
+        self, method: MethodDescriptor, owner: str, request: Any, context: Context, metadata: RpcMetadata
+    ) -> Any:
+        left_s = context.time_remaining()
+        timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
+        async with self._owners.connected(owner) as channel:
+            try:
+                return await rpc_of(channel, method)(request, timeout=timeout_s, metadata=_passed_on(metadata))
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc(error, "executor", owner) from None
+
+    async def _owner_address(self, address: RunAddress, metadata: RpcMetadata) -> str:
+        """The address of the run's owner, if it is another executor. Raises NOT_OWNER, RUN_NOT_FOUND."""
+        try:
+            found = await self._owners.find(address)
+        except TurnwrightError as error:
+            # Without the store nobody knows; the handler here will report the error.
+            if error.reason in GONE or error.reason is Reason.DATABASE_UNAVAILABLE:
+                return ""
+            raise
+        if found.address and _is_forwarded(metadata):
+            raise _not_owner(address, found.address)
+        return found.address
+
+    # Watches -----------------------------------------------------------------------------------------------------
+
+    async def watch(self, request: WatchRunRequest, context: Context) -> AsyncIterator[WatchRunResponse]:
+        """WatchRun: watches here or at the run's owner, and follows the run when it moves."""
+        metadata = tuple(context.invocation_metadata() or ())
+        # A watcher that waits long for its first event learns this way that it waits for an executor.
+        await context.send_initial_metadata(((ANSWERED, "1"),))
+        address = RunAddress(request.project, request.run)
+        avoided = ""
+        while True:
+            found = await self._owner_address(address, metadata)
+            at = "" if found == avoided else found
+            before = request.after.SerializeToString()
+            try:
+                async with contextlib.AsyncExitStack() as held:
+                    # What this executor tells by itself passes through no generator but this: each costs all watchers.
+                    coming = self._relayed(at, request, metadata) if at else await self._here(request, avoided, held)
+                    held.push_async_callback(coming.aclose)
+                    async for event in coming:
+                        yield event
+            except MovedError as moved:
+                if moved.after:
+                    request.after.CopyFrom(moved.after)
+                avoided = ""
+                continue
+            except TurnwrightError as error:
+                if not at or error.reason not in GONE:
+                    raise
+                _log.info("owner_lost", method=WATCH, run=request.run, owner=at, reason=error.reason.name)
+                if request.after.SerializeToString() != before:
+                    # It did send something: perhaps only the connection was lost. Try it once more.
+                    continue
+            if not at:
+                return
+            avoided = at
+
+    async def _here(
+        self, request: WatchRunRequest, avoided: str, held: contextlib.AsyncExitStack
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events of this executor's hub after `request.after`, until the run moves."""
+        hub = await held.enter_async_context(self._hubs.hold(RunAddress(request.project, request.run)))
+        moved = held.enter_context(self._monitors.hold(hub, avoided))
+        after = request.after if request.HasField("after") else None
+        return hub.watch(after, batched=request.batched, moved=moved)
+
+    async def _relayed(
+        self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The owner's events after `request.after`, which advances with them; MovedError when the run moves.
+
+        While no relay has the position, they come in a stream of the watcher's own, on its own behalf.
+        """
+        address = RunAddress(request.project, request.run)
+        key = (address, owner)
+
+        def shared(after: EventCursor) -> AsyncGenerator[WatchRunResponse, None]:
+            wanted = WatchRunRequest(project=address.project, run=address.run, after=after, batched=True)
+            return self._there(owner, wanted, self._own_metadata)
+
+        while True:
+            if request.HasField("after") and self._relays.can_join(key, request.after):
+                with contextlib.suppress(FellBehindError):
+                    async with self._relays.hold(key, request.after, shared) as relay:
+                        async with contextlib.aclosing(
+                            relay.watch(request.after.seq, batched=request.batched)
+                        ) as events:
+                            async for event in events:
+                                yield event
+                                _advance(request, event)
+                        return
+            own = self._there(owner, request, metadata)
+            async with contextlib.aclosing(own):
+                async for event in own:
+                    yield event
+                    _advance(request, event)
+                    if _is_position(event) and self._relays.can_join(key, event.cursor):
+                        break
+                else:
+                    return
+
+    async def _there(
+        self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
+    ) -> AsyncGenerator[WatchRunResponse, None]:
+        """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
+        received = asyncio.Event()
+        address = RunAddress(request.project, request.run)
+        async with self._owners.connected(owner) as channel:
+            call = ExecutorServiceStub(channel).WatchRun(request, metadata=_passed_on(metadata))
+            moving = asyncio.create_task(self._monitors.moved_from(owner, address, received), name="owner elsewhere")
+            moving.add_done_callback(lambda _: call.cancel())
+            try:
+                async for event in call:
+                    received.set()
+                    yield event
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc(error, "executor", owner) from None
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not moving.done() or (task and task.cancelling()):
+                    raise
+                raise MovedError from None
+            finally:
+                moving.cancel()
+                call.cancel()
+                # It fails where the channels are closed before it ends.
+                await asyncio.gather(moving, return_exceptions=True)
+
+
+def _is_forwarded(metadata: RpcMetadata) -> bool:
+    return any(key == FORWARDED for key, _ in metadata)
+
+
+def _passed_on(metadata: RpcMetadata) -> tuple[tuple[str, str | bytes], ...]:
+    """The caller's credentials for the owner: its token and the tier that it requested."""
+    kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER, TRACEPARENT, TRACESTATE))
+    return (*kept, (FORWARDED, "1"), RECEIVES_ALL)
+
+
+def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:
+    message = f"Another executor works on {address.run}: send the call to it, or to any executor again."
+    return fault(Reason.NOT_OWNER, message, run=address.run, address=owner)
+
+
+def _advance(request: WatchRunRequest, event: WatchRunResponse) -> None:
+    """Have a watch go on after an event, if it can."""
+    if _is_position(event):
+        request.after.CopyFrom(event.cursor)
+
+
+def _is_position(event: WatchRunResponse) -> bool:
+    """Whether a watch can resume after an event: only after a complete snapshot; heartbeats come between its parts."""
+    kind = event.WhichOneof("event")
+    return kind != "heartbeat" and (kind != "snapshot" or event.snapshot.last)

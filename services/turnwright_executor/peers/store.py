@@ -1,0 +1,287 @@
+"""The store's gRPC client: the ledger of runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
+from turnwright.store.v1 import (
+    control_pb2,
+    lease_pb2,
+    queue_pb2,
+    read_pb2,
+    registry_pb2,
+    write_pb2,
+)
+from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
+
+from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
+from turnwright_core.constraints import FileConstraint
+from turnwright_core.entries import Cursor, Entry
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import (
+    ATTRIBUTES_BYTES_MAX,
+    PAGE_SIZE_MAX,
+    RECORD_BYTES_MAX,
+)
+from turnwright_core.owner_calls import RunChanges, WatchChangesCall
+from turnwright_core.runs import Run, Spend
+from turnwright_core.schemes import Scheme
+from turnwright_core.session_queue import QueuedCommand
+from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb
+from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
+from turnwright_core.wire.runs import (
+    run_from_pb,
+    spend_from_pb,
+)
+from turnwright_core.wire.session_queue import queued_command_from_pb
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.peers.packets import packet_from_parts
+from turnwright_executor.peers.schemes import KnownSchemes
+from turnwright_executor.peers.store_plans import StorePlans
+from turnwright_executor.ports.ledger import FoundEntry, LeaseRenewal, Renewal, RunOwner
+from turnwright_executor.ports.packets import Packet
+from turnwright_kit.auth import Caller
+from turnwright_kit.logs import get_logger
+from turnwright_kit.peer import Peer
+
+WHOLE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bodies and attributes of records that one call requests, in bytes."""
+
+_log = get_logger("ledger")
+
+
+class StoreLedger(StorePlans):
+    """Implements ports.Ledger. `owner` is new at each start of the executor, `own_address` is where others reach it."""
+
+    def __init__(
+        self, peer: Peer, owner: str, own_address: str, lease_ms: int = 0, schemes: KnownSchemes | None = None
+    ) -> None:
+        """Use this peer. `lease_ms` is the duration of leases to request; 0: the store's.
+
+        Other clients of the store share `schemes`, the cache of registered schemes.
+        """
+        super().__init__(peer, schemes or KnownSchemes())
+        self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
+        self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
+        self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
+        self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
+
+    def reached_at(self, own_address: str) -> None:
+        self._owner["address"] = own_address
+
+    def scheme(self, name: str) -> Scheme:
+        return self._schemes.rules(name)
+
+    async def create_run(
+        self, request: queue_pb2.EnqueueLoopRequest, caller: Caller, like_run: str, claims: bool
+    ) -> CreatedRun:
+        new = queue_pb2.NewRun(principal=caller.principal, tier=int(caller.tier), like_run=like_run)  # type: ignore[arg-type]
+        if claims:
+            version = self._schemes.version
+            new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))
+        request.new.CopyFrom(new)
+        created: CreatedRun = await self._peer.call(self._by_value.EnqueueLoop, CreateRunCall(request))
+        if created.claim:
+            self._schemes.update_registry(created.claim.schemes)
+        return created
+
+    async def claim(self, address: RunAddress) -> Claim:
+        request = lease_pb2.ClaimRunRequest(
+            project=address.project, run=address.run, schemes_version=self._schemes.version, **self._owner
+        )
+        answer = await self._call(self.stub.ClaimRun, request)
+        self._schemes.update(answer)
+        return (await self._readable([answer]))[0]
+
+    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
+        request = lease_pb2.ClaimWorkRequest(
+            limit=limit, workspace_ids=workspaces, schemes_version=self._schemes.version, **self._owner
+        )
+        answer = await self._call(self.stub.ClaimWork, request)
+        self._schemes.update(answer)
+        return await self._readable(answer.claims)
+
+    async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[Claim]:
+        """The claims whose records can be read; the others are released. Raises the last error if none can."""
+        claims: list[Claim] = []
+        problem: Exception | None = None
+        for claim in granted:
+            try:
+                claims.append(await self._claim_from_pb(claim))
+            except (TurnwrightError, ValueError) as error:  # the store's answer, or a value that there is not
+                problem = error
+                _log.warning("claim_decoding_failed", run=claim.run.run, exc_info=error)
+                # Otherwise it would stay leased, and count as lost by an owner that died.
+                with contextlib.suppress(TurnwrightError):
+                    await self.release(RunAddress(claim.run.project, claim.run.run), claim.fence.epoch)
+        if problem and not claims:
+            raise problem
+        return claims
+
+    async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> Claim:
+        claim = claim_from_pb(answer)
+        return replace(claim, records=await self._whole(RunAddress(answer.run.project, answer.run.run), claim.records))
+
+    async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
+        """The records, including the content of those that did not fit into the claim."""
+        found: dict[str, Entry] = {}
+        asked: list[str] = []
+        total = 0
+        for record in records:
+            if record.attributes_json:
+                continue
+            more = record.body_size_bytes + ATTRIBUTES_BYTES_MAX + RECORD_BYTES_MAX
+            if asked and total + more > WHOLE_BYTES_MAX:
+                found |= {entry.path: entry for entry in await self.get_entries(address, asked)}
+                asked, total = [], 0
+            asked.append(record.path)
+            total += more
+        if asked:
+            found |= {entry.path: entry for entry in await self.get_entries(address, asked)}
+        return tuple(found.get(record.path, record) for record in records)
+
+    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
+        request = lease_pb2.RenewLeasesRequest(
+            leases=[
+                lease_pb2.Lease(project=address.project, run=address.run, epoch=epoch) for address, epoch in leases
+            ],
+            workspace_ids=workspaces,
+            **self._owner,
+        )
+        answer = await self._call(self.stub.RenewLeases, request)
+        states = tuple(LeaseRenewal(state.held, state.abort_requested) for state in answer.states)
+        return Renewal(states, answer.lease_ms)
+
+    async def holding(self, address: RunAddress) -> RunOwner:
+        request = lease_pb2.GetLeaseRequest(project=address.project, run=address.run)
+        answer = await self._call(self.stub.GetLease, request)
+        return RunOwner(answer.owner, answer.address, answer.run_status)
+
+    async def release(self, address: RunAddress, epoch: int) -> None:
+        request = lease_pb2.ReleaseRunRequest(
+            project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch)
+        )
+        await self._call(self.stub.ReleaseRun, request)
+
+    async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
+        request = turn_service_pb2.ReadPacketRequest(project=address.project, run=address.run, turn=turn)
+        try:
+            async with self._peer.stream(self._turns.ReadPacket, request, self._peer.timeout_s) as parts:
+                packet = await packet_from_parts(parts)
+        except TurnwrightError as error:
+            if error.reason is Reason.TURN_NOT_FOUND:
+                return None
+            raise
+        if packet is None:
+            raise self._peer.cut_short("its last part")
+        return packet
+
+    async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
+        request = read_pb2.GetEntriesRequest(project=address.project, run=address.run, paths=paths)
+        answer = await self._call(self.stub.GetEntries, request)
+        return [entry_from_pb(entry) for entry in answer.entries]
+
+    async def find_entries(
+        self,
+        address: RunAddress,
+        pattern: str,
+        body_pattern: str,
+        limit: int,
+        *,
+        bodies: bool,
+        files_only: bool = False,
+    ) -> list[Entry]:
+        request = entry_service_pb2.ListEntriesRequest(
+            project=address.project,
+            run=address.run,
+            pattern=pattern,
+            body_pattern=body_pattern,
+            without_bodies=not bodies,
+            schemes=[""] if files_only else [],
+        )
+        found: list[Entry] = []
+        while True:
+            request.page_size = min(limit - len(found), PAGE_SIZE_MAX)
+            answer = await self._call(self._entries.ListEntries, request)
+            for entry in map(entry_from_pb, answer.entries):
+                is_cut = bodies and len(entry.body.encode()) < entry.body_size_bytes
+                found += await self.get_entries(address, [entry.path]) if is_cut else [entry]
+            request.page_token = answer.next_page_token
+            if not request.page_token or len(found) >= limit:
+                return found
+
+    async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
+        request = entry_service_pb2.ReadEntryBodyRequest(
+            project=address.project, run=address.run, path=path, offset=offset, bytes_max=bytes_max
+        )
+        return (await self._call(self._entries.ReadEntryBody, request)).text
+
+    async def file_constraints(self, project: str) -> list[FileConstraint]:
+        found: list[FileConstraint] = []
+        projects = project_service_pb2_grpc.ProjectServiceStub(self._peer.channel)
+        request = project_service_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        while True:
+            answer = await self._call(projects.ListFileConstraints, request)
+            found += map(constraint_from_pb, answer.constraints)
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    async def read_timeline(
+        self, address: RunAddress, body_bytes_max: int, whole_schemes: Sequence[str]
+    ) -> tuple[list[Entry], Cursor]:
+        request = read_pb2.ReadViewRequest(
+            project=address.project,
+            run=address.run,
+            filter=read_pb2.VIEW_FILTER_TIMELINE,
+            body_bytes_max=body_bytes_max,
+            whole_schemes=whole_schemes,
+        )
+        entries: list[Entry] = []
+        cursor = None
+        async with self._peer.stream(self.stub.ReadView, request, self._peer.timeout_s) as parts:
+            async for part in parts:
+                entries.extend(entry_from_pb(entry) for entry in part.entries)
+                if part.HasField("cursor"):
+                    cursor = cursor_from_pb(part.cursor)
+        if cursor is None:
+            raise self._peer.cut_short("its cursor")
+        return entries, cursor
+
+    async def watch(
+        self, address: RunAddress, after: Cursor, body_bytes_max: int, whole_schemes: tuple[str, ...]
+    ) -> AsyncGenerator[RunChanges, None]:
+        timeline = read_pb2.VIEW_FILTER_TIMELINE
+        call = WatchChangesCall(address.project, address.run, after, timeline, body_bytes_max, whole_schemes)
+        # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
+        async with self._peer.stream(self._by_value.WatchChanges, call, None) as messages:
+            async for changes in messages:
+                yield replace(changes, entries=sorted(changes.entries, key=lambda entry: entry.revision))
+
+    async def get_run(self, address: RunAddress) -> Run:
+        request = registry_pb2.GetRunRequest(
+            project=address.project, run=address.run, schemes_version=self._schemes.version
+        )
+        answer = await self._call(self.stub.GetRun, request)
+        self._schemes.update(answer)
+        return run_from_pb(answer.run)
+
+    async def list_commands(self, address: RunAddress) -> list[QueuedCommand]:
+        request = session_service_pb2.ListCommandsRequest(project=address.project, run=address.run)
+        return list(map(queued_command_from_pb, (await self._call(self._sessions.ListCommands, request)).commands))
+
+    async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
+        request = entry_service_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)
+        answer = await self._call(self._entries.SearchEntries, request)
+        return [FoundEntry(hit.path, hit.revision, hit.score, hit.snippet) for hit in answer.hits]
+
+    async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
+        request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)
+        answer = await self._call(self.stub.GetSpend, request)
+        return spend_from_pb(answer.run), spend_from_pb(answer.loop)

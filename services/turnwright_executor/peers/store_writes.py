@@ -1,0 +1,192 @@
+"""The store's gRPC client: writes of a run's owner.
+
+A request has a limited number of writes; more of them are sent in parts, the request itself with the last one. The
+store reports its limit when it refuses: a deployment may allow fewer than the contract.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import grpc
+from msgspec.structs import replace
+from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
+
+from turnwright_core.backoff import Backoff
+from turnwright_core.entries import EntryWrite
+from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import WRITES_MAX
+from turnwright_core.owner_calls import (
+    EndTurnCall,
+    ReturnView,
+    TurnEnd,
+    TurnEnded,
+    TurnPacket,
+    WriteEntriesCall,
+)
+from turnwright_core.runs import Turn
+from turnwright_executor.domain.addresses import RunAddress
+from turnwright_executor.peers.packets import turn_packet
+from turnwright_executor.peers.schemes import KnownSchemes
+from turnwright_executor.ports.ledger import WriteAck
+from turnwright_executor.ports.packets import Packet
+from turnwright_kit.peer import Peer
+
+BUSY_BACKOFF: Final = Backoff(0.05, 1.0)
+"""Backoff for an overloaded store."""
+
+BUSY_RETRIES_MAX: Final = 5
+"""Retries for an overloaded store; then the caller has to wait or start over."""
+
+StoreRequest = TypeVar("StoreRequest")
+StoreResponse = TypeVar("StoreResponse")
+
+
+class StoreWrites:
+    """The writing half of ports.Ledger."""
+
+    def __init__(self, peer: Peer, schemes: KnownSchemes) -> None:
+        """Use this peer. `schemes` is updated from answers."""
+        self._peer = peer
+        self._schemes = schemes
+        self._writes_max = WRITES_MAX
+        self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+        self._by_value: Any = self.stub
+        """The same for calls that take values (turnwright_core.owner_calls)."""
+
+    async def _call(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[StoreRequest, StoreResponse], request: StoreRequest
+    ) -> StoreResponse:
+        """Call the store, with retries if it is overloaded: it has done nothing then, and no result is lost."""
+        for retry in range(1, BUSY_RETRIES_MAX + 1):
+            try:
+                return await self._peer.call(method, request)
+            except TurnwrightError as error:
+                if error.reason is not Reason.QUEUE_FULL:
+                    raise
+            await asyncio.sleep(BUSY_BACKOFF.pause_s(retry))
+        return await self._peer.call(method, request)
+
+    async def _in_parts(
+        self,
+        method: Any,
+        address: RunAddress,
+        epoch: int | None,
+        writes: Sequence[EntryWrite],
+        call: Callable[[Sequence[EntryWrite], bool], Any],
+        durability: write_pb2.Durability.ValueType = write_pb2.DURABILITY_NORMAL,
+    ) -> tuple[Any, tuple[str, ...]]:
+        """The answer to the call with these writes, and the paths of those that were written before it.
+
+        `call` makes the call with the last writes, and is told whether it is the only one.
+        """
+        paths: tuple[str, ...] = ()
+        while True:
+            try:
+                while len(writes) > self._writes_max and epoch is not None:
+                    part = writes[: self._writes_max]
+                    before = WriteEntriesCall(address.project, address.run, epoch, part, durability)
+                    paths += (await self._call(self._by_value.WriteEntries, before)).paths
+                    writes = writes[len(part) :]
+                return await self._call(method, call(writes, not paths)), paths
+            except TurnwrightError as error:
+                if epoch is None or not self._lowers_limit(error):
+                    raise
+
+    def _lowers_limit(self, error: TurnwrightError) -> bool:
+        """Whether a refusal reports a lower limit for writes than was known."""
+        metadata = error.metadata
+        if error.reason is not Reason.LIMIT_EXCEEDED or (metadata.get("field"), metadata.get("unit")) != (
+            "writes",
+            "items",
+        ):
+            return False
+        before, self._writes_max = self._writes_max, int(metadata["limit"])
+        return self._writes_max < before
+
+    async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
+        """Adopt the files of another run; returns the files that the run sees. Raises SERVICE_UNAVAILABLE."""
+        request = ledger_pb2.AdoptFilesRequest(
+            project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch), like_run=like_run
+        )
+        seen: dict[str, str] = {}
+        is_whole = False
+        async with self._peer.stream(self.stub.AdoptFiles, request, self._peer.timeout_s) as parts:
+            async for part in parts:
+                seen.update(zip(part.paths, part.hashes, strict=True))
+                is_whole = part.last
+        if not is_whole:
+            raise self._peer.cut_short("its last part")
+        return seen
+
+    async def write(
+        self,
+        address: RunAddress,
+        epoch: int | None,
+        writes: Sequence[EntryWrite],
+        *,
+        full: bool = False,
+        run_status: int = 0,
+        return_view_change: ReturnView = ReturnView.NONE,
+    ) -> WriteAck:
+        durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
+
+        def call(last: Sequence[EntryWrite], is_only: bool) -> WriteEntriesCall:
+            wanted = return_view_change if is_only else ReturnView.NONE
+            return WriteEntriesCall(
+                address.project, address.run, epoch, last, durability, run_status, return_view_change=wanted
+            )
+
+        method = self._by_value.WriteEntries
+        done, before = await self._in_parts(method, address, epoch, writes, call, durability)
+        return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
+
+    async def write_packet(
+        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
+    ) -> WriteAck:
+        """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
+
+        def call(last: Sequence[EntryWrite], _: bool) -> WriteEntriesCall:
+            stored, wanted = turn_packet(turn, packet, base_turn), return_view_change if last else ReturnView.NONE
+            return WriteEntriesCall(address.project, address.run, epoch, last, packet=stored, return_view_change=wanted)
+
+        try:
+            done, _ = await self._in_parts(self._by_value.WriteEntries, address, epoch, packet.report.effects, call)
+        except TurnwrightError as error:
+            if error.reason is not Reason.PACKET_BASE_MISSING:
+                raise
+            # Effects that were written before are the same again.
+            return await self.write_packet(address, epoch, turn, packet, 0, return_view_change)
+        return WriteAck((), done.cursor, view_change=done.view_change)
+
+    async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
+        again = TurnPacket(turn, (), again=True)
+        call = WriteEntriesCall(address.project, address.run, epoch, (), packet=again)
+        await self._call(self._by_value.WriteEntries, call)
+
+    async def end_turn(
+        self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView = ReturnView.NONE
+    ) -> tuple[Turn | None, WriteAck]:
+        """End a turn, or open the next one where none is open.
+
+        After the end of a turn, one with more writes than the store accepts at once is not opened.
+        """
+        new = end.next
+        opens = new if new and not end.turn else None
+
+        def call(last: Sequence[EntryWrite], is_only: bool) -> EndTurnCall:
+            if opens:
+                rest = replace(end, next=replace(opens, writes=last))
+            else:
+                is_small = new is not None and len(new.writes) <= self._writes_max
+                rest = replace(end, writes=last, next=new if is_small else None)
+            wanted = return_view_change if is_only else ReturnView.NONE
+            return EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, wanted)
+
+        writes = opens.writes if opens else end.writes
+        done: TurnEnded
+        done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, writes, call)
+        self._schemes.update_registry(done.schemes)
+        return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released, run=done.run)

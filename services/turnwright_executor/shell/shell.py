@@ -1,0 +1,374 @@
+"""Runs shell commands on this host: in the project's root, with resource limits, without the executor's secrets.
+
+Theory of operation. A command runs in a session of its own. A small fixed script sets the limits and then becomes the
+command's shell, inside a sandbox if there is one; the command is an argument of the script, never a part of it. A
+supervisor outside the sandbox starts it, and adopts everything that it leaves behind. The supervisor's standard input
+is a socket whose other end only the executor holds: when that end closes, it kills everything, so that nothing outlives
+a dead executor. The executor keeps telling it how long the run is leased, because an executor that is stopped (SIGSTOP)
+cannot end a command, and another executor may continue the run. The command's own standard input is /dev/null.
+
+When the command's shell has ended, its processes get a moment to close the output, and are then killed: background
+processes end with their command.
+
+A command that is stopped, by its time limit or by somebody, gets SIGTERM at once, a grace period, and then SIGKILL.
+Output that it had written until then is delivered.
+Source: architecture 6, 11; research/tooling 5; rows RU163, RU176; decision C36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from enum import Enum
+from math import inf, isinf
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from turnwright_core.errors import TurnwrightError
+from turnwright_executor.files.environment import allowed_environment
+from turnwright_executor.files.listing import Signature
+from turnwright_executor.files.scan import DiskScanner, changes
+from turnwright_executor.shell.command_process import SUPERVISOR, CommandProcess, Launch
+from turnwright_executor.shell.output import Output, Stream, opened
+from turnwright_executor.shell.process_mark import new_mark
+from turnwright_executor.shell.sandbox import Sandbox
+from turnwright_executor.tools.ports import CommandEnd
+
+SHELL: Final = "/bin/sh"
+
+# Limits: seconds, blocks of 512 bytes, files, processes; then the command's program.
+# Shells disagree on the letter for processes. Where memory runs out a command is killed before any service.
+_LIMITS: Final = """
+[ "$1" = - ] || ulimit -t "$1" || exit 126
+[ "$2" = - ] || ulimit -f "$2" || exit 126
+[ "$3" = - ] || ulimit -n "$3" || exit 126
+[ "$4" = - ] || ulimit -u "$4" 2>/dev/null || ulimit -p "$4" || exit 126
+ulimit -c 0
+{ echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null
+shift 4
+exec "$@"
+"""
+
+ALLOW_S: Final = 0.25
+"""Seconds between two updates of a supervisor's deadline; leases last for seconds."""
+
+STATES_S_MAX: Final = 5.0
+"""Seconds that listing all files may delay a command; for slower projects changes are not listed."""
+
+POLL_S: Final = 0.02
+"""Seconds between checks whether a command that was told to end has processes left."""
+
+CHANNELS: Final = (1, 2)
+"""Standard output and standard error."""
+
+OnOutput = Callable[[int, str], Awaitable[None]]
+
+
+class ShellLimits(Struct, frozen=True):
+    """Resource limits of one command; 0 means no limit.
+
+    CPU time, file size and open files are limited per process, memory for all together. `processes` counts all
+    processes of the user while the command runs. The kernel does not apply it to the superuser: then the executor
+    counts the command's own processes, and kills a command that has more.
+    """
+
+    output_bytes: int = 1024 * 1024
+    """Output that is kept, in bytes per channel: its beginning and its end; the middle is dropped."""
+    cpu_s: int = 600
+    """Seconds of processor time."""
+    memory_mb: int = 0
+    """Memory that all processes of the command hold together, in MiB.
+
+    Address space is not limited, because many runtimes reserve far more than they use.
+    """
+    processes: int = 512
+    """Processes of the user, or of the command alone if the user is the superuser."""
+    files: int = 1024
+    """Open files."""
+    file_mb: int = 1024
+    """Largest file that is written, in MiB."""
+    term_grace_s: float = 2.0
+    """Seconds between SIGTERM and SIGKILL."""
+    close_grace_s: float = 0.5
+    """Seconds that background processes have to close the output after the command has ended."""
+    drain_s: float = 30.0
+    """Seconds that delivering the remaining output may take after the command has ended."""
+    stop_drain_s: float = 2.0
+    """The same if somebody has stopped the command and waits for that."""
+    kill_s: float = 5.0
+    """Seconds that a supervisor has to kill everything; unkillable processes delay it."""
+    count_s: float = 0.1
+    """Seconds between counts of the command's processes, if the kernel does not enforce the limit."""
+    weigh_s: float = 0.5
+    """Seconds between measurements of the command's memory."""
+
+
+class Stop(Enum):
+    """Why a command was stopped."""
+
+    TIME = "time"
+    PROCESSES = "processes"
+    MEMORY = "memory"
+
+
+def _never() -> float:
+    return inf
+
+
+class LocalShell(Struct):
+    """Implements tools.ports.Shell in one project's root."""
+
+    root: str | Path
+    limits: ShellLimits = field(default_factory=ShellLimits)
+    environment: Mapping[str, str] = field(default_factory=lambda: allowed_environment(os.environ))
+    clock: Callable[[], float] = time.monotonic
+    """A clock in seconds, for the reported duration."""
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    ends_s: Callable[[], float] = _never
+    """Until when commands may run, according to the lease: seconds of CLOCK_BOOTTIME, infinite without one."""
+    files: DiskScanner | None = None
+    """Lists the project's files before and after a command, to report changed ones."""
+
+    @property
+    def keeps_read_only(self) -> bool:
+        """Whether read-only commands can be prevented from changing the project."""
+        return self.sandbox.keeps_read_only
+
+    async def run(self, command: str, timeout_s: float, on_output: OnOutput, *, read_only: bool = False) -> CommandEnd:
+        """Run to the end; output arrives as (channel, text), 1 standard output, 2 standard error.
+
+        All processes are killed at the time limit or on cancellation; what they have written until then still arrives.
+        `read_only` prevents changes to the project, if the sandbox can. Raises OSError if nothing could be started, and
+        whatever `on_output` raises.
+        """
+        before = None if read_only else await self._states()
+        began = self.clock()
+        outputs = [Output(self.limits.output_bytes) for _ in CHANNELS]
+        with _pipes() as pipes:
+            async with opened(pipes.take_reader(1)) as first, opened(pipes.take_reader(2)) as second:
+                process = self._start(command, pipes, read_only=read_only)
+                streams = (Stream(1, first, outputs[0], on_output), Stream(2, second, outputs[1], on_output))
+                pumps = [asyncio.create_task(stream.pump()) for stream in streams]
+                allowing = asyncio.create_task(self._extend_deadline(process))
+                try:
+                    stopped = await self._watched(process, streams, pumps, timeout_s)
+                finally:
+                    for task in (allowing, *pumps):
+                        task.cancel()
+                    await asyncio.gather(allowing, *pumps, return_exceptions=True)
+        duration_s = self.clock() - began
+        after = None if before is None else await self._states()
+        return CommandEnd(
+            process.exit_code or 0,
+            duration_s,
+            timed_out=stopped is Stop.TIME,
+            output_cut=any(output.is_cut for output in outputs),
+            too_many_processes=stopped is Stop.PROCESSES,
+            out_of_memory=stopped is Stop.MEMORY,
+            changed=None if before is None or after is None else changes(before, after),
+        )
+
+    async def _states(self) -> dict[str, Signature] | None:
+        """Change signatures of the project's files; None if they are unavailable, or not soon enough."""
+        if self.files is None:
+            return None
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(STATES_S_MAX):
+                return await self.files.states()
+        return None
+
+    async def _watched(
+        self,
+        process: CommandProcess,
+        streams: Sequence[Stream],
+        pumps: list[asyncio.Task[None]],
+        timeout_s: float,
+    ) -> Stop | None:
+        """Wait for the end, enforce the limits, and deliver the output."""
+        stopped: Stop | None = None
+        try:
+            try:
+                stopped = await self._watch(process, pumps, timeout_s)
+            finally:
+                # Output without end gets no more time.
+                is_growing = stopped in (Stop.PROCESSES, Stop.MEMORY)
+                await self._kill(process, 0.0 if is_growing else self.limits.term_grace_s)
+        except asyncio.CancelledError:
+            with suppress(TurnwrightError):
+                await self._drain(streams, pumps, self.limits.stop_drain_s)
+            raise
+        await self._drain(streams, pumps, self.limits.drain_s)
+        return stopped
+
+    async def _extend_deadline(self, process: CommandProcess) -> None:
+        """Keep updating the supervisor's deadline."""
+        last_ms = 0
+        while True:
+            if (until_ms := self._until_ms()) != last_ms:
+                process.allow_until(until_ms)
+                last_ms = until_ms
+            await asyncio.sleep(ALLOW_S)
+
+    def _until_ms(self) -> int:
+        ends_s = self.ends_s()
+        # 0 would mean no end at all.
+        return 0 if isinf(ends_s) and ends_s > 0 else max(1, int(max(ends_s, 0.0) * 1000))
+
+    def _start(self, command: str, pipes: _Pipes, *, read_only: bool) -> CommandProcess:
+        if read_only and not self.keeps_read_only:
+            raise PermissionError(errno.EPERM, "this host cannot keep it from changing the project")
+        wrapped = self.sandbox.wrapped((SHELL, "-c", command), str(self.root), read_only=read_only)
+        argv = (SHELL, "-c", _LIMITS, "turnwright", *self._ulimits(), *wrapped)
+        launch = Launch(self.root, self.environment, pipes.control_end, (pipes.writers[1], pipes.writers[2]))
+        try:
+            mark = new_mark()
+            process = launch.start((*SUPERVISOR, str(mark), str(self._until_ms()), *argv))
+            return CommandProcess(process, pipes.control, mark, self.limits.kill_s, self.sandbox.own_processes)
+        finally:
+            pipes.close_child_ends()
+
+    def _ulimits(self) -> list[str]:
+        limits = self.limits
+        wanted = (
+            (resource.RLIMIT_CPU, limits.cpu_s, 1),
+            (resource.RLIMIT_FSIZE, limits.file_mb * 1024 * 1024, 512),
+            (resource.RLIMIT_NOFILE, limits.files, 1),
+            (resource.RLIMIT_NPROC, limits.processes, 1),
+        )
+        return [_ulimit(kind, value, unit) for kind, value, unit in wanted]
+
+    async def _watch(self, process: CommandProcess, pumps: list[asyncio.Task[None]], timeout_s: float) -> Stop | None:
+        """Wait for the command and then briefly for its output; returns why it must be stopped.
+
+        Raises what a pump raised.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        ended = asyncio.create_task(process.wait())
+        over_limit = asyncio.create_task(self._too_many_processes(process))
+        heavy = asyncio.create_task(self._too_much_memory(process))
+        waiting: set[asyncio.Task[Any]] = {ended, over_limit, heavy, *pumps}
+        try:
+            while not ended.done():
+                left = max(0.0, deadline - loop.time())
+                done, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return Stop.TIME
+                for task in done:
+                    task.result()
+                if over_limit in done:
+                    return Stop.PROCESSES
+                if heavy in done:
+                    return Stop.MEMORY
+            await asyncio.wait(pumps, timeout=self.limits.close_grace_s)
+            return None
+        finally:
+            for task in (ended, over_limit, heavy):
+                task.cancel()
+
+    async def _too_many_processes(self, process: CommandProcess) -> None:
+        """Wait until a command has too many processes, if the kernel does not count."""
+        if not self.limits.processes or os.geteuid():
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(self.limits.count_s)
+            if process.over_process_limit(self.limits.processes):
+                return
+
+    async def _too_much_memory(self, process: CommandProcess) -> None:
+        """Wait until a command uses too much memory."""
+        if not self.limits.memory_mb:
+            await asyncio.Event().wait()
+        while True:
+            await asyncio.sleep(self.limits.weigh_s)
+            if await asyncio.to_thread(process.memory_bytes) > self.limits.memory_mb * 1024 * 1024:
+                return
+
+    async def _drain(self, streams: Sequence[Stream], pumps: list[asyncio.Task[None]], limit_s: float) -> None:
+        """Deliver what the killed session left in the pipes, without waiting for processes that escaped with a pipe."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while any(not task.done() for task in pumps):
+                    await asyncio.wait(pumps, timeout=self.limits.close_grace_s)
+                    for stream in streams:
+                        if stream.is_idle:
+                            stream.close()
+        except TimeoutError:
+            for stream in streams:
+                stream.close()
+        await asyncio.gather(*pumps)
+
+    async def _kill(self, process: CommandProcess, grace_s: float) -> None:
+        """Kill all processes of the command, and leave no zombie."""
+        try:
+            if process.exit_code is None and grace_s:
+                process.send(signal.SIGTERM)
+                async with asyncio.timeout(grace_s) as grace:
+                    await process.wait()
+                    # The shell ends at once; its background processes may need the grace period.
+                    while process.has_any():  # noqa: ASYNC110 - nobody tells when they are gone
+                        await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            if not grace.expired():
+                raise
+        finally:
+            await process.kill()
+
+
+def _ulimit(kind: int, value: int, unit: int) -> str:
+    """A limit for the script; never above the executor's own limit, which would be refused."""
+    hard = resource.getrlimit(kind)[1]
+    if not value:
+        return "-"
+    return str((value if hard == resource.RLIM_INFINITY else min(value, hard)) // unit)
+
+
+class _Pipes:
+    """The supervisor's control socket, and the pipes of the two outputs."""
+
+    def __init__(self) -> None:
+        self.control, end = socket.socketpair()
+        self.control.setblocking(False)
+        self.control_end = end.detach()
+        self.readers: dict[int, int] = {}
+        self.writers: dict[int, int] = {}
+        self._open = {self.control_end}
+        for channel in CHANNELS:
+            self.readers[channel], self.writers[channel] = os.pipe()
+            self._open |= {self.readers[channel], self.writers[channel]}
+
+    def take_reader(self, channel: int) -> int:
+        """The reading end of an output; the caller closes it."""
+        reader = self.readers[channel]
+        self._open.discard(reader)
+        return reader
+
+    def close_child_ends(self) -> None:
+        self._close({self.control_end, *self.writers.values()})
+
+    def close(self) -> None:
+        self.control.close()
+        self._close(set(self._open))
+
+    def _close(self, descriptors: set[int]) -> None:
+        for descriptor in descriptors & self._open:
+            os.close(descriptor)
+        self._open -= descriptors
+
+
+@contextmanager
+def _pipes() -> Iterator[_Pipes]:
+    pipes = _Pipes()
+    try:
+        yield pipes
+    finally:
+        pipes.close()

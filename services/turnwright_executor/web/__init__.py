@@ -1,0 +1,1 @@
+"""The web for tools: pages, downloads and a search engine, within limits."""

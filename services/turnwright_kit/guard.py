@@ -1,0 +1,329 @@
+"""The interceptor around every handler: it authenticates the caller, and translates whatever the handler raises.
+
+Handlers are wrapped once, when they are registered: a gRPC interceptor would build a wrapper for each call, which costs
+a fifth of a small one.
+
+Unknown callers are refused before their message is read: a handler is looked up by the metadata alone, and a stream
+handler reads only what it asks for. So what strangers send stays in the flow-control window of their connection.
+Calls of clients are counted on them (kit/caller_ledger), and those beyond the limits are refused in the same way.
+Source: architecture 10, 14.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc_codec import Codecs
+from turnwright_kit.auth import Authenticator, current_caller, is_open
+from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
+from turnwright_kit.errors import abort
+from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
+from turnwright_kit.in_process import LocalServer
+from turnwright_kit.in_process_context import LocalContext
+from turnwright_kit.message_size import check_length, size_limit
+from turnwright_kit.scope import Metadata
+from turnwright_kit.unknown_enums import unknown_enum
+
+if TYPE_CHECKING:  # generic in the stubs only
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    Context = grpc.aio.ServicerContext[Any, Any]
+else:
+    Handler = grpc.RpcMethodHandler
+    Context = grpc.aio.ServicerContext
+
+
+CheckCall = Callable[[str, Any], Awaitable[None]]
+"""Checks a call of the current caller by its method and its request. Raises an error for the caller."""
+
+PROBES_MAX: Final = 2
+"""Messages of unauthenticated callers that a service reads at a time."""
+
+PROBE_S: Final = 5.0
+"""Seconds that an unauthenticated caller has to send its message, including the wait for its turn."""
+
+PROBE_BYTES_MAX: Final = 1024
+"""Maximum length of a message without authentication, in bytes."""
+
+
+SERIALIZED_MAX: Final = 64
+"""Messages of a stream method that are kept in their serialized form: callers that follow the same are not all at the
+same one."""
+
+SERIALIZED_BYTES_MAX: Final = 16 * 1024
+"""Maximum length of a message that is kept, in bytes."""
+
+
+class GuardedServer:
+    """Registers servicers: passes their handlers on to the server, each behind the guard."""
+
+    def __init__(
+        self,
+        server: grpc.aio.Server | None,
+        local: LocalServer,
+        gate: Authenticator,
+        calls: CallsInProgress,
+        codecs: Callable[[], Codecs] | None = None,
+        limits: CallerLimits | None = None,
+        admits: CheckCall | None = None,
+    ) -> None:
+        """Guard the handlers of this server; callers in this process use `local`. Calls are tracked in `calls`.
+
+        Without a server, only callers in this process reach them. `codecs` are of the handlers that take values, and
+        `limits` of what each client may have under way. `admits` is asked about each call before its handler.
+        """
+        self._admits = admits
+        self._codecs = codecs or dict
+        self._ledger = CallerLedger(limits or CallerLimits())
+        self._server = server
+        self._local = local
+        self._gate = gate
+        self._calls = calls
+        self.names: list[str] = []
+        """Full names of the services, in the order in which they were added."""
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        self.names += [handler.service_name() for handler in handlers if isinstance(handler, grpc.ServiceRpcHandler)]
+        guarded = tuple(
+            _Guarded(handler, self._gate, self._calls, self._codecs, self._ledger, self._admits) for handler in handlers
+        )
+        if self._server is not None:
+            self._server.add_generic_rpc_handlers(guarded)
+        self._local.add(*guarded)
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        """Nothing: grpc.aio's server uses generic handlers only."""
+
+
+class _Guarded(grpc.GenericRpcHandler):
+    """The handlers of one service, each wrapped at its first call."""
+
+    def __init__(
+        self,
+        inner: grpc.GenericRpcHandler,
+        gate: Authenticator,
+        calls: CallsInProgress,
+        codecs: Callable[[], Codecs],
+        ledger: CallerLedger,
+        admits: CheckCall | None,
+    ) -> None:
+        self._ledger = ledger
+        self._admits = admits
+        self._inner = inner
+        self._codecs = codecs
+        self._gate = gate
+        self._calls = calls
+        self._wrapped: dict[str, Handler] = {}
+        self._probes = asyncio.Semaphore(PROBES_MAX)
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        """The guarded handler of a method; None for a method of another service."""
+        method = handler_call_details.method
+        found = self._wrapped.get(method)
+        if found is None:
+            inner = self._inner.service(handler_call_details)
+            if inner is None:
+                return None
+            found = self._wrapped[method] = self._guarded(inner, method)
+        metadata = handler_call_details.invocation_metadata
+        # Within one process there is nothing to read, and the metadata comes with the call.
+        return found if metadata is None else self._handler_for(found, method, metadata)
+
+    def _handler_for(self, found: Handler, method: str, metadata: Metadata) -> Handler:
+        try:
+            caller = self._gate.check(metadata)
+        except TurnwrightError as error:
+            return _probe(found, self._probes) if is_open(method) else _refusal(error, method, self._calls)
+        try:
+            if not caller.holds_secret:
+                self._ledger.check(caller.principal, is_stream=not found.unary_unary)
+        except TurnwrightError as error:
+            return _refusal(error, method, self._calls, caller.principal)
+        return found
+
+    def _guarded(self, handler: Handler, method: str) -> Handler:
+        codecs = {
+            "request_deserializer": _reader(handler.request_deserializer),
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary, method), **codecs)
+        serialize = handler.response_serializer or bytes
+        if handler.unary_stream:
+            serialize = codecs["response_serializer"] = _Serializer(serialize)
+            stream = self._stream(handler.unary_stream, serialize, method)
+            return grpc.unary_stream_rpc_method_handler(stream, **codecs)
+        if handler.stream_stream:
+            stream = self._stream(handler.stream_stream, serialize, method)
+            return grpc.stream_stream_rpc_method_handler(stream, **codecs)
+        raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
+
+    def _admitted(self, context: Any, metadata: Metadata) -> str:
+        return self._gate.admit(metadata, context.identity if isinstance(context, LocalContext) else None)
+
+    async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
+        """Count a call, once there is room, until its answer is sent; None for services, and in process.
+
+        Raises QUEUE_FULL. Calls of open methods are counted on their connection alone.
+        """
+        if isinstance(context, LocalContext) or not (opened or not current_caller().holds_secret):
+            return None
+        principal = "" if opened else current_caller().principal
+        counted = await self._ledger.begin(principal, context.peer(), is_stream=is_stream)
+        task = asyncio.current_task()
+        assert task, "handlers run in tasks"
+        task.add_done_callback(lambda _: counted.end())
+        return counted
+
+    def _unary(self, inner: Any, method: str) -> Any:
+        codec, opened = self._codecs().get(method), is_open(method)
+
+        async def call(request: Any, context: Context) -> Any:
+            metadata: Any = context.invocation_metadata() or ()
+            async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
+                guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                counted = await self._counted(context, opened=opened, is_stream=False)
+                if self._admits and not opened:
+                    await self._admits(method, request)
+                if codec is None or isinstance(request, codec.request):
+                    answer = await inner(request, context)
+                else:
+                    answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
+                if (limit := _size_limit(context, metadata)) < MESSAGE_BYTES_MAX:
+                    check_length(answer.ByteSize(), limit)
+                if counted:
+                    counted.hold(answer.ByteSize())
+                return answer
+
+        return call
+
+    def _stream(self, inner: Any, serialize: Callable[[Any], bytes], method: str) -> Any:
+        codec, opened = self._codecs().get(method), is_open(method)
+
+        async def call(request: Any, context: Context) -> None:
+            metadata: Any = context.invocation_metadata() or ()
+            async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
+                guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
+                counted = await self._counted(context, opened=opened, is_stream=True)
+                if self._admits and not opened:
+                    await self._admits(method, request)
+                encode = None
+                if codec and not isinstance(request, codec.request):
+                    request, encode = codec.request_from_pb(request), codec.answer_to_pb
+                limit = _size_limit(context, metadata)
+                async with contextlib.aclosing(inner(request, context)) as answers:
+                    async for answer in answers:
+                        message = encode(answer) if encode else answer
+                        if limit < MESSAGE_BYTES_MAX:
+                            check_length(len(serialize(message)), limit)
+                        if counted:
+                            counted.hold(message.ByteSize(), is_last=False)
+                        try:
+                            await context.write(message)
+                        except grpc.aio.InternalError:
+                            # The caller has left, with the message unread.
+                            raise asyncio.CancelledError from None
+                        if counted:
+                            counted.sent()
+
+        return call
+
+
+def _size_limit(context: Any, metadata: Metadata) -> int:
+    """The longest message that a caller takes, in bytes. Without a socket of its own, a call takes any."""
+    return MESSAGE_BYTES_MAX if isinstance(context, LocalContext) else size_limit(metadata)
+
+
+def _reader(deserialize: Any) -> Callable[[bytes], Any]:
+    """Reads messages; one that cannot be read comes as its error, which is raised where errors are translated."""
+
+    def read(data: bytes) -> Any:
+        try:
+            message = deserialize(data)
+        except DecodeError as error:
+            return fault(
+                Reason.INVALID_FIELD,
+                f"The message cannot be parsed as the request of this method: {error}. Strings must be UTF-8, without "
+                "unpaired surrogates.",
+                field="message",
+            )
+        return unknown_enum(message) or message
+
+    return read
+
+
+def _checked(request: Any) -> Any:
+    """A request. Raises what reading it has come to."""
+    if isinstance(request, TurnwrightError):
+        raise request
+    return request
+
+
+class _Serializer:
+    """Serializes a stream's messages; a message that is sent to many callers is serialized once.
+
+    This is safe because no handler changes a message that it has sent.
+    """
+
+    def __init__(self, serialize: Callable[[Any], bytes]) -> None:
+        self._serialize = serialize
+        self._latest: dict[int, tuple[Any, bytes]] = {}
+        """The latest messages by id; kept with them, since an id is free once its object is gone."""
+
+    def __call__(self, message: Any) -> bytes:
+        if found := self._latest.get(id(message)):
+            return found[1]
+        data = self._serialize(message)
+        if len(self._latest) == SERIALIZED_MAX:
+            self._latest.clear()
+        if len(data) <= SERIALIZED_BYTES_MAX:
+            self._latest[id(message)] = (message, data)
+        return data
+
+
+def _refusal(error: TurnwrightError, method: str, calls: CallsInProgress, principal: str = "") -> Handler:
+    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
+        async with GuardedCall(calls, method, context, (), is_stream=False) as guarded:
+            guarded.admitted(principal, None)
+            raise error
+
+    return grpc.stream_stream_rpc_method_handler(call)
+
+
+def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
+    """A handler for unauthenticated callers of open methods: one short message, sent at once, few at a time."""
+
+    async def read(context: Context) -> Any:
+        try:
+            async with asyncio.timeout(PROBE_S), places:
+                # Not with the iterator, which would keep the message until it is garbage collected.
+                sent: Any = await context.read()
+                data: bytes = sent if isinstance(sent, bytes) else b""
+                del sent
+        except TimeoutError:
+            raise fault(Reason.UNAUTHENTICATED, "Send a token, or only a short message.") from None
+        if (size := len(data)) > PROBE_BYTES_MAX:
+            del data
+            message = f"Without a token at most {PROBE_BYTES_MAX} bytes are taken."
+            raise fault(Reason.LIMIT_EXCEEDED, message, field="message", limit=PROBE_BYTES_MAX, actual=size,
+                        unit="bytes")  # fmt: skip
+        return _checked(handler.request_deserializer(data))
+
+    async def call(_requests: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            request = await read(context)
+        except TurnwrightError as error:
+            await abort(context, error)
+        if handler.unary_unary:
+            await context.write(await handler.unary_unary(request, context))
+        else:
+            await handler.unary_stream(request, context)
+
+    return grpc.stream_stream_rpc_method_handler(call, response_serializer=handler.response_serializer)

@@ -1,0 +1,179 @@
+"""A client connection to another service: deadlines on every call, our errors instead of gRPC's.
+
+Source: architecture 12; research/perf 1.1 (reconnect backoff).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, Final, TypeVar, cast
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_core.rpc_codec import Codecs
+from turnwright_kit.auth import OPERATOR, Caller, call_metadata, derive_token
+from turnwright_kit.certificates import Tls
+from turnwright_kit.errors import call_lost_error, from_rpc
+from turnwright_kit.in_process import LocalChannel, LocalServers
+from turnwright_kit.message_size import RECEIVES_ALL
+from turnwright_kit.scope import current_scope
+from turnwright_kit.transport import PLAINTEXT, open_channel, wait_for_connection
+from turnwright_kit.value_channel import ValueChannel
+
+CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # By default gRPC waits a second before it reconnects; a restarted service is back long before.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # Despite its name: the minimum duration of a connection attempt. A busy service accepts late.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    # Our services are not behind the proxy that the environment names for the web.
+    ("grpc.enable_http_proxy", 0),
+)
+
+UnaryHandler = Callable[[Any, Any], Awaitable[Any]]
+"""Answers a request; the second argument is the context of its call."""
+
+MethodHandler = Callable[[Any, Any], Any]
+"""The same, or one that answers with a stream."""
+
+Around = Callable[[MethodDescriptor, MethodHandler], MethodHandler]
+"""What the executor adds to a method: a handler around the one that forwards."""
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class Peer:
+    """A client of another service. `timeout_s` is the deadline of unary calls in seconds, unless a call sets one."""
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        token: str,
+        timeout_s: float,
+        tier: Tier | None = None,
+        local_servers: LocalServers | None = None,
+        tls: Tls = PLAINTEXT,
+        codecs: Codecs | None = None,
+    ) -> None:
+        """Prepare the channel; nothing is sent before the first call. One in this process needs no connection.
+
+        `codecs`: the rpcs that take and return values.
+
+        Raises TurnwrightError if it would send the token in plaintext to another host.
+        """
+        self.name = name
+        self.address = address
+        self.channel = _channel(address, local_servers or {}, tls, codecs)
+        self.timeout_s = timeout_s
+        self._token = token
+        self._metadata = (*call_metadata(token, tier), RECEIVES_ALL)
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float | None = None,
+        caller: Caller | None = None,
+    ) -> Response:
+        """One answer, within the deadline and that of the call being handled. Raises TurnwrightError.
+
+        `caller`: make the call on behalf of this caller.
+        """
+        await wait_for_connection(self.channel)
+        scope = current_scope()
+        deadline = scope.timeout_s(timeout_s or self.timeout_s)
+        metadata = self._metadata if caller is None else self._in_name_of(caller)
+        try:
+            answer = await method(request, timeout=deadline, metadata=metadata + scope.trace)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self.name, self.address) from None
+        if answer is None:
+            raise call_lost_error(self.name, self.address, "the call ended without an answer")
+        return answer
+
+    async def pages(
+        self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request
+    ) -> AsyncGenerator[Response]:
+        """The pages of a list, from the requested one to the last. Raises TurnwrightError."""
+        asked: Any = request
+        while True:
+            page: Any = await self.call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            asked.page_token = page.next_page_token
+
+    def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
+        """Metadata to act on behalf of another caller, at its tier; our own token is the deployment's secret."""
+        if caller.principal == OPERATOR and caller.holds_secret:
+            return (*call_metadata(self._token, caller.tier), RECEIVES_ALL)
+        return (*call_metadata(derive_token(self._token, caller.tier, caller.principal)), RECEIVES_ALL)
+
+    def stream(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float | None,
+        caller: Caller | None = None,
+    ) -> aclosing[AsyncGenerator[Response]]:
+        """A stream of answers, whose call ends with the block; without a deadline the caller limits the wait.
+
+        `caller`: make the call on behalf of this caller. Iterating it raises TurnwrightError.
+        """
+        return aclosing(self._answers(method, request, timeout_s, caller))
+
+    async def _answers(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float | None,
+        caller: Caller | None,
+    ) -> AsyncGenerator[Response]:
+        await wait_for_connection(self.channel)
+        metadata = self._metadata if caller is None else self._in_name_of(caller)
+        call = method(request, timeout=timeout_s, metadata=metadata + current_scope().trace)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, self.name, self.address) from None
+        finally:
+            call.cancel()
+
+    def cut_short(self, without: str) -> TurnwrightError:
+        """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
+        return call_lost_error(self.name, self.address, f"the answer ended without {without}")
+
+    async def close(self) -> None:
+        await self.channel.close()
+
+
+def rpc_of(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
+    """What a stub has for a method."""
+    request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    return (channel.unary_stream if method.server_streaming else channel.unary_unary)(
+        f"/{method.containing_service.full_name}/{method.name}",
+        request_serializer=request.SerializeToString,
+        response_deserializer=answer.FromString,
+    )
+
+
+def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs | None) -> grpc.aio.Channel:
+    if address in local_servers:
+        # It has everything that stubs and peers use of a channel.
+        return cast("grpc.aio.Channel", LocalChannel(local_servers[address]))
+    channel = open_channel(address, CHANNEL_OPTIONS, tls)
+    return channel if codecs is None else cast("grpc.aio.Channel", ValueChannel(channel, codecs))

@@ -1,0 +1,235 @@
+"""The gRPC server of every service: guarded handlers, health, reflection, graceful shutdown.
+
+Source: architecture 13; research/tooling 7.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import grpc
+
+from turnwright_core.errors import TurnwrightError
+from turnwright_core.limits import MESSAGE_BYTES_MAX
+from turnwright_kit.auth import Authenticator
+from turnwright_kit.event_loop import report_lag
+from turnwright_kit.guard import GuardedServer
+from turnwright_kit.guarded_call import CallsInProgress
+from turnwright_kit.health import Health
+from turnwright_kit.in_process import LocalServer
+from turnwright_kit.logs import get_logger
+from turnwright_kit.pages import report_readiness
+from turnwright_kit.readiness import EVERY_S, LOOK_S_MAX, Readiness
+from turnwright_kit.reflection import reflection_handlers
+from turnwright_kit.service import Service
+from turnwright_kit.telemetry import count, observe
+from turnwright_kit.telemetry_names import CERTIFICATE_EXPIRY, CERTIFICATES_REFUSED
+from turnwright_kit.transport import PLAINTEXT, listen
+
+SERVER_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # Clients ping every 30 s; the default minimum of five minutes would end their connections with "too many pings".
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Clients of `dns:///` names then connect anew, and find replicas that have been added. Calls in progress go on.
+    ("grpc.max_connection_age_ms", 600_000),
+    # Two processes on one port would share its calls by chance.
+    ("grpc.so_reuseport", 0),
+)
+
+STOP_S_MORE: Final = 5.0
+"""Seconds beyond `drain_s` that one step of the shutdown may take."""
+
+END_S: Final = 1.0
+"""Seconds beyond `drain_s` that late calls have to receive the error that ends them."""
+
+GOAWAY_GRACE_S: Final = 0.25
+"""Seconds between sending GOAWAY, which tells clients to connect elsewhere, and ending their streams.
+
+If the last stream of a connection ends while its client is writing, the connection is closed under it, and the client
+sees a broken pipe instead of the reason. Clients react to GOAWAY at once, and gRPC's own measure the connection a tenth
+of a second after a message.
+"""
+
+_log = get_logger("server")
+
+
+class RunningServer:
+    """One service that listens on one address."""
+
+    def __init__(
+        self,
+        service: Service,
+        address: str,
+        secret: str,
+        drain_s: float,
+        observers: Sequence[grpc.aio.ServerInterceptor] = (),
+        stop_s_more: float = STOP_S_MORE,
+        look_every_s: float = EVERY_S,
+    ) -> None:
+        """Prepare. `drain_s` is the time that calls have at shutdown; observers see network calls only."""
+        self.service = service
+        self.address = address
+        self._wanted = address
+        self._secret = secret
+        self._observers = observers
+        self._drain_s = drain_s
+        self._step_s_max = drain_s + stop_s_more
+        self._health = Health(service.grpc_name)
+        self._tls = service.settings.tls if service.settings else PLAINTEXT
+        self._server: grpc.aio.Server | None = None
+        self._calls = CallsInProgress()
+        self._readiness = Readiness(
+            service.name, service.ready, self._health, service.dependencies, every_s=look_every_s
+        )
+        self.local = LocalServer()
+        """The same handlers for callers in this process."""
+
+    async def start(self) -> None:
+        """Start the service, then listen. Raises OSError if the address cannot be bound."""
+        await self.service.start()
+        settings = self.service.settings
+        options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.service.connection_calls_max))
+        server = grpc.aio.server(interceptors=self._observers, options=options)
+        accepted = settings.secrets_accepted if settings else ()
+        gate = Authenticator(self._secret, self.service.floor, accepted)
+        limits = settings.caller_limits if settings else None
+        guarded: Any = GuardedServer(
+            server, self.local, gate, self._calls, self.service.codecs, limits, self.service.admits
+        )
+        self.service.register_all(guarded, self._health)
+        self._health.add(name for name in guarded.names if name.startswith("turnwright."))
+        guarded.add_generic_rpc_handlers(reflection_handlers(guarded.names))
+        try:
+            port = listen(server, self._wanted, self._tls)
+        except TurnwrightError:
+            await self.service.close()
+            raise
+        except RuntimeError:
+            await self.service.close()
+            raise OSError(
+                f"The {self.service.name} cannot listen on {self._wanted}: something else listens there, or it is not "
+                f"an address of this host. Choose another one with --listen {self.service.name}=HOST:PORT."
+            ) from None
+        if self._wanted.endswith(":0"):
+            self.address = f"{self._wanted[:-2]}:{port}"
+        self.service.listening(self.address)
+        self._measure_certificate()
+        report_lag(asyncio.get_running_loop())
+        report_readiness(self.service.name, partial(self._problem, asyncio.get_running_loop()))
+        await server.start()
+        self.local.open()
+        self._server = server
+        _log.info("service_started", service=self.service.name, address=self.address)
+        try:
+            await self._readiness.begin()
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+
+    def _problem(self, loop: asyncio.AbstractEventLoop) -> str:
+        """Why it is not ready, for another thread. A loop that does not answer is a reason, too."""
+        try:
+            return asyncio.run_coroutine_threadsafe(self._health.problem(), loop).result(LOOK_S_MAX)
+        except (RuntimeError, TimeoutError):
+            return f"it did not answer within {LOOK_S_MAX:g} s"
+
+    def _measure_certificate(self) -> None:
+        if self._tls.has_certificate:
+            # A counter that begins with its first event would hide that event from `increase()` of Prometheus.
+            count(CERTIFICATES_REFUSED, 0)
+            labels = {"service": self.service.name}
+            observe(CERTIFICATE_EXPIRY, lambda: self._tls.current().expiry_s - time.time(), labels)
+
+    async def leave(self) -> None:
+        await self._readiness.end()
+        self._health.leave()
+        self.service.leave()
+
+    async def stop(self) -> None:
+        """Shut down: health first, then no new calls, then the calls in progress, then the service."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        await self.leave()
+        # We end late calls ourselves, with a reason; gRPC would end them with CANCELLED.
+        overdue = asyncio.get_running_loop().call_later(self._drain_s, self._calls.end)
+        grace_s = self._drain_s + END_S
+        self.local.close()
+        stopping = asyncio.gather(server.stop(grace_s), self._calls.ended(grace_s))
+        await self._calls.streams_ended(min(GOAWAY_GRACE_S, self._drain_s))
+        self._health.end()
+        async with contextlib.AsyncExitStack() as steps:
+            # In reverse order: a step that fails does not prevent the others.
+            steps.push_async_callback(self._in_time, "close", self.service.close)
+            steps.push_async_callback(self._in_time, "stop", lambda: stopping)
+            steps.push_async_callback(self._in_time, "drain", self.service.drain)
+        overdue.cancel()
+        _log.info("service_stopped", service=self.service.name)
+
+    async def _in_time(self, step: str, work: Callable[[], Awaitable[Any]]) -> None:
+        """Run a step of the shutdown with a time limit; a step that hangs is abandoned."""
+        try:
+            async with asyncio.timeout(self._step_s_max):
+                await work()
+        except TimeoutError:
+            tasks = sorted(task.get_name() for task in asyncio.all_tasks())
+            _log.error("stop_delayed", service=self.service.name, step=step, tasks=tasks)
+
+
+def stop_signal() -> asyncio.Future[int]:
+    """Wait for SIGTERM or SIGINT; a second signal ends the process at once."""
+    loop = asyncio.get_running_loop()
+    came: asyncio.Future[int] = loop.create_future()
+
+    def on_signal(number: int) -> None:
+        if came.done():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        came.set_result(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    return came
+
+
+async def ends_before(stop: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> bool:
+    """Do some work, or cancel it once `stop` is done; whether it came to its end. Raises what the work does."""
+    doing = asyncio.ensure_future(work)
+    await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if not doing.done():
+        doing.cancel()
+        await asyncio.wait({doing})
+        return False
+    doing.result()
+    return True
+
+
+async def serve_until_stopped(*servers: RunningServer, lame_duck_s: float = 0.0) -> None:
+    """Start the servers in order, wait for a signal, stop them in reverse order.
+
+    After SIGTERM they keep serving for `lame_duck_s` while they report NOT_SERVING, so that no new calls come when they
+    stop.
+    """
+    came = stop_signal()
+    async with contextlib.AsyncExitStack() as stack:
+        for server in servers:
+            if not await ends_before(came, server.start()):
+                return
+            stack.push_async_callback(server.stop)
+        if await came == signal.SIGTERM:
+            await enter_lame_duck(servers, lame_duck_s)
+
+
+async def enter_lame_duck(servers: Iterable[RunningServer], lame_duck_s: float) -> None:
+    """Have servers report NOT_SERVING, and wait until load balancers have noticed."""
+    for server in servers:
+        await server.leave()
+    await asyncio.sleep(lame_duck_s)
