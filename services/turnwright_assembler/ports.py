@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from msgspec import Struct
@@ -28,14 +28,6 @@ class PastMoment(Struct, frozen=True):
     packet_of_turn: int = 0
 
 
-class PacketRead(Struct, frozen=True):
-    """A packet as the store has it."""
-
-    messages: tuple[tuple[str, tuple[str, ...]], ...]
-    """Roles, each with the pieces of its message."""
-    note: str
-
-
 class RunReader(Protocol):
     """Reads the input of packets."""
 
@@ -54,10 +46,5 @@ class RunReader(Protocol):
     ) -> AsyncGenerator[ViewPart, None]:
         """A snapshot as `read` or `read_messages` reads it, of a moment; None: now. Raises TurnwrightError."""
 
-    async def read_packet(
-        self, project: str, run: str, turn: int = 0, wanted: Callable[[str], object] | None = None
-    ) -> PacketRead | None:
-        """The stored packet of a turn; 0: the latest of the run itself. None if there is none.
-
-        With `wanted` it is read only if that says so of its note. Raises TurnwrightError.
-        """
+    async def read_packet(self, project: str, run: str, turn: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The stored packet of a turn: roles with their pieces; none if there is none. Raises TurnwrightError."""

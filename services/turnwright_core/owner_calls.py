@@ -222,8 +222,6 @@ class PacketReport(Struct, frozen=True):
     """The part of the packet's tokens that edits take."""
     after_reply: tuple[EntryWrite, ...] = ()
     """The writes by which the reply, a summary, replaces messages."""
-    checkpoint: str = ""
-    """What is noted with a transcript, so that the next one can begin with it."""
     pieces: tuple[PacketPieces, ...] = ()
     replaced_chars: int = 0
     """Code points of the messages that the reply, a summary, replaces."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import re
 import shutil
@@ -25,7 +24,6 @@ from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript import fitting_transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
-from turnwright_assembler.domain.checkpoint import checkpoint_in
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.edge.store_reader import StoreReader
 from turnwright_assembler.ports import ViewPart
@@ -42,9 +40,6 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
 
 WARM_MAX = 0.35
 """Warm over cold, of 1,000 messages of 1 KB."""
-
-STORED_MAX = 3.0
-"""A cold turn that begins with the stored text of the turn before, over joining and hashing that."""
 
 DOUBLED_MAX = 2.2
 """Of twice the history."""
@@ -98,25 +93,6 @@ class Run:
         return self._rows.conversation.pieces
 
 
-class Stored:
-    """A transcript that was sent, from which the next turn goes on after a restart."""
-
-    def __init__(self, messages: int) -> None:
-        rows = TranscriptRows()
-        rows.apply(ViewPart(tuple(history(messages)), (), Cursor("i", 1, 0, 0)))
-        self._checkpoint = checkpoint_in(
-            json.dumps({"checkpoint": rows.checkpoint("v", packet_digest(rows.messages()))}), "v"
-        )
-        self._sent = {role: tuple(pieces) for role, pieces in rows.messages()}
-
-    def next(self, entries: Sequence[Entry]) -> None:
-        assert self._checkpoint
-        rows = TranscriptRows.resumed(self._checkpoint, self._sent)
-        assert rows
-        rows.apply(ViewPart(tuple(entries), (), Cursor("i", 2, 0, 0)))
-        fitting_transcript(rows, AssembleCall("p", "r", 9, 1, 10**9, transcript=True), 2, TokenBudget(10**9))
-
-
 def seconds(work: Callable[[], object]) -> float:
     begin = time.thread_time()
     work()
@@ -132,7 +108,6 @@ def no_gc() -> Iterator[None]:
 
 def test_what_a_turn_costs_warm_and_cold(capsys) -> None:
     one, two = history(1000), history(2000)
-    stored = Stored(1000)
     warm, long, edited = Run(one), Run(two), Run(one, edited=True)
     said = [text_message(Role.USER, each.body) for each in one]
     taken: dict[str, list[float]] = {}
@@ -143,7 +118,6 @@ def test_what_a_turn_costs_warm_and_cold(capsys) -> None:
     for number in range(15):
         more = turn_of(2000 + number)
         take("cold", lambda: Run(one))
-        take("stored", lambda: stored.next(more))  # noqa: B023
         take("doubled", lambda: Run(two))
         take("warm", lambda: warm.next(more))  # noqa: B023
         take("long", lambda: long.next(more))  # noqa: B023
@@ -154,20 +128,18 @@ def test_what_a_turn_costs_warm_and_cold(capsys) -> None:
     ms = {name: statistics.median(each) * 1000 for name, each in taken.items()}
     with capsys.disabled():
         print(
-            f"\n1,000 messages of 1 KB: with the text of the turn before {ms['stored']:.2f} ms "
-            f"({ms['stored'] / ms['hash']:.1f}x joining and hashing); of entries {ms['cold']:.2f} ms ({ms['cold'] / ms['hash']:.1f}x joining and hashing, "
+            f"\n1,000 messages of 1 KB: cold {ms['cold']:.2f} ms ({ms['cold'] / ms['hash']:.1f}x joining and hashing, "
             f"{ms['cold'] / ms['json']:.1f}x the same with writing JSON, {ms['cold'] / ms['join']:.0f}x the join alone), "
             f"warm {ms['warm']:.3f} ms ({ms['warm'] / ms['cold']:.3f}x), with edits {ms['edited']:.3f} ms; "
             f"2,000: cold {ms['doubled'] / ms['cold']:.2f}x, warm {ms['long'] / ms['warm']:.2f}x"
         )
     if os.environ.get("TURNWRIGHT_BENCH_ASSERT"):
-        assert ms["stored"] <= STORED_MAX * ms["hash"]
         assert ms["warm"] <= WARM_MAX * ms["cold"]
 
 
 @pytest.mark.asyncio
 async def test_what_the_first_turn_after_a_restart_costs(tmp_path, capsys) -> None:
-    """CPU of store, wire and assembler, with the stored text of the turn before and with all entries."""
+    """CPU of store, wire and assembler."""
     server = await start_store(tmp_path)
     client = Client(server.address)
     run = await working_run(client, await new_project(client))
@@ -182,38 +154,27 @@ async def test_what_the_first_turn_after_a_restart_costs(tmp_path, capsys) -> No
             write_pb2.PacketMessage(role=role, pieces=[piece_to_pb(piece, {}) for piece in pieces])
             for role, pieces in made.messages
         ]
-        note, digest = json.dumps({"checkpoint": made.report.checkpoint}), made.report.digest
-        await run.write(packet=write_pb2.PacketRecord(turn=number, messages=messages, note=note, base_turn=number - 1))
+        digest = made.report.digest
+        await run.write(packet=write_pb2.PacketRecord(turn=number, messages=messages, base_turn=number - 1))
         writes = (
             set_(one.path, one.body, one.attributes_json, writer=Tier.SYSTEM, state=State.RESOLVED, record=one.record or None)
             for one in turn_of(number)
         )  # fmt: skip
         await run.end(number, *writes, status=102)
     wanted = (await assembler.assemble(replace(ask, turn=502))).report.digest
-    ms: dict[str, list[float]] = {}
+    ms = []
     for _ in range(10):
-        for name, turn in (("text", 502), ("entries", 1)):
-            # In the first turn of a run no packet is looked for.
-            cold, begin = Assembler(reader, RunCache(1), rules), time.process_time()
-            assert (await cold.assemble(replace(ask, turn=turn))).report.digest == wanted
-            ms.setdefault(name, []).append((time.process_time() - begin) * 1000)
-        begin = time.process_time()
-        assert await reader.read_packet(run.project, run.alias)
-        ms.setdefault("packet", []).append((time.process_time() - begin) * 1000)
+        cold, begin = Assembler(reader, RunCache(1), rules), time.process_time()
+        assert (await cold.assemble(replace(ask, turn=502))).report.digest == wanted
+        ms.append((time.process_time() - begin) * 1000)
     await client.close()
     await server.stop()
-    best = {name: min(each) for name, each in ms.items()}
     with capsys.disabled():
-        print(
-            f"\n1,000 messages of 1 KB, CPU at best with all reading: {best['text']:.1f} ms from the text of the turn "
-            f"before, of which {best['packet']:.1f} ms to read it; {best['entries']:.1f} ms from all entries"
-        )
-    assert best["text"] < best["entries"]
+        print(f"\n1,000 messages of 1 KB, CPU at best with all reading: {min(ms):.1f} ms")
 
 
 MADE = {
     "cold": "entries = history({messages}); work = lambda number: Run(entries)",
-    "stored": "stored = Stored({messages}); work = lambda number: stored.next(turn_of(5000 + number))",
     "with edits": "run = Run(history({messages}), edited=True); work = lambda number: run.next(turn_of(5000 + number))",
 }
 

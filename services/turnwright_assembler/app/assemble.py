@@ -24,7 +24,6 @@ from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block
-from turnwright_assembler.domain.checkpoint import checkpoint_in
 from turnwright_assembler.domain.effects import effects_of, turn_effects
 from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
@@ -34,14 +33,10 @@ from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
 from turnwright_core.chat.edited_conversation import added_chars_max, prompt_messages
 from turnwright_core.chat.prompt_edits import PromptMessage, apply_prompt_edits
-from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.entries import EntryWrite
-from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.errors import Reason, fault
 from turnwright_core.owner_calls import AssembleCall, PacketReport
 from turnwright_core.text import tokens_of
-from turnwright_kit.logs import get_logger
-
-_log = get_logger("transcripts")
 
 R = TypeVar("R")
 _Rows = RunRows | TranscriptRows
@@ -117,9 +112,7 @@ class Assembler:
             lambda ask, rows: reader.read_messages(ask.project, ask.run, rows.cursor),
             lambda change, _: change.messages,
             self.runner,
-            self._resumed,
         )
-        self._reader = reader
 
     async def assemble(self, ask: AssembleCall) -> Assembled:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
@@ -132,32 +125,11 @@ class Assembler:
         return await self._on_rows(ask, self._checked)
 
     async def _on_rows(self, ask: AssembleCall, work: Callable[[AssembleCall, _Rows], Awaitable[R]]) -> R:
-        """Work on the rows of a run, which are made of all entries if more than their text is needed."""
+        """Work on the rows of a run."""
         reader: RowsReader[RunRows] | RowsReader[TranscriptRows]
         reader = self._transcripts if ask.transcript else self._packets
         async with self._cache.hold((ask.project, ask.run)) as held:
-            try:
-                return await work(ask, await reader.up_to_date(ask, held))
-            except TextOnlyError:
-                return await work(ask, await reader.up_to_date(ask, held, anew=True))
-
-    async def _resumed(self, ask: AssembleCall) -> TranscriptRows | None:
-        """The messages of the latest stored packet, if that is a transcript which the next one may begin with."""
-        if ask.turn == 1:
-            return None
-        version = self.packet_plugins.render_version
-        try:
-            stored = await self._reader.read_packet(
-                ask.project, ask.run, wanted=lambda note: checkpoint_in(note, version) is not None
-            )
-        except TurnwrightError as error:
-            _log.warning("packet_read_failed", project=ask.project, run=ask.run, error=str(error))
-            return None
-        checkpoint = checkpoint_in(stored.note, version) if stored else None
-        rows = TranscriptRows.resumed(checkpoint, dict(stored.messages)) if stored and checkpoint else None
-        if stored and rows is None:
-            _log.warning("packet_digest_differed", project=ask.project, run=ask.run)
-        return rows
+            return await work(ask, await reader.up_to_date(ask, held))
 
     async def _assembled(self, ask: AssembleCall, rows: _Rows) -> Assembled:
         if ask.request is not None and self._prompt_plugins.of(ask.request):
@@ -192,7 +164,6 @@ class Assembler:
 
     def _transcript(self, ask: AssembleCall, rows: TranscriptRows) -> Assembled:
         made = self.fit_transcript(ask, rows)
-        is_as_stored = not (made.effects or ask.edits or ask.compaction)
         report = replace(
             self._report(ask, rows, made.digest, made.tokens, made.chars, made.edit_tokens),
             effects=made.effects,
@@ -201,7 +172,6 @@ class Assembler:
             unfit=tuple((one.path, one.tokens) for one in made.unfit),
             after_reply=made.after_reply,
             replaced_chars=made.replaced_chars,
-            checkpoint=rows.checkpoint(self.packet_plugins.render_version, made.digest) if is_as_stored else "",
         )
         return Assembled(made.messages, {}, report)
 

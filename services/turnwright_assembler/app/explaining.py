@@ -117,7 +117,7 @@ class Explainer:
         """What a packet consists of, and why. Raises TURN_NOT_FOUND if nothing is known about it, TurnwrightError."""
         packet = ask.packet
         async with self._turn():
-            sent = await self._sent(packet, packet.turn) if ask.is_sent else ()
+            sent = await self._reader.read_packet(packet.project, packet.run, packet.turn) if ask.is_sent else ()
             gaps: list[str] = []
             again = await self._again(ask, gaps)
             if not sent and again is None:
@@ -127,14 +127,10 @@ class Explainer:
                 gaps.append("The packet is not stored: it was never sent. This is what is assembled from its moment.")
             before: PacketMessages = ()
             if ask.before_turn:
-                before = await self._sent(packet, ask.before_turn)
+                before = await self._reader.read_packet(packet.project, packet.run, ask.before_turn)
                 if not before:
                     gaps.append(f"The packet of turn {ask.before_turn} is not stored, so prefixes are not compared.")
             return await self._off_loop(self._explained, ask, sent, again, before, gaps)
-
-    async def _sent(self, packet: AssembleCall, turn: int) -> PacketMessages:
-        stored = await self._reader.read_packet(packet.project, packet.run, turn)
-        return stored.messages if stored else ()
 
     async def _off_loop(self, work: Callable[..., T], *given: object) -> T:
         """Work in a thread: a packet that is not cached is assembled from scratch, and must not block turns.

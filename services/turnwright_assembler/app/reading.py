@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
@@ -10,16 +10,11 @@ from turnwright_assembler.app.run_cache import BorrowedRows, CachedRows
 from turnwright_assembler.app.run_rows import OtherRulesError
 from turnwright_assembler.app.step_runner import StepRunner
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.chat.transcript import TextOnlyError
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
 from turnwright_core.owner_calls import AssembleCall, ViewChange
 
 R = TypeVar("R", bound=CachedRows)
-
-
-async def _never(_ask: AssembleCall) -> None:
-    return None
 
 
 class RowsReader(Generic[R]):
@@ -32,53 +27,44 @@ class RowsReader(Generic[R]):
         read: Callable[[AssembleCall, R], AsyncGenerator[ViewPart, None]],
         takes: Callable[[ViewChange, R], bool],
         runner: StepRunner,
-        resume: Callable[[AssembleCall], Awaitable[R | None]] = _never,
     ) -> None:
-        """`make` begins empty ones, `read` reads what changed since theirs, `takes` says which changes they take.
-
-        `resume` begins those of a stored packet, if there is one to go on from.
-        """
-        self._resume = resume
+        """`make` begins empty ones, `read` reads what changed since theirs, `takes` says which changes they take."""
         self._kind = kind
         self._make = make
         self._read = read
         self._takes = takes
         self._runner = runner
 
-    async def up_to_date(self, ask: AssembleCall, held: BorrowedRows, *, anew: bool = False) -> R:
-        """The rows of a run as of now; `anew` makes them of all entries. Raises TurnwrightError."""
-        rows = held.rows if isinstance(held.rows, self._kind) and not anew else None
+    async def up_to_date(self, ask: AssembleCall, held: BorrowedRows) -> R:
+        """The rows of a run as of now. Raises TurnwrightError."""
+        rows = held.rows if isinstance(held.rows, self._kind) else None
         # Where updating them fails half way, they are not kept.
         held.rows = None
-        if rows is None and ask.view_changes and not ask.view_changes[0].before.run_revision and not anew:
+        if rows is None and ask.view_changes and not ask.view_changes[0].before.run_revision:
             # The run's view was empty then.
             rows = await self._runner.run(self._make)
         if rows and ask.at_least and self._lead_to(ask.at_least, ask.view_changes, rows):
-            try:
-                for change in ask.view_changes:
-                    part = ViewPart(tuple(change.entries), tuple(change.removed_paths), change.after)
-                    await self._runner.run(rows.apply, part)
-            except TextOnlyError:
-                rows, anew = None, True
-            else:
-                held.rows = rows
-                return rows
-        rows = await self._refreshed(ask, rows, anew=anew)
+            for change in ask.view_changes:
+                part = ViewPart(tuple(change.entries), tuple(change.removed_paths), change.after)
+                await self._runner.run(rows.apply, part)
+            held.rows = rows
+            return rows
+        rows = await self._refreshed(ask, rows)
         if not is_shown(rows.cursor, ask.at_least):
-            rows = await self._refreshed(ask, rows, anew=anew)
+            rows = await self._refreshed(ask, rows)
         if not is_shown(rows.cursor, ask.at_least):
             message = "The store does not have the requested revision yet; retry."
             raise fault(Reason.SERVICE_UNAVAILABLE, message, service="store")
         held.rows = rows
         return rows
 
-    async def _refreshed(self, ask: AssembleCall, rows: R | None, *, anew: bool) -> R:
-        """The rows, or those that a stored packet is, brought up to date; a snapshot if they are unusable."""
-        try:
-            if rows or (not anew and (rows := await self._resume(ask))):
+    async def _refreshed(self, ask: AssembleCall, rows: R | None) -> R:
+        """The rows, brought up to date; or a snapshot if there are none or they are unusable."""
+        if rows:
+            try:
                 return await self._read_into(ask, rows)
-        except (RangeError, OtherRulesError, TextOnlyError):
-            pass
+            except (RangeError, OtherRulesError):
+                pass
         return await self._read_into(ask, await self._runner.run(self._make))
 
     async def _read_into(self, ask: AssembleCall, rows: R) -> R:

@@ -86,7 +86,7 @@ def fitting_transcript(
     """The transcript of a run, after eviction if it would not fit, with the writes that make that last.
 
     Edits are applied to what is left; `budget` is the room beside them. A draft has its segments and is not
-    sent. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED, TextOnlyError.
+    sent. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
     """
     make = partial(_made, rows, ask, divisor, is_draft=is_draft)
     before = rows.condensed_by_packets()

@@ -6,17 +6,14 @@ Source: architecture 4; rows RL02-RL06, RH05; decisions C40-C44.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from itertools import chain
 from sys import getsizeof
 from typing import Final
 
-from msgspec import DecodeError
 from msgspec.structs import replace
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket, short_pieces
-from turnwright_assembler.domain.checkpoint import Checkpoint
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
 from turnwright_assembler.domain.condensed import condensed, stub
 from turnwright_assembler.domain.envelope import well_formed
@@ -28,7 +25,7 @@ from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
-from turnwright_core.chat.transcript import Conversation, PlacedMessage, TextOnlyError, to_json_lines
+from turnwright_core.chat.transcript import Conversation, PlacedMessage, to_json_lines
 from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION
@@ -77,12 +74,6 @@ class TranscriptRows:
         self.size_bytes = 0
         self.entries: dict[str, Entry] = {}
         self.conversation = Conversation(pieces_of)
-        self._began: Checkpoint | None = None
-        """That of the transcript of which only the text is known, if there is one."""
-        self._position = 0
-        """The last of all entries."""
-        self._missing: set[str] = set()
-        """Parts of messages that no entry was known for."""
         self.kinds: dict[str, MessageKind] = {}
         """Of the entries that are messages."""
         self._reports: dict[str, Compression] = {}
@@ -98,44 +89,9 @@ class TranscriptRows:
         self._tools: Sequence[str] = ()
         self._sent = SentPacket()
 
-    @classmethod
-    def resumed(cls, checkpoint: Checkpoint, sent: Mapping[str, Sequence[str]]) -> TranscriptRows | None:
-        """Rows that go on from a transcript that was sent, its pieces by role; None if it is not the checkpoint's.
-
-        The entries that it was made of are not read. What needs them, or changes them, raises TextOnlyError.
-        """
-        rows = cls()
-        rows._began = checkpoint
-        rows.cursor, rows._position = checkpoint.cursor, checkpoint.position
-        rows._system, rows._tools = sent.get("system", ()), sent.get("tools", ())
-        system = "".join(rows._system)
-        rows._rules = system[: len(system) - checkpoint.project_chars]
-        rows._of_project = system[len(rows._rules) :]
-        try:
-            rows.conversation.begin_with(sent.get(CONVERSATION, ()), checkpoint.position)
-        except DecodeError:
-            return None
-        if rows.as_delta("")[1] != checkpoint.digest:
-            return None
-        rows.size_bytes = sum(map(getsizeof, rows.conversation.pieces))
-        return rows
-
-    def checkpoint(self, render_version: str, digest: str) -> str:
-        """What `resumed` needs to go on from the transcript as it is now, of this digest; empty: it cannot."""
-        if self.cursor is None or self._missing - self.entries.keys() or self.condensed_by_packets():
-            return ""
-        compressed, of_project = (self.strength, self.broken_in), len(self._of_project)
-        return Checkpoint(render_version, digest, self.cursor, self._position, of_project, *compressed).to_json()
-
     def apply(self, part: ViewPart) -> None:
-        """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows.
-
-        Raises TextOnlyError.
-        """
+        """Apply added, changed and removed entries. Parts of one read belong together: apply all or drop the rows."""
         entries, used_by = self.entries, self._used_by
-        if self._began and not self._is_new(part):
-            raise TextOnlyError
-        self._position = max([self._position, *(entry.position for entry in part.entries)])
         changed: dict[str, None] = {}
         for entry in part.entries:
             path = entry.path
@@ -155,12 +111,6 @@ class TranscriptRows:
         self._calls = {}
         if part.cursor:
             self.cursor = part.cursor
-
-    def _is_new(self, part: ViewPart) -> bool:
-        """Whether no entry changes of which only the text is known. Instructions may change."""
-        begin = self._began.position if self._began else 0
-        old = (one.path for one in part.entries if one.position <= begin and one.path not in INSTRUCTION_PATHS)
-        return all(path in self.entries for path in chain(old, part.removed))
 
     def _make(self, path: str) -> None:
         entry = self.entries.get(path)
@@ -221,16 +171,10 @@ class TranscriptRows:
         users = self._used_by.get(part, ())
         if path not in users:
             self._used_by[part] = (*users, path)
-        found = self.entries.get(part)
-        # Nobody but the runtime writes reasoning, and before its reply.
-        if found is None and not part.startswith("reasoning://"):
-            self._missing.add(part)
-        return found
+        return self.entries.get(part)
 
     def _place_of_summary(self, entry: Entry) -> int:
         """A summary stands where the first of the messages stood that it replaces."""
-        if self._began:
-            raise TextOnlyError
         listed = entry.attributes.get(SUMMARIZES)
         paths = listed if isinstance(listed, list) else ()
         replaced = (self._part_of(entry.path, path) for path in paths)
@@ -243,14 +187,12 @@ class TranscriptRows:
 
     @property
     def strength(self) -> CompressionStrength:
-        before = self._began.strength if self._began else CompressionStrength.ABSENT
-        return max([before, *self._evicted.values()])
+        return max(self._evicted.values(), default=CompressionStrength.ABSENT)
 
     @property
     def broken_in(self) -> int:
         """The latest turn in which a compression broke the prefix; 0: none."""
-        before = self._began.broken_in if self._began else 0
-        return max([before, *(one.turn for one in self._reports.values() if one.breaks_prefix)])
+        return max((one.turn for one in self._reports.values() if one.breaks_prefix), default=0)
 
     @property
     def reports(self) -> list[Compression]:
@@ -261,8 +203,6 @@ class TranscriptRows:
         """The results that were summarized so that a packet fits."""
         if not any(report.of_packet for report in self._reports.values()):
             return []
-        if self._began:
-            raise TextOnlyError
         found = (self.entries.get(path) for path in restorable(self.reports))
         return [
             entry
@@ -271,12 +211,7 @@ class TranscriptRows:
         ]
 
     def messages(self) -> PacketMessages:
-        """Roles with their pieces: the system message, the conversation, and the tools where there are some.
-
-        Raises TextOnlyError.
-        """
-        if self._began and self._missing - self.entries.keys():
-            raise TextOnlyError
+        """Roles with their pieces: the system message, the conversation, and the tools where there are some."""
         self.conversation.compose()
         tools = [("tools", self._tools)] if self._tools else []
         return (("system", self._system), (CONVERSATION, self.conversation.pieces), *tools)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import cursor_pb2, scheme_pb2
 
-from turnwright_assembler.ports import PacketRead, PastMoment, ViewPart
+from turnwright_assembler.ports import PastMoment, ViewPart
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import INSTRUCTION_PATHS
@@ -44,24 +44,20 @@ class StoreReader:
     ) -> AsyncGenerator[ViewPart, None]:
         return self._read(project, run, messages=messages, at=_moment(at) if at else None)
 
-    async def read_packet(
-        self, project: str, run: str, turn: int = 0, wanted: Callable[[str], object] | None = None
-    ) -> PacketRead | None:
+    async def read_packet(self, project: str, run: str, turn: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
         request = turn_service_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
         packet = PacketParts()
         try:
             async with self._peer.stream(self._turns.ReadPacket, request, READ_TIMEOUT_S) as parts:
                 async for part in parts:
-                    if wanted and not packet.note and not wanted(part.note):
-                        return None
                     packet.add(part)
         except TurnwrightError as error:
             if error.reason is Reason.TURN_NOT_FOUND:
-                return None
+                return ()
             raise
         if not packet.is_whole:
             raise self._peer.cut_short("its last part")
-        return PacketRead(packet.messages(), packet.note)
+        return packet.messages()
 
     async def _read(self, project: str, run: str, *, messages: bool, **more: Any) -> AsyncGenerator[ViewPart, None]:
         request = read_pb2.ReadViewRequest(

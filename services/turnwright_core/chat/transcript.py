@@ -9,7 +9,6 @@ C28, C41, C44.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -29,16 +28,11 @@ conversation that begins with a reply, and many chat templates two replies in a 
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Message)
-_CALL_IDS: Final = re.compile(r'"call_id":"([^"]*)')
 
 # Python 3.11 takes as long to look up a member of an enum as for all else that is done for a short message.
 _USER: Final = Role.USER
 _ASSISTANT: Final = Role.ASSISTANT
 _TOOL: Final = Role.TOOL
-
-
-class TextOnlyError(Exception):
-    """The beginning of a conversation is known as text only, and its messages are needed."""
 
 
 class PlacedMessage(Struct, frozen=True, eq=False):
@@ -91,31 +85,6 @@ class Conversation:
         unless somebody used an id again."""
         self._fresh_from: int | None = 0
         """From where in the order on there are changes that segments do not show yet; None: nowhere."""
-        self.begins_as_text = False
-        self._ids_in_text: frozenset[str] | None = None
-
-    def begin_with(self, pieces: Sequence[str], position: int) -> None:
-        """Begin with what was sent earlier, which is not divided into messages; all of them are up to this position.
-
-        Only for an empty conversation. What needs those messages raises TextOnlyError. Raises DecodeError.
-        """
-        if not pieces:
-            return
-        begin = len(pieces) - 1
-        while begin and not pieces[begin - 1].endswith("\n"):
-            begin -= 1
-        last = _DECODER.decode("".join(pieces[begin:]).rstrip("\n").rpartition("\n")[2])
-        self.begins_as_text = True
-        # What users said last may go on.
-        if is_users := last.role is _USER:
-            self.put("", PlacedMessage("", position, last))
-        text = Segment(0, 0, [], is_reply=True, pieces=pieces[:begin] if is_users else pieces)
-        text.ids = () if last.role is _ASSISTANT else ("",)
-        if text.pieces:
-            text.chars = sum(map(len, text.pieces))
-            self.chars += text.chars
-            self.pieces += text.pieces
-            self._segments.append(text)
 
     def put(self, path: str, one: PlacedMessage | None) -> None:
         order = self._order
@@ -143,7 +112,7 @@ class Conversation:
             self._fresh_from = at
 
     def compose(self) -> None:
-        """Update the pieces. Raises TextOnlyError."""
+        """Update the pieces."""
         if self._fresh_from is None:
             return
         before: dict[int, Segment] = {}
@@ -163,9 +132,7 @@ class Conversation:
             last = segment
 
     def segments(self) -> Iterator[Segment]:
-        """What the conversation consists of, in order. Raises TextOnlyError."""
-        if self.begins_as_text:
-            raise TextOnlyError
+        """What the conversation consists of, in order."""
         self.compose()
         return iter(self._segments)
 
@@ -220,7 +187,6 @@ class Conversation:
                     if self._fresh_from is not None:
                         return
                     continue
-                self._check_new(one.message.call_id)
                 one = PlacedMessage(one.path, one.position, text_message(_USER, one.message.text), one.is_gone)
             if one.is_gone or not _says_something(one.message):
                 continue
@@ -253,7 +219,6 @@ class Conversation:
             return
         ids: list[str] = []
         for index, call in enumerate(one.message.calls, 1):
-            self._check_new(call.call_id)
             callers = self._calls.setdefault(call.call_id, [])
             if not callers or callers[-1][0] is not reply:
                 callers.append((reply, index))
@@ -265,17 +230,6 @@ class Conversation:
             ids.append(call_id)
             reply.parts.append(None)
         reply.ids = tuple(ids)
-
-    def _check_new(self, call_id: str) -> None:
-        """Raises TextOnlyError if a reply of which only the text is known may have a call of this id."""
-        if not self.begins_as_text:
-            return
-        if self._ids_in_text is None:
-            text = "".join(self._segments[0].pieces) if self._segments and not self._segments[0].parts else ""
-            self._ids_in_text = frozenset(_CALL_IDS.findall(text))
-        # As they are in JSON, up to a quotation mark, which is escaped there.
-        if not call_id or _ENCODER.encode(call_id).decode()[1:].partition('"')[0] in self._ids_in_text:
-            raise TextOnlyError
 
     def _encode(self, segment: Segment, before: Segment | None) -> None:
         """Set the pieces of a segment, which are reused if it has not changed."""

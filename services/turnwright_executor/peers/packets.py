@@ -47,7 +47,6 @@ class PacketNote(Struct, frozen=True, omit_defaults=True):
     ceiling: int = 0
     """0: unknown; then the assembler is asked what fits."""
     effects_chars: float = 0
-    checkpoint: str = ""
     edits: tuple[PromptEdit, ...] = ()
 
 
@@ -72,7 +71,6 @@ def _note_of(packet: Packet) -> str:
         compression=report.compression,
         ceiling=report.ceiling if is_bounded else 0,
         effects_chars=effects_chars if is_bounded else 0,
-        checkpoint=report.checkpoint,
         edits=report.edits,
     )
     return json.encode(note).decode()

@@ -98,7 +98,7 @@ EDIT = PromptEdit(Verb.APPEND, Role.USER, (Text("more"),), plugin="nudge")
 PIECES = PacketPieces(1, "user", ("new", Copied(0, 4)), {"new": "a.txt"})
 REPORT = PacketReport(
     "d" * 64, 9, 10, 11, CURSOR, WRITES, True, "0.1.0", ("tides",), 3, CompressionStrength.LOW, (("a", 2),),
-    (EDIT,), 4, WRITES, "noted", (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
+    (EDIT,), 4, WRITES, (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
     replaced_chars=5,
 )  # fmt: skip
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)

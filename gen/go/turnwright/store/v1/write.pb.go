@@ -716,8 +716,7 @@ type PacketRecord struct {
 	// The messages, in order; at most 16, with at most 100000 pieces in total, including copied ones.
 	Messages []*PacketMessage `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
 	// What an owner must know about a packet that it sends again without having assembled it: a JSON object, at most 524288
-	// bytes; empty: nothing. Opaque to the store, which returns it with the packet. The field `checkpoint`, a string, is that
-	// of the PacketReport: the assembler may read the packet instead of the entries that it was made of.
+	// bytes; empty: nothing. Opaque to the store, which returns it with the packet.
 	Note string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	// Turn whose packet the copied pieces come from; 0: nothing is copied. Fails with FAILED_PRECONDITION, reason
 	// PACKET_BASE_MISSING, unless it is this run's latest packet before this turn: then send all pieces as text.

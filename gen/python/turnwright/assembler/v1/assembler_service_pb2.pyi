@@ -259,7 +259,6 @@ class PacketReport(_message.Message):
     COMPRESSION_FIELD_NUMBER: _builtins.int
     UNFIT_FIELD_NUMBER: _builtins.int
     AFTER_REPLY_FIELD_NUMBER: _builtins.int
-    CHECKPOINT_FIELD_NUMBER: _builtins.int
     REPLACED_CHARS_FIELD_NUMBER: _builtins.int
     overflow: _builtins.bool
     """True if the packet does not fit even after all demotions: the turn must end with 413."""
@@ -288,10 +287,6 @@ class PacketReport(_message.Message):
     """The part of `tokens` that edits take."""
     compression: _turn_pb2.CompressionStrength.ValueType
     """How far a transcript is compressed, by this call and by earlier ones."""
-    checkpoint: _builtins.str
-    """What the assembler must know to begin the next transcript with this one, to be stored in the note of the packet. At
-    most 4096 bytes; opaque to the caller. Empty: the next one does not begin with it.
-    """
     replaced_chars: _builtins.int
     """With `compaction`: code points of the messages that the summary replaces. A summary that is not shorter counts as
     none: nothing is written, and the next transcript leaves messages out.
@@ -351,12 +346,11 @@ class PacketReport(_message.Message):
         compression: _turn_pb2.CompressionStrength.ValueType = ...,
         unfit: _abc.Iterable[Global___UnfitPiece] | None = ...,
         after_reply: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
-        checkpoint: _builtins.str = ...,
         replaced_chars: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_reply", b"after_reply", "ceiling", b"ceiling", "chars", b"chars", "checkpoint", b"checkpoint", "compression", b"compression", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "replaced_chars", b"replaced_chars", "tokens", b"tokens", "unfit", b"unfit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_reply", b"after_reply", "ceiling", b"ceiling", "chars", b"chars", "compression", b"compression", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "replaced_chars", b"replaced_chars", "tokens", b"tokens", "unfit", b"unfit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

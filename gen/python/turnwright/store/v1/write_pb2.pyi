@@ -387,8 +387,7 @@ class PacketRecord(_message.Message):
     """Number of the open turn."""
     note: _builtins.str
     """What an owner must know about a packet that it sends again without having assembled it: a JSON object, at most 524288
-    bytes; empty: nothing. Opaque to the store, which returns it with the packet. The field `checkpoint`, a string, is that
-    of the PacketReport: the assembler may read the packet instead of the entries that it was made of.
+    bytes; empty: nothing. Opaque to the store, which returns it with the packet.
     """
     base_turn: _builtins.int
     """Turn whose packet the copied pieces come from; 0: nothing is copied. Fails with FAILED_PRECONDITION, reason

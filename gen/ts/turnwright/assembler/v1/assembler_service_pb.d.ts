@@ -389,18 +389,10 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
   afterReply: EntryWrite[];
 
   /**
-   * What the assembler must know to begin the next transcript with this one, to be stored in the note of the packet. At
-   * most 4096 bytes; opaque to the caller. Empty: the next one does not begin with it.
-   *
-   * @generated from field: string checkpoint = 17;
-   */
-  checkpoint: string;
-
-  /**
    * With `compaction`: code points of the messages that the summary replaces. A summary that is not shorter counts as
    * none: nothing is written, and the next transcript leaves messages out.
    *
-   * @generated from field: uint32 replaced_chars = 18;
+   * @generated from field: uint32 replaced_chars = 17;
    */
   replacedChars: number;
 };

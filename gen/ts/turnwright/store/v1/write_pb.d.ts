@@ -362,8 +362,7 @@ export declare type PacketRecord = Message<"turnwright.store.v1.PacketRecord"> &
 
   /**
    * What an owner must know about a packet that it sends again without having assembled it: a JSON object, at most 524288
-   * bytes; empty: nothing. Opaque to the store, which returns it with the packet. The field `checkpoint`, a string, is that
-   * of the PacketReport: the assembler may read the packet instead of the entries that it was made of.
+   * bytes; empty: nothing. Opaque to the store, which returns it with the packet.
    *
    * @generated from field: string note = 3;
    */

@@ -1,4 +1,4 @@
-"""A transcript after a restart of the assembler: it begins with the stored text of the turn before. RL02."""
+"""A transcript after a restart of the assembler: it continues what was sent before. RL02."""
 
 from __future__ import annotations
 
@@ -17,28 +17,25 @@ LOOK = calling(("get", {"path": "a.txt"}), text="I look.")
 
 
 class ReadsOfMessages(grpc.aio.ServerInterceptor):
-    """What is read of the store to make transcripts: all entries, what changed, and packets."""
+    """What is read of the store to make transcripts: all entries, or what changed."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
 
     async def intercept_service(self, continuation, details):
         handler = await continuation(details)
-        method = details.method.rpartition("/")[2]
-        if method not in ("ReadView", "ReadPacket"):
+        if not details.method.endswith("/ReadView"):
             return handler
 
         async def watched(request, context):
-            if method == "ReadPacket":
-                self.seen.append("packet")
-            elif request.filter == read_pb2.VIEW_FILTER_MESSAGES:
+            if request.filter == read_pb2.VIEW_FILTER_MESSAGES:
                 self.seen.append("changes" if request.HasField("after") else "all")
             await handler.unary_stream(request, context)
 
         return grpc.unary_stream_rpc_method_handler(watched, handler.request_deserializer, handler.response_serializer)
 
 
-async def test_a_restarted_assembler_goes_on_from_the_stored_text_or_else_reads_all_entries(tmp_path, over_http):
+async def test_a_restarted_assembler_reads_all_entries_once_and_continues_what_was_sent(tmp_path, over_http):
     reads, read_by = ReadsOfMessages(), []
     async with (
         over_http(*(reply for number in range(8) for reply in (LOOK, chat(f"Done {number}.")))) as server,
@@ -59,7 +56,7 @@ async def test_a_restarted_assembler_goes_on_from_the_stored_text_or_else_reads_
         (services.files / "AGENTS.md").write_text("Be very brief.\n")
         await services.client.inject_message(services.project, "r", "Mind the gap.")
         await task()
-        # The latest packet is none.
+        # Between two transcripts a packet.
         await task(assembly=PACKET)
         await task()
         await task()
@@ -72,10 +69,7 @@ async def test_a_restarted_assembler_goes_on_from_the_stored_text_or_else_reads_
         await task()
         turns = (await services.client.get_run(services.project, "r")).run.turn
         told = [await services.client.explain_packet(services.project, "r", turn) for turn in range(1, turns + 1)]
-    from_text, from_entries = ("packet", "changes"), ("packet", "all")
-    assert read_by == [
-        ("all",), from_text, from_text, (), from_entries, from_text, ("packet", "changes", "all"), from_text,
-    ]  # fmt: skip
+    assert read_by == [("all",)] * 3 + [()] + [("all",)] * 4
     # What was sent is what all entries come to.
     assert [one.gaps for one in told] == [[]] * turns
     assert {one.digest == one.stored_digest for one in told} == {True}
