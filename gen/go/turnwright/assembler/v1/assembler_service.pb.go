@@ -306,9 +306,11 @@ type MessagePieces struct {
 	// True if this is not a message but the list of tools for native calls: a JSON list of objects with `name`,
 	// `description` and `parameters` (a JSON Schema). At most one, and the last; none if models call tools with tags.
 	Tools bool `protobuf:"varint,4,opt,name=tools,proto3" json:"tools,omitempty"`
-	// True if this is not a message but several: a message a line, as JSON of the form that the assembler and the executor of
-	// a release share. In a transcript the conversation after the system message; in a packet what edits added before or
-	// after the user message, whose adjacent messages of the user are sent as one with it.
+	// True if this is not a message but several: a message a line, each a JSON object with the fields of
+	// turnwright.types.v1.Message under their names, those without a value left out, but for two: `role` is the word after
+	// `ROLE_` in lower case, and a part is an object with `type`, `Text` or `Image`, and the fields of its kind, `cache`
+	// among them (bytes in base64). In a transcript the conversation after the system message; in a packet what edits added
+	// before or after the user message, whose adjacent messages of the user are sent as one with it.
 	Conversation bool `protobuf:"varint,5,opt,name=conversation,proto3" json:"conversation,omitempty"`
 }
 
