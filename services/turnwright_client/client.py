@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
+import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
+import grpc
 from msgspec import Struct
 from turnwright.entries.v1 import entry_service_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
@@ -32,18 +36,89 @@ from turnwright.types.v1 import (
 
 from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
 from turnwright_client.queries import QueryCalls
-from turnwright_client.retrying import RetryingPeer
 from turnwright_client.sessions import SessionCalls
 from turnwright_client.watch import InboxChange, Lost, Opened, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
+from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb
 from turnwright_core.wire.run_view import Event, RunView
 from turnwright_kit.certificates import Tls
+from turnwright_kit.errors import is_of_transport
+from turnwright_kit.idempotency import may_be_repeated
 from turnwright_kit.in_process import LocalServers
 from turnwright_kit.peer import Peer
 from turnwright_kit.transport import PLAINTEXT
+
+# Safe retries: calls with a request id, and calls that only read.
+#
+# A call that failed because of a proxy or a lost connection may or may not have been carried out. Retried with the same
+# `request_id` it is carried out once, and the first answer is returned.
+
+_EXECUTOR: Final = "turnwright.executor.v1.ExecutorService"
+
+RETRIES_MAX: Final = 4
+"""Retries of one call; the last one starts about two seconds after the first."""
+
+PASSING: Final = frozenset({Reason.SERVICE_UNAVAILABLE, Reason.DRAINING})
+"""Transient errors: the same call may succeed in a moment, or at once at another replica."""
+
+
+class RetryingPeer(Peer):
+    """The connection of a client to an executor."""
+
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        timeout_s: float,
+        policy: WatchPolicy,
+        tls: Tls = PLAINTEXT,
+        local_servers: LocalServers | None = None,
+    ) -> None:
+        """Like a Peer with the tier client; pauses between retries follow the policy."""
+        super().__init__("executor", address, token, timeout_s, Tier.CLIENT, local_servers, tls)
+        self._policy = policy
+        self._has_answered = False
+
+    async def call(self, method: Any, request: Any, timeout_s: float | None = None, caller: Any = None) -> Any:
+        """Call with retries, within one deadline for all attempts. Raises TurnwrightError."""
+        end_s = time.monotonic() + (timeout_s or self.timeout_s)
+        retries = min(self._policy.retries_max, RETRIES_MAX) if _make_idempotent(request) else 0
+        failures = 0
+        while True:
+            left_s = end_s - time.monotonic()
+            try:
+                answer = await super().call(method, request, left_s, caller)
+            except TurnwrightError as error:
+                failures += 1
+                pause_s = self._policy.pause_s(failures)
+                is_passing = error.reason in PASSING or is_of_transport(error)
+                if not is_passing or failures > retries or left_s <= pause_s or self._never_answered():
+                    raise
+            else:
+                self._has_answered = True
+                return answer
+            await asyncio.sleep(pause_s)
+
+    def _never_answered(self) -> bool:
+        """Whether the address has never answered: then it is probably wrong, and waiting does not help."""
+        failing = grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        return not self._has_answered and self.channel.get_state() is failing
+
+
+def _make_idempotent(request: Any) -> bool:
+    """Whether a request is safe to retry; adds a request id if the message has one."""
+    identified = request.task if "task" in request.DESCRIPTOR.fields_by_name else request
+    for name in ("request_id", "command_id"):
+        if name in identified.DESCRIPTOR.fields_by_name:
+            setattr(identified, name, getattr(identified, name) or secrets.token_hex(16))
+            return True
+    # The requests of other services stand beside them, in one file.
+    service = next((one.full_name for one in request.DESCRIPTOR.file.services_by_name.values()), _EXECUTOR)
+    return may_be_repeated(f"/{service}/{request.DESCRIPTOR.name.removesuffix('Request')}", request)
+
 
 T = TypeVar("T")
 EventCursor = cursor_pb2.EventCursor

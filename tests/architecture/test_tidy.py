@@ -16,7 +16,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
+"""A story that is told whole in one file needs fewer imports than one in three."""
 FUNCTION_LINES_MAX = 60
 NAMES_THAT_SAY_NOTHING = {"utils", "helpers", "manager", "common", "misc", "info"}
 EMPTY_WORDS = {
@@ -49,7 +50,7 @@ PYTEST_CHECKS = {"raises", "warns", "fail"}
 CATCH_ALL_ALLOWED = {
     "services/turnwright_executor/turn/commands.py": "tool dispatch: a crash of a tool is data in its entry",
     "services/turnwright_store/app/maintenance.py": "chores: one row that cannot be processed keeps no other waiting",
-    "services/turnwright_core/patterns/globs.py": "globs of models: whatever the translator raises, one cannot be used",
+    "services/turnwright_core/patterns/compiled.py": "globs of models: whatever the translator raises, one cannot be used",
     "services/turnwright_kit/threads.py": "a thread's exception belongs to the caller, who waits in the event loop",
     "services/turnwright_kit/readiness.py": "a look that fails in any way must not be the last one",
     "services/turnwright_kit/plugin_calls.py": "calls of plugins: a fault of one comes back as one error",

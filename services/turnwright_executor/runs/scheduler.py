@@ -21,7 +21,6 @@ from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import Loop
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
-from turnwright_executor.runs.failures import Failures
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.loop_scope import LeaseHandle, LoopScope, Placement, Services
@@ -34,6 +33,24 @@ from turnwright_executor.watching.hub import RunHub
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_kit.logs import get_logger
 from turnwright_kit.scope import detached
+
+# Failures of our services that a worker has met.
+
+
+class Failures(Struct):
+    """Failures of our services in a row."""
+
+    of_store: int = 0
+    of_others: int = 0
+
+    def count(self, error: TurnwrightError) -> int:
+        """Count one; how many there are now of the store, or else of the other services."""
+        if is_of_store(error):
+            self.of_store += 1
+            return self.of_store
+        self.of_others += 1
+        return self.of_others
+
 
 SERVICE_BACKOFF: Final = Backoff(0.3, 5.0)
 """Backoff before a loop goes on after one of our services was unavailable."""

@@ -13,15 +13,101 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from turnwright_executor.shell import process_group, process_mark, supervisor
-from turnwright_executor.shell.child_process import ChildProcess
+from turnwright_executor.shell import process_mark, supervisor
+
+# What the system says of processes, and signals to a group of them.
+
+_PROC: Final = Path("/proc")
+
+
+def session_of(process: int) -> int:
+    """The session of a process; 0 if it is gone or inaccessible."""
+    try:
+        return os.getsid(process)
+    except (ProcessLookupError, PermissionError):
+        return 0
+
+
+def group_processes() -> int:
+    return sum(name.isdecimal() for name in os.listdir(_PROC))  # noqa: PTH208 - thousands of names, and no need of paths
+
+
+def memory_bytes(processes: Iterable[int]) -> int:
+    """Memory of processes together, in bytes; shared memory counts once. 0 if unknown."""
+    return sum(map(_memory_of, processes))
+
+
+def _memory_of(process: int) -> int:
+    try:
+        lines = (_PROC / str(process) / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def name_of(process: int) -> str:
+    """The name of a process as truncated by the system; empty if it is gone."""
+    try:
+        return (_PROC / str(process) / "comm").read_text().rstrip("\n")
+    except OSError:
+        return ""
+
+
+def send_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a group in one call, so that processes that fork meanwhile get it too."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+# A child process that works with any event loop.
+#
+# uvloop starts children with fork, which copies the page tables of our memory, some milliseconds in which nothing else
+# happens; `subprocess` uses vfork. Its end is detected with a pidfd, or with a thread if the system has none.
+
+
+class ChildProcess:
+    """A started process. We hold no pipes to it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        """Start to watch for its end, in the running event loop."""
+        self.pid = process.pid
+        self._process = process
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        try:
+            self._descriptor = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):
+            threading.Thread(target=self._wait, name=f"wait for {self.pid}", daemon=True).start()
+        else:
+            self._loop.add_reader(self._descriptor, self._reap)
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    async def wait(self) -> None:
+        await self._ended.wait()
+
+    def _reap(self) -> None:
+        if self._process.poll() is not None:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._ended.set()
+
+    def _wait(self) -> None:
+        self._process.wait()
+        with suppress(RuntimeError):  # the loop may have ended since
+            self._loop.call_soon_threadsafe(self._ended.set)
+
 
 SUPERVISOR: Final = (sys.executable, "-I", "-S", supervisor.__file__)
 """The supervisor program; the mark and the command follow as arguments."""
@@ -70,7 +156,7 @@ class CommandProcess:
         the sandbox: the command is killed before them.
         """
         self._spared = spared
-        self._others = process_group.group_processes()
+        self._others = group_processes()
         self._process = process
         self._control = control
         self._mark = mark
@@ -104,16 +190,16 @@ class CommandProcess:
         """Whether more than `most` processes run below the supervisor. Its count lags a little."""
         self._counts += 1
         # If the host has that many new processes, they may be the command's.
-        is_due = self._counts % _COUNT_EVERY == 0 or process_group.group_processes() - self._others > most
+        is_due = self._counts % _COUNT_EVERY == 0 or group_processes() - self._others > most
         return is_due and len(self._below()) > most
 
     def _below(self) -> list[int]:
         below = [process for process, _ in supervisor.descendants(self._process.pid)]
-        return [process for process in below if process_group.name_of(process) not in self._spared]
+        return [process for process in below if name_of(process) not in self._spared]
 
     def memory_bytes(self) -> int:
         """Memory of all its processes together."""
-        return process_group.memory_bytes(self._below())
+        return memory_bytes(self._below())
 
     def has_any(self) -> bool:
         return bool(self._below())
@@ -133,9 +219,9 @@ class CommandProcess:
 
     async def kill(self) -> None:
         """Kill all processes of the command, and leave no zombie."""
-        if self.exit_code is None and self._group and process_group.session_of(self._group) == self._process.pid:
+        if self.exit_code is None and self._group and session_of(self._group) == self._process.pid:
             # The supervisor must be scheduled first, among processes that may multiply meanwhile.
-            process_group.send_group(self._group, signal.SIGKILL)
+            send_group(self._group, signal.SIGKILL)
         with suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         try:
@@ -144,7 +230,7 @@ class CommandProcess:
                 await self._process.wait()
         except TimeoutError:
             # Something cannot be killed, or the supervisor is stopped.
-            process_group.send_group(self._process.pid, signal.SIGKILL)
+            send_group(self._process.pid, signal.SIGKILL)
             await self._process.wait()
             if self.exit_code is None:
                 self.exit_code = -signal.SIGKILL

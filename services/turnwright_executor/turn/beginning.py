@@ -11,12 +11,21 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnwright_core.chat.timeline import APPENDED, IMAGES, SYNTHETIC
+from turnwright_core.chat.timeline import APPENDED, IMAGES, KNOWLEDGE_TOOL, SYNTHETIC
 from turnwright_core.claims import Claim
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.errors import Reason, fault
-from turnwright_core.instructions import SYSTEM_PATH
-from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.entries import (
+    Entry,
+    EntryWrite,
+    RemoveEntry,
+    SetEntry,
+    State,
+    Tier,
+    Visibility,
+    to_attributes_json,
+)
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, SEARCH_QUERY_CHARS_MAX
 from turnwright_core.models import Model
 from turnwright_core.runs import (
     AnswerFormat,
@@ -31,17 +40,137 @@ from turnwright_core.runs import (
     Turn,
     TurnRequest,
 )
+from turnwright_core.text import count_tokens
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.project_instructions import bytes_max
+from turnwright_executor.domain.project_instructions import (
+    FILES,
+    InstructionFile,
+    ProjectInstructions,
+    bytes_max,
+    project_instructions,
+)
+from turnwright_executor.ports.ledger import FoundEntry, Ledger
 from turnwright_executor.tools.native import native_tools
-from turnwright_executor.tools.ports import Workspace
+from turnwright_executor.tools.ports import OutsideProjectError, Workspace
 from turnwright_executor.tools.registry import texts_of
 from turnwright_executor.turn.images import image_paths
-from turnwright_executor.turn.knowledge import find_knowledge
 from turnwright_executor.turn.loop_scope import Services, with_tools_of
 from turnwright_executor.turn.project_files import FileSync, in_batches
-from turnwright_executor.turn.project_instructions import project_instruction_writes
+from turnwright_kit.logs import get_logger
+
+# AGENTS.md and CLAUDE.md: read when a loop begins, and kept as an entry, so that all of its turns read the same.
+#
+# Packets are made of the entry, never of the file: what was sent can be assembled again, and a file that changes during
+# a loop changes no prompt before the next one.
+
+
+async def project_instruction_writes(
+    ledger: Ledger, address: RunAddress, workspace: Workspace | None, bytes_max: int, *, may_have: bool
+) -> tuple[EntryWrite, ...]:
+    """What a loop that begins writes of its project's instructions: nothing if they are as the run has them.
+
+    Without a `workspace` they are off. `may_have`: whether the run may have some from an earlier loop.
+    """
+    found = await _read(workspace, bytes_max) if workspace else None
+    entries = await ledger.get_entries(address, [PROJECT_PATH]) if may_have else []
+    before = entries[0] if entries else None
+    if found is None:
+        return (EntryWrite(PROJECT_PATH, RemoveEntry(), Tier.SYSTEM),) if before else ()
+    if before and _is_same(before, found):
+        return ()
+    change = SetEntry(
+        body=found.text,
+        attributes_json=to_attributes_json(found.attributes),
+        visibility=Visibility.VISIBLE,
+        state=State.RESOLVED,
+    )
+    return (EntryWrite(PROJECT_PATH, change, Tier.SYSTEM),)
+
+
+def _is_same(entry: Entry, found: ProjectInstructions) -> bool:
+    is_shown = entry.visibility is Visibility.VISIBLE
+    return is_shown and entry.body == found.text and entry.attributes == found.attributes
+
+
+async def _read(workspace: Workspace, bytes_max: int) -> ProjectInstructions | None:
+    files = [file for name in FILES if (file := await _file(workspace, name))]
+    return project_instructions(files, bytes_max)
+
+
+async def _file(workspace: Workspace, name: str) -> InstructionFile | None:
+    """A file at the root of the project; None if there is none."""
+    try:
+        path, found = await workspace.find(name)
+    except (OutsideProjectError, OSError) as error:
+        return InstructionFile(name, problem=str(error))
+    if found is None:
+        return None
+    if found.text is None:
+        problem = "neither UTF-8 nor UTF-16 text, or larger than TURNWRIGHT_FILE_BYTES_MAX"
+        return InstructionFile(path, problem=f"{path} is {problem}.")
+    return InstructionFile(path, found.text, found.hash)
+
+
+# Knowledge of the project for a loop: entries that the words of its prompt find in the store's full-text search.
+#
+# Searched once, when the loop begins. What was found is written as an entry of the log before the prompt: a message of
+# transcripts, and in packets a part of `<log>`, as long as there is room for it. The hits are stored on the turn.
+# Source: architecture 4; row RL01; issue 15.6.
+
+KNOWLEDGE_PATH: Final = "log://turn_{turn}/knowledge"
+
+HITS_MAX: Final = 20
+"""Maximum number of entries that are searched for."""
+
+SCORE_SHARE_MIN: Final = 0.25
+"""Entries are left out whose score is below this share of the best one's: they have only words that many have."""
+
+HEAD: Final = "Found in the project by words of the prompt, best first. `get` a path to read all of it.\n"
+
+_log = get_logger("knowledge")
+
+
+async def find_knowledge(
+    ledger: Ledger, address: RunAddress, loop: Loop, tokens_max: int, divisor: int
+) -> tuple[tuple[KnowledgeHit, ...], list[EntryWrite]]:
+    """The hits for a loop, and the write that shows them; as many as fit into this many tokens. Raises nothing."""
+    query = loop.prompt[:SEARCH_QUERY_CHARS_MAX]
+    if not tokens_max or not query.strip():
+        return (), []
+    try:
+        found = await ledger.search(address.project, query, HITS_MAX)
+    except TurnwrightError as error:
+        # A loop that begins without knowledge is better than none.
+        _log.warning("knowledge_search_failed", run=address.run, reason=error.reason.name)
+        return (), []
+    shown = _fitting(found, tokens_max, divisor)
+    if not shown:
+        return (), []
+    hits = tuple(KnowledgeHit(one.path, one.revision, one.score) for one, _ in shown)
+    change = SetEntry(
+        body=HEAD + "".join(text for _, text in shown),
+        attributes_json=to_attributes_json({"tool": KNOWLEDGE_TOOL, "target": f"{len(hits)} found"}),
+        visibility=Visibility.VISIBLE,
+        state=State.RESOLVED,
+    )
+    return hits, [EntryWrite(KNOWLEDGE_PATH, change, Tier.PLUGIN)]
+
+
+def _fitting(found: Sequence[FoundEntry], tokens_max: int, divisor: int) -> Sequence[tuple[FoundEntry, str]]:
+    """The entries, best first, with their texts, as long as these fit."""
+    left = tokens_max - count_tokens(HEAD, divisor)
+    score_min = SCORE_SHARE_MIN * max((one.score for one in found), default=0.0)
+    shown: list[tuple[FoundEntry, str]] = []
+    for one in (one for one in found if one.score >= score_min):
+        passage = " ".join(one.snippet.split())
+        text = f"* {one.path}: {passage}\n"
+        left -= count_tokens(text, divisor)
+        if left < 0:
+            break
+        shown.append((one, text))
+    return shown
+
 
 RESERVE_PART: Final = 4
 """A transcript keeps room for the longest reply of the model, but at most one part in so many of the window."""

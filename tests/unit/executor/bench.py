@@ -29,7 +29,7 @@ from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.shell.shell import LocalShell, ShellLimits
 from turnwright_executor.tools.contract import Context, Proposed, Tool, result_of
 from turnwright_executor.tools.registry import build_tools
-from turnwright_executor.turn.run_plans import RunPlans
+from turnwright_executor.turn.commands import RunPlans
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.web.web import HttpWeb
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb

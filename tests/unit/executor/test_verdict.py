@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from cases import load_cases
 from turnwright_core.entries import State
 from turnwright_core.runs import TurnResult, run_status_after
-from turnwright_executor.domain.cycles import cycle_period
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.verdict import (
     Limits,
@@ -20,6 +19,7 @@ from turnwright_executor.domain.verdict import (
     TurnFacts,
     Verdict,
     Vote,
+    cycle_period,
 )
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry

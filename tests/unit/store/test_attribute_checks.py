@@ -15,7 +15,7 @@ from turnwright_store.domain.checks import (
     is_valid_by_fast_parser,
     is_valid_object,
 )
-from turnwright_store.domain.merge_patch import merge_attributes
+from turnwright_store.domain.path_state import merge_attributes
 
 DOCUMENTS = [
     "{}", '{"a":1}', '{"a" : 1.5E+3}', '{"a":123456789012345678901234567890}', '{"a":"\\ud800"}', '{"a":1e999}',

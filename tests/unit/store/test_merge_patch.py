@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright_store.domain.merge_patch import apply_merge_patch, merge_attributes
+from turnwright_store.domain.path_state import apply_merge_patch, merge_attributes
 
 # The examples of RFC 7386, appendix A, as far as the patch is an object.
 EXAMPLES = [
