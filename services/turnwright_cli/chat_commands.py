@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from rich.console import Console
 from rich.text import Text
-from turnwright.executor.v1 import query_pb2
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import run_pb2, session_command_pb2, settings_pb2, usage_pb2
 
 from turnwright_cli.changes import recorded_changes, show_changes, show_undone, undone
@@ -80,12 +80,12 @@ class ChatState(Struct):
     """Whether nothing is to be changed."""
     yolo: bool = False
     defaults: TaskDefaults = TaskDefaults()
-    _answer: query_pb2.GetRunResponse | None = None
+    _answer: run_service_pb2.GetRunResponse | None = None
     _plan: str = ""
     _outputs: list[str] = field(default_factory=list)
     """Outputs of local commands, for the next message."""
 
-    async def refresh(self, client: Client) -> query_pb2.GetRunResponse:
+    async def refresh(self, client: Client) -> run_service_pb2.GetRunResponse:
         self._answer = await client.get_run(self.project, self.its_run(), turns_max=TURNS_READ)
         plans = [progress_words(plan) async for plan in client.list_plans(self.project, self.run)]
         self._plan = next(filter(None, plans), "")
@@ -140,7 +140,7 @@ class ChatState(Struct):
         return safe_line("  ".join(parts))
 
 
-def _context(answer: query_pb2.GetRunResponse) -> list[str]:
+def _context(answer: run_service_pb2.GetRunResponse) -> list[str]:
     """How much of the window the last prompt took that is known."""
     for turn in answer.turns:
         window, used = turn.request.context_length, turn.result.usage.prompt_tokens or turn.result.packet_tokens

@@ -11,7 +11,7 @@ from typing import Final
 from click import UsageError
 from rich.console import Console
 from rich.text import Text
-from turnwright.executor.v1 import query_pb2
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import (
     budget_pb2,
     entry_pb2,
@@ -145,7 +145,7 @@ RECORDS: Final = "log://**"
 """Pattern of the records of commands."""
 
 
-def show_turns(out: Console, answer: query_pb2.GetRunResponse, entries: Iterable[entry_pb2.Entry]) -> None:
+def show_turns(out: Console, answer: run_service_pb2.GetRunResponse, entries: Iterable[entry_pb2.Entry]) -> None:
     icons = "utf" in (out.encoding or "").lower()
     records = sorted(entries, key=lambda entry: entry.position)
     oldest = answer.turns[-1].number if answer.turns else 0

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from datetime import datetime
 
-from turnwright.executor.v1 import query_pb2
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import run_pb2
 
 from turnwright_cli.exit_codes import usage
@@ -37,7 +37,7 @@ async def full_alias(client: Client, project: str, named: str) -> str:
     return (await found_run(client, project, named)).run.run
 
 
-async def found_run(client: Client, project: str, named: str, **most: int) -> query_pb2.GetRunResponse:
+async def found_run(client: Client, project: str, named: str, **most: int) -> run_service_pb2.GetRunResponse:
     """A run, and at most as many turns and entries of it. Raises FailureError if none or several begin like this.
 
     An empty project is a directory in which no run was started.

@@ -35,7 +35,7 @@ from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_kit.peer import Peer
 
 ConstraintKind: TypeAlias = project_pb2.FileConstraintKind.ValueType
-RunsMessage = watch_pb2.WatchRunsResponse
+RunsMessage = run_service_pb2.WatchRunsResponse
 PlansMessage = plan_pb2.WatchPlansResponse
 PlanForm = Literal["none", "legacy", "operations"]
 """The form in which a watch receives plans."""
@@ -156,8 +156,8 @@ class ControlCalls:
         """
 
         async def open_stream() -> AsyncGenerator[RunsMessage, None]:
-            request = watch_pb2.WatchRunsRequest(project=project)
-            async with self._peer.stream(self._stub.WatchRuns, request, None) as messages:
+            request = run_service_pb2.WatchRunsRequest(project=project)
+            async with self._peer.stream(self._runs.WatchRuns, request, None) as messages:
                 async for message in messages:
                     if message.HasField("hello"):
                         check_version(message.hello.version)

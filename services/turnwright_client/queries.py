@@ -8,6 +8,7 @@ from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2_grpc, explain_pb2, query_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import (
     entry_pb2,
@@ -30,6 +31,7 @@ class QueryCalls:
     """Rpcs of query.proto, explain.proto, EntryService and TurnService. Each raises TurnwrightError."""
 
     _peer: Peer
+    _runs: run_service_pb2_grpc.RunServiceAsyncStub
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
     _entries: entry_service_pb2_grpc.EntryServiceAsyncStub
     _projects: project_service_pb2_grpc.ProjectServiceAsyncStub
@@ -53,10 +55,10 @@ class QueryCalls:
 
     async def get_run(
         self, project: str, run: str, turns_max: int = 0, history_max: int = 0
-    ) -> query_pb2.GetRunResponse:
+    ) -> run_service_pb2.GetRunResponse:
         """The run with its loops, its latest turns and its latest entries, at most as many as given."""
-        request = query_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max, history_max=history_max)
-        return await self._peer.call(self._stub.GetRun, request)
+        request = run_service_pb2.GetRunRequest(project=project, run=run, turns_max=turns_max, history_max=history_max)
+        return await self._peer.call(self._runs.GetRun, request)
 
     async def get_loop(self, project: str, run: str, sequence: int) -> loop_pb2.Loop:
         """One loop of the run. Raises RUN_NOT_FOUND if it is not among the latest hundred."""
@@ -68,8 +70,8 @@ class QueryCalls:
 
     async def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
         """All runs of the project, most recently written first."""
-        request = query_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._stub.ListRuns, request):
+        request = run_service_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
+        async for page in self._peer.pages(self._runs.ListRuns, request):
             for run in page.runs:
                 yield run
 

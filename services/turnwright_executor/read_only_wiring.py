@@ -10,8 +10,6 @@ from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.files.client_roots import ClientRoots
 from turnwright_executor.files.projects import Projects
-from turnwright_executor.peers.run_payload import RunPayload
-from turnwright_executor.peers.schemes import KnownSchemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.rpc.mounting import mounts
@@ -30,8 +28,8 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
         name: Peer(name, address, secret, settings.rpc_timeout_s, local_servers=local_servers, codecs=OWNER_CALLS)
         for name, address in addresses.items()
     }
-    store, schemes = peers["store"], KnownSchemes()
-    ledger = StoreLedger(store, "", "", schemes=schemes)
+    store = peers["store"]
+    ledger = StoreLedger(store, "", "")
     explain = None
     if settings.assembler in local_servers:
         from turnwright_executor.peers.explaining import RecordedPackets  # noqa: PLC0415 - loads what assembles
@@ -41,7 +39,6 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
     servicer = ReadingServicer(  # type: ignore[abstract]
         store,
         ledger,
-        RunPayload(store, schemes).read,
         explain,
         Status(store, peers["assembler"], peers["provider"], "", settings).read,
     )

@@ -32,7 +32,6 @@ from turnwright_executor.peers.owners import Owners
 from turnwright_executor.peers.provider import ProviderModels
 from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.peers.routing import Router
-from turnwright_executor.peers.run_payload import RunPayload
 from turnwright_executor.peers.schemes import KnownSchemes, register_schemes
 from turnwright_executor.peers.status import Status
 from turnwright_executor.peers.store import StoreLedger
@@ -209,7 +208,6 @@ class _Wired:
             self._watches,
             self._calls,
             places.like_run,
-            RunPayload(store, self._schemes).read,
             explained.explain,
             explained.preview,
             status.read,
@@ -223,7 +221,8 @@ class _Wired:
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
         calls = ProjectCalls(store, projects.at, roots.admits, roots.opens, locate, unfit)
-        runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
+        heartbeat_s, to_owner = settings.event_heartbeat_s, router.owner_handler
+        runs = ClientRuns(self._hubs, self._scheduler, check_vendor, to_owner, self._watches, heartbeat_s)
         models = around_models(store, check_vendor, is_open=settings.client_models)
         inbox = Inbox(ledger, self._hubs, self._scheduler, self._gate.shown, router.owner_handler)
         around = (router.around(), calls.around(), commands.around(), runs.around(), models, inbox.around())

@@ -2,7 +2,7 @@
 
 A call over a socket to oneself costs a millisecond of CPU and transfers nothing that the process does not have. A
 handler gets what gRPC would give it: its own task, the caller's metadata, and cancellation when the caller cancels or
-its deadline passes. Messages are handed over without a copy; neither side changes one that it has sent or received.
+its deadline passes. Messages are handed over without a copy; nobody changes one that it has sent.
 Source: architecture 13; ADR 9.
 """
 

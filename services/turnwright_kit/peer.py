@@ -44,10 +44,10 @@ CHANNEL_OPTIONS: Final = (
 UnaryHandler = Callable[[Any, Any], Awaitable[Any]]
 """Answers a request; the second argument is the context of its call."""
 
-MethodHandler = Callable[[Any, Any], Any]
-"""The same, or one that answers with a stream."""
+StreamHandler = Callable[[Any, Any], AsyncGenerator[Any]]
+"""The same, with a stream."""
 
-Around = Callable[[MethodDescriptor, MethodHandler], MethodHandler]
+Around = Callable[[MethodDescriptor, Any], UnaryHandler | StreamHandler]
 """What the executor adds to a method: a handler around the one that forwards."""
 
 Request = TypeVar("Request")

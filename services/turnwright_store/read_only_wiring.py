@@ -7,12 +7,13 @@ by the whole store first, which migrates it, registers models of the environment
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 
 from turnwright_core.entries import Tier
+from turnwright_kit.lazy_servicer import LazyServicer
 from turnwright_kit.service import Service
 from turnwright_store.app.open_store import read_opened_store, rules_of
 from turnwright_store.config import StoreSettings
@@ -20,7 +21,6 @@ from turnwright_store.edge.lock import DatabaseInUseError
 from turnwright_store.edge.read_only import ReadOnlyDatabase
 from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import StoreBackend
-from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.resources import register_resources
 from turnwright_store.sql.leases import is_any_claimed
 
@@ -55,32 +55,17 @@ def build(settings: StoreSettings, secret: str) -> Service:
             await open_it(is_shared=True)
 
     def register(server: Any) -> None:
-        store_service_pb2_grpc.add_StoreServiceServicer_to_server(_LazyServicer(store), server)  # type: ignore[arg-type]
+        store_service_pb2_grpc.add_StoreServiceServicer_to_server(LazyServicer(partial(_whole, store)), server)  # type: ignore[arg-type]
         register_resources(store, server)
 
     name = store_service_pb2.DESCRIPTOR.services_by_name["StoreService"].full_name
     return Service("store", name, register, floor=Tier.MODEL, start=start, close=database.close, settings=settings)
 
 
-class _LazyServicer:
-    """The servicer of the store. Lists of runs and models load their rpcs alone: a tenth of their time."""
+def _whole(store: StoreBackend) -> Any:
+    from turnwright_store.rpc.store_servicer import StoreServicer  # noqa: PLC0415 - few reading commands need it
 
-    def __init__(self, store: StoreBackend) -> None:
-        self._lists = RegistryRpcs(store)
-        self._store = store
-        self._whole: Any = None
-
-    def __getattr__(self, method: str) -> Callable[[Any, Any], Any]:
-        # All are asked for when they are registered; few are called.
-        return lambda request, context: getattr(self._servicer_of(method), method)(request, context)  # noqa: PLW0108
-
-    def _servicer_of(self, method: str) -> Any:
-        if hasattr(self._lists, method):
-            return self._lists
-        from turnwright_store.rpc.store_servicer import StoreServicer  # noqa: PLC0415 - see the class
-
-        self._whole = self._whole or StoreServicer(self._store)
-        return self._whole
+    return StoreServicer(store)
 
 
 async def _prepare(settings: StoreSettings, secret: str) -> None:

@@ -6,7 +6,8 @@ import asyncio
 
 import grpc
 import pytest
-from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2, task_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc, task_pb2
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
 from log_lines import logged
@@ -48,10 +49,9 @@ class Seen(grpc.aio.ServerInterceptor):
         self.calls.append((service.rpartition(".")[2], method, left_s, trace))
 
 
-async def called(services, method: str, request, trace=TRACE):
+async def called(services, method: str, request, trace=TRACE, stub=executor_service_pb2_grpc.ExecutorServiceStub):
     async with grpc.aio.insecure_channel(services.addresses["executor"]) as channel:
-        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
-        return await getattr(stub, method)(request, timeout=20, metadata=(*call_metadata(SECRET), *trace))
+        return await getattr(stub(channel), method)(request, timeout=20, metadata=(*call_metadata(SECRET), *trace))
 
 
 @pytest.fixture
@@ -65,10 +65,11 @@ async def test_the_callers_deadline_bounds_the_calls_behind_it_and_its_trace_goe
         services.script(DONE)
         await services.until(await services.act())
         seen.calls.clear()
-        request = query_pb2.GetRunRequest(project=services.project, run="r", turns_max=1)
-        await called(services, "GetRun", request)
-        behind = [call for call in seen.calls if call[0] in ("StoreService", "TurnService") and call[3]]
-    assert {method for _, method, _, _ in behind} >= {"GetRun", "ListLoops", "ListTurns"}
+        request = run_service_pb2.GetRunRequest(project=services.project, run="r", turns_max=1)
+        await called(services, "GetRun", request, stub=run_service_pb2_grpc.RunServiceStub)
+        behind = [call for call in seen.calls if call[0] == "RunService" and call[3]]
+    # The executor's and the store's.
+    assert [method for _, method, _, _ in behind] == ["GetRun"] * 2
     # Without a deadline of the caller they have `rpc_timeout_s`, which is 30; on its way a timeout is rounded up.
     assert all(0 < left_s < 25 for _, _, left_s, _ in behind)
     assert {trace for *_, trace in behind} == {TRACE}
@@ -102,9 +103,9 @@ async def test_the_trace_of_a_task_reaches_all_services_and_its_deadline_does_no
 async def test_a_trace_that_is_none_is_not_passed_on(tmp_path, scripted, trace):
     seen = Seen()
     async with running(tmp_path, [seen]) as services:
-        request = query_pb2.GetRunRequest(project=services.project, run="none")
+        request = run_service_pb2.GetRunRequest(project=services.project, run="none")
         with pytest.raises(grpc.aio.AioRpcError):
-            await called(services, "GetRun", request, trace)
+            await called(services, "GetRun", request, trace, run_service_pb2_grpc.RunServiceStub)
     behind = [call[3] for call in seen.calls if call[1] == "GetRun"]
     assert behind[1:] == [()]
 

@@ -15,7 +15,7 @@ import grpc
 import httpx
 import pytest
 import pytest_asyncio
-from turnwright.executor.v1 import control_pb2, executor_service_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright.executor.v1 import control_pb2, executor_service_pb2, executor_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, settings_pb2
 
@@ -32,6 +32,7 @@ from turnwright_kit.certificates import Tls
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SERVICE = "turnwright.executor.v1.ExecutorService"
+RUN_SERVICE = "turnwright.runs.v1.RunService"
 RUNS = 20
 WAIT_S = 60
 
@@ -58,30 +59,34 @@ def headers(kind: str) -> dict[str, str]:
 async def test_json_and_web_pages_are_served(served):
     at, project = served
     async with httpx.AsyncClient(base_url=f"https://{at.address}", verify=trusting(at), timeout=60, http2=False) as web:
-        listed = await web.post(f"/{SERVICE}/ListRuns", headers=headers("application/json"), json={"project": project})
+        listed = await web.post(
+            f"/{RUN_SERVICE}/ListRuns", headers=headers("application/json"), json={"project": project}
+        )
         assert listed.status_code == 200, listed.text
         assert isinstance(listed.json(), dict)
         missing = await web.post(
-            f"/{SERVICE}/GetRun", headers=headers("application/json"), json={"project": project, "run": "nobody"}
+            f"/{RUN_SERVICE}/GetRun", headers=headers("application/json"), json={"project": project, "run": "nobody"}
         )
         assert missing.status_code == 404
         assert "RUN_NOT_FOUND" in json.dumps(missing.json())
-        refused = await web.post(f"/{SERVICE}/ListRuns", headers={"content-type": "application/json"}, json={})
+        refused = await web.post(f"/{RUN_SERVICE}/ListRuns", headers={"content-type": "application/json"}, json={})
         assert refused.status_code == 401
 
-        asked = query_pb2.ListRunsRequest(project=project).SerializeToString()
+        asked = run_service_pb2.ListRunsRequest(project=project).SerializeToString()
         framed = struct.pack(">BI", 0, len(asked)) + asked
         web_headers = {**headers("application/grpc-web+proto"), "origin": ORIGIN, "x-grpc-web": "1"}
-        answered = await web.post(f"/{SERVICE}/ListRuns", headers=web_headers, content=framed)
+        answered = await web.post(f"/{RUN_SERVICE}/ListRuns", headers=web_headers, content=framed)
         assert answered.status_code == 200
         assert answered.headers["access-control-allow-origin"] == ORIGIN
         assert b"grpc-status:0" in answered.content
 
         preflight = {"origin": ORIGIN, "access-control-request-method": "POST",
                      "access-control-request-headers": "authorization,content-type,x-grpc-web"}  # fmt: skip
-        allowed = await web.options(f"/{SERVICE}/ListRuns", headers=preflight)
+        allowed = await web.options(f"/{RUN_SERVICE}/ListRuns", headers=preflight)
         assert allowed.headers["access-control-allow-origin"] == ORIGIN
-        stranger = await web.options(f"/{SERVICE}/ListRuns", headers={**preflight, "origin": "https://evil.example"})
+        stranger = await web.options(
+            f"/{RUN_SERVICE}/ListRuns", headers={**preflight, "origin": "https://evil.example"}
+        )
         assert "access-control-allow-origin" not in stranger.headers
 
 
@@ -89,7 +94,7 @@ async def test_what_is_for_operators_or_unknown_is_not_passed_on(served):
     at, _ = served
     token = {"authorization": f"Bearer {SECRET}"}
     paths = [
-        "/turnwright.settings.v1.SettingsService/GetSettings", "/turnwright.store.v1.StoreService/GetRun",
+        "/turnwright.settings.v1.SettingsService/GetSettings", "/turnwright.store.v1.StoreService/GetSpend",
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", f"/{SERVICE}/GetNothing", "/", "/metrics",
     ]  # fmt: skip
     async with httpx.AsyncClient(base_url=f"https://{at.address}", verify=trusting(at), timeout=60) as web:
@@ -133,7 +138,7 @@ async def test_the_second_listener_serves_only_who_has_a_certificate_of_the_clie
         async with httpx.AsyncClient(base_url=f"https://{at.mutual}", verify=verify, timeout=60) as web:
             try:
                 listed = await web.post(
-                    f"/{SERVICE}/ListRuns", headers=headers("application/json"), json={"project": project}
+                    f"/{RUN_SERVICE}/ListRuns", headers=headers("application/json"), json={"project": project}
                 )
                 answered[kind] = listed.status_code
             except (httpx.TransportError, ssl.SSLError):
@@ -203,8 +208,8 @@ class Bare:
             await asyncio.sleep(0.05)
 
     async def _read(self, channel) -> None:
-        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
-        await stub.GetRun(query_pb2.GetRunRequest(**self._asked), metadata=call_metadata(SECRET))
+        runs = run_service_pb2_grpc.RunServiceStub(channel)
+        await runs.GetRun(run_service_pb2.GetRunRequest(**self._asked), metadata=call_metadata(SECRET))
 
     async def _watch(self, channel) -> None:
         """What a watch is ended with before its first message; later it resumes by its cursor."""

@@ -8,7 +8,8 @@ import contextlib
 import grpc
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import run_pb2
 
 from turnwright_core.entries import Tier
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.asyncio
 SECRET = "s3cret"
 
 
-class Probe(store_service_pb2_grpc.StoreServiceServicer):
+class Probe(run_service_pb2_grpc.RunServiceServicer, store_service_pb2_grpc.StoreServiceServicer):
     """A store that does what a test asks for by the name of a run, and remembers what became of it."""
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
         match request.run:
             case "caller":
                 caller = current_caller()
-                return registry_pb2.GetRunResponse(run=run_pb2.Run(run=f"{caller.principal} {caller.tier.name}"))
+                return run_service_pb2.GetRunResponse(run=run_pb2.Run(run=f"{caller.principal} {caller.tier.name}"))
             case "refused":
                 raise fault(Reason.RUN_NOT_FOUND, "There is no such run.", run="refused")
             case "broken":
@@ -51,7 +52,7 @@ class Probe(store_service_pb2_grpc.StoreServiceServicer):
             case "context":
                 self.left_s = context.time_remaining()
                 await context.send_initial_metadata((("k", "v"),))
-                return registry_pb2.GetRunResponse(run=run_pb2.Run(run="answered"))
+                return run_service_pb2.GetRunResponse(run=run_pb2.Run(run="answered"))
             case "aborts":
                 with contextlib.suppress(grpc.aio.AbortError):
                     await context.abort(grpc.StatusCode.ABORTED, "given up", (("k", "v"),))
@@ -99,9 +100,10 @@ class Called:
     def __init__(self, server: RunningServer, probe: Probe, peer: Peer) -> None:
         self.server, self.probe, self.peer = server, probe, peer
         self.stub = store_service_pb2_grpc.StoreServiceStub(peer.channel)
+        self.runs = run_service_pb2_grpc.RunServiceStub(peer.channel)
 
     async def run(self, run: str, **more):
-        return await self.peer.call(self.stub.GetRun, registry_pb2.GetRunRequest(project="p", run=run), **more)
+        return await self.peer.call(self.runs.GetRun, run_service_pb2.GetRunRequest(project="p", run=run), **more)
 
     def view(self, run: str, timeout_s: float | None = 10):
         return self.peer.stream(self.stub.ReadView, read_pb2.ReadViewRequest(project="p", run=run), timeout_s)
@@ -116,6 +118,7 @@ async def serving(tmp_path, way: str, **peer):
     probe = Probe()
 
     def register(server) -> None:
+        run_service_pb2_grpc.add_RunServiceServicer_to_server(probe, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(probe, server)
 
     server = RunningServer(
@@ -288,8 +291,8 @@ async def test_a_handler_knows_how_long_its_caller_waits(called, timeout_s, low,
 
 
 async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_end(called):
-    asked = registry_pb2.GetRunRequest(project="p", run="context")
-    answer = await called.stub.GetRun(asked, metadata=called.peer._metadata)
+    asked = run_service_pb2.GetRunRequest(project="p", run="context")
+    answer = await called.runs.GetRun(asked, metadata=called.peer._metadata)
     assert (answer.run.run, called.probe.left_s) == ("answered", None)
 
 
@@ -301,9 +304,9 @@ async def test_a_handler_of_a_caller_that_waits_for_as_long_as_it_takes_has_no_e
     ],
 )
 async def test_a_handler_ends_its_call_with_a_code(called, run, code, details):
-    asked = registry_pb2.GetRunRequest(project="p", run=run)
+    asked = run_service_pb2.GetRunRequest(project="p", run=run)
     with pytest.raises(grpc.aio.AioRpcError) as ended:
-        await called.stub.GetRun(asked, metadata=called.peer._metadata, timeout=60)
+        await called.runs.GetRun(asked, metadata=called.peer._metadata, timeout=60)
     assert (ended.value.code(), ended.value.details()) == (code, details)
 
 

@@ -9,7 +9,8 @@ from collections import Counter
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.peer import Peer
@@ -96,7 +97,7 @@ async def test_the_health_of_every_name_is_listed(tmp_path):
     assert dict(listed.statuses) == {"": serves, "some.Service": serves, "liveness": serves}
 
 
-class Slow(store_service_pb2_grpc.StoreServiceServicer):
+class Slow(run_service_pb2_grpc.RunServiceServicer, store_service_pb2_grpc.StoreServiceServicer):
     """A store that answers when it is told to; streams and single answers."""
 
     def __init__(self) -> None:
@@ -106,7 +107,7 @@ class Slow(store_service_pb2_grpc.StoreServiceServicer):
     async def GetRun(self, request, context):
         self.begun += 1
         await self.may_answer.wait()
-        return registry_pb2.GetRunResponse()
+        return run_service_pb2.GetRunResponse()
 
     async def ReadView(self, request, context):
         self.begun += 1
@@ -119,6 +120,7 @@ async def slow_server(tmp_path, drain_s: float):
     slow = Slow()
 
     def register(server) -> None:
+        run_service_pb2_grpc.add_RunServiceServicer_to_server(slow, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(slow, server)
 
     service = Service("store", "turnwright.store.v1.StoreService", register)
@@ -144,7 +146,11 @@ def _calling(peer, kind: str):
             async for _ in messages:
                 pass
 
-    call = read() if kind == "stream" else peer.call(stub.GetRun, registry_pb2.GetRunRequest(), 60)
+    call = (
+        read()
+        if kind == "stream"
+        else peer.call(run_service_pb2_grpc.RunServiceStub(peer.channel).GetRun, run_service_pb2.GetRunRequest(), 60)
+    )
     return asyncio.create_task(call)
 
 

@@ -71,13 +71,18 @@ class RunView(Struct):
     _parts: list[event_pb2.Snapshot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Take the state from the run: it and the title stand in answers and not in events."""
-        if self.run is not None and (self.run.state or self.run.title):
-            run = run_pb2.Run()
-            run.CopyFrom(self.run)
+        if self.run is not None:
+            self._take(self.run)
+
+    def _take(self, run: run_pb2.Run) -> None:
+        """Take a run without its state, which events change by itself, and its title, which they do not tell."""
+        self.state = run.state or self.state
+        if run.state or run.title:
+            given, run = run, run_pb2.Run()
+            run.CopyFrom(given)
             run.ClearField("state")
             run.ClearField("title")
-            self.state, self.run = self.run.state, run
+        self.run = run
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RunView):
@@ -129,7 +134,7 @@ class RunView(Struct):
             case "proposal_resolved":
                 self.proposals.pop(event.proposal_resolved.path, None)
             case "run_state":
-                self.run = event.run_state.run
+                self._take(event.run_state.run)
             case "thread_updated":
                 # A copy: the run is part of an event, which others may still read.
                 run = run_pb2.Run()
@@ -164,7 +169,8 @@ class RunView(Struct):
 
     def _replace(self, parts: list[event_pb2.Snapshot]) -> None:
         last = parts[-1]
-        self.run, self.state = last.run, last.state
+        self._take(last.run)
+        self.state = last.state
         self.draft = last.draft if last.HasField("draft") else None
         self.queue, self.pause_reasons = list(last.queue), list(last.pause_reasons)
         self.entries = {entry.path: entry for part in parts for entry in part.entries}

@@ -9,13 +9,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
     control_pb2,
     lease_pb2,
     queue_pb2,
     read_pb2,
-    registry_pb2,
     write_pb2,
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
@@ -70,6 +70,7 @@ class StoreLedger(StorePlans):
         self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
+        self._runs = run_service_pb2_grpc.RunServiceStub(peer.channel)
         self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
 
     def reached_at(self, own_address: str) -> None:
@@ -265,10 +266,10 @@ class StoreLedger(StorePlans):
                 yield replace(changes, entries=sorted(changes.entries, key=lambda entry: entry.revision))
 
     async def get_run(self, address: RunAddress) -> Run:
-        request = registry_pb2.GetRunRequest(
-            project=address.project, run=address.run, schemes_version=self._schemes.version
+        request = run_service_pb2.GetRunRequest(
+            project=address.project, run=address.run, run_only=True, schemes_version=self._schemes.version
         )
-        answer = await self._call(self.stub.GetRun, request)
+        answer = await self._call(self._runs.GetRun, request)
         self._schemes.update(answer)
         return run_from_pb(answer.run)
 

@@ -43,7 +43,6 @@ class ExecutorServicer(
         watches: OpenWatches,
         calls: ToolCalls,
         like_run: Callable[[str], str],
-        read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
         preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]],
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
@@ -61,7 +60,7 @@ class ExecutorServicer(
         self._watches = watches
         self._calls = calls
         self._like_run = like_run
-        self._read_run, self._status = read_run, status
+        self._status = status
         self._explain, self._preview = explain, preview
         self.check_vendor = check_vendor
         self._catalogue = catalogue

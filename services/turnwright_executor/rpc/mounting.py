@@ -29,7 +29,7 @@ from turnwright.turns.v1 import turn_service_pb2
 from turnwright_core.entries import Tier
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_kit.auth import OPERATOR, Caller, current_caller
-from turnwright_kit.peer import Around, MethodHandler, Peer, rpc_of
+from turnwright_kit.peer import Around, Peer, rpc_of
 
 MOUNTED: Final = (
     entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"],
@@ -64,16 +64,22 @@ def _handler(
         return await store.call(rpc, request, caller=_caller_of(method))
 
     async def forward_stream(request: Any, context: Any) -> AsyncGenerator[Any]:
-        coming = store.stream(rpc, request, context.time_remaining(), _caller_of(method))
-        async with coming as answers, aclosing(watches.follow(answers)) as following:
+        async with store.stream(rpc, request, context.time_remaining(), _caller_of(method)) as answers:
+            async for answer in answers:
+                yield answer
+
+    handler: Any = forward_stream if method.server_streaming else forward
+    handler = around(method, handler) if around else handler
+
+    async def keep(request: Any, context: Any) -> AsyncGenerator[Any]:
+        async with aclosing(handler(request, context)) as answers, aclosing(watches.follow(answers)) as following:
             async for answer in following:
                 yield answer
 
-    handler: MethodHandler = forward_stream if method.server_streaming else forward
     request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
     of_method = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
     return of_method(
-        around(method, handler) if around else handler,
+        keep if method.server_streaming else handler,
         request_deserializer=request.FromString,
         response_serializer=answer.SerializeToString,
     )

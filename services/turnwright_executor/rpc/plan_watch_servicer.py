@@ -10,13 +10,14 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
-from turnwright.executor.v1 import event_pb2, plan_pb2
+from turnwright.executor.v1 import plan_pb2
 from turnwright.executor.v1.executor_service_pb2 import (
     PLAN_EVENTS_OPERATIONS,
     PlanEvents,
     WatchRunRequest,
     WatchRunResponse,
 )
+from turnwright.types.v1 import heartbeat_pb2
 
 from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
@@ -64,7 +65,7 @@ class PlanWatchRpcs(Forwarding):
             contextlib.aclosing(self._watches.follow(changes, self._heartbeat_s)) as following,
         ):
             async for change in following:
-                yield change or plan_pb2.WatchPlansResponse(heartbeat=event_pb2.Heartbeat())
+                yield change or plan_pb2.WatchPlansResponse(heartbeat=heartbeat_pb2.Heartbeat())
 
 
 async def _of_plans(events: AsyncGenerator[WatchRunResponse]) -> AsyncGenerator[plan_pb2.WatchPlansResponse]:

@@ -24,7 +24,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.wire.command_records import effect_in
-from turnwright_kit.peer import Around, MethodHandler
+from turnwright_kit.peer import Around, StreamHandler, UnaryHandler
 
 
 class Inbox(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Inbox(Struct, frozen=True):
         }
 
     async def _list(
-        self, forward: MethodHandler, request: pb.ListProposalsRequest, context: Any
+        self, forward: UnaryHandler, request: pb.ListProposalsRequest, context: Any
     ) -> pb.ListProposalsResponse:
         page = await forward(request, context)
         return pb.ListProposalsResponse(
@@ -54,7 +54,7 @@ class Inbox(Struct, frozen=True):
         )
 
     async def _watch(
-        self, forward: MethodHandler, request: pb.WatchProposalsRequest, context: Any
+        self, forward: StreamHandler, request: pb.WatchProposalsRequest, context: Any
     ) -> AsyncGenerator[pb.WatchProposalsResponse]:
         sent: set[tuple[str, str, str]] = set()
         async with aclosing(forward(request, context)) as changes:
@@ -68,7 +68,7 @@ class Inbox(Struct, frozen=True):
                 )
 
     async def _resolve(
-        self, forward: MethodHandler, request: pb.ResolveProposalRequest, context: Any
+        self, forward: UnaryHandler, request: pb.ResolveProposalRequest, context: Any
     ) -> pb.ResolveProposalResponse:
         """Decide on a proposal, so that its loop continues."""
         address = RunAddress(request.project, request.run)

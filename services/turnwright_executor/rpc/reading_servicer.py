@@ -22,12 +22,10 @@ class ReadingServicer(
         self,
         store: Peer,
         ledger: Ledger,
-        read_run: Callable[[query_pb2.GetRunRequest], Awaitable[query_pb2.GetRunResponse]],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]] | None,
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
     ) -> None:
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
-        self._ledger = ledger
-        self._read_run, self._status = read_run, status
+        self._ledger, self._status = ledger, status
         if explain:
             self._explain = explain

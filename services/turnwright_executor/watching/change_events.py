@@ -235,6 +235,7 @@ class ChangeEvents:
 
     def _publish_run(self, run: run_pb2.Run, loops: Sequence[Loop]) -> None:
         """Publish the run with each other loop that changed, then with the active or latest one."""
+        run.state = self._known.view.state
         for loop in loops:
             if event := events.budget_exhausted(loop):
                 self._publish(event)

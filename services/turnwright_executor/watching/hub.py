@@ -17,7 +17,7 @@ from typing import Final
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
-from turnwright.types.v1 import cursor_pb2
+from turnwright.types.v1 import cursor_pb2, heartbeat_pb2
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.coalesced_timers import heartbeat_due_s
@@ -342,7 +342,7 @@ class RunHub:
 
     def _beat(self) -> None:
         self._beats += 1
-        self._heartbeat = WatchRunResponse(cursor=self.cursor(), heartbeat=event_pb2.Heartbeat())
+        self._heartbeat = WatchRunResponse(cursor=self.cursor(), heartbeat=heartbeat_pb2.Heartbeat())
         set_now(self._heartbeat.time)
         self._changed.notify()
         self._gathered.notify()

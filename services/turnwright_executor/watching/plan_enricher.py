@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import PLAN_EVENTS_LEGACY, PlanEvents, WatchRunResponse
-from turnwright.types.v1 import plan_pb2
+from turnwright.types.v1 import heartbeat_pb2, plan_pb2
 from turnwright.types.v1.cursor_pb2 import EventCursor
 from turnwright.types.v1.plan_pb2 import PlanItem
 
@@ -253,7 +253,7 @@ async def _read_with_heartbeats(
                 return
             if error.reason not in AWAY:
                 raise
-        yield _before(event, heartbeat=event_pb2.Heartbeat())
+        yield _before(event, heartbeat=heartbeat_pb2.Heartbeat())
         await asyncio.sleep(pause_s)
 
 

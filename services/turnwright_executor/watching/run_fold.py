@@ -122,10 +122,6 @@ class RunFold(Struct):
 
     def load(self, run: run_pb2.Run, entries: Iterable[Entry], queue: Iterable[QueuedCommand] = ()) -> None:
         """Replace the state by what the store has now; a message that still streams is kept."""
-        given, run = run, run_pb2.Run()
-        run.CopyFrom(given)
-        # A snapshot has the state in a field of its own, which events keep up to date.
-        run.ClearField("state")
         partial = self.view.partial
         streams = partial is not None and run.status == RUNNING and run.turn == partial.turn
         self.view = view = RunView(run, partial=partial if streams else None)
@@ -248,14 +244,17 @@ class RunFold(Struct):
     def snapshot(self, cursor: cursor_pb2.EventCursor) -> list[WatchRunResponse]:
         """The state in parts of about CHUNK_BYTES, all with the same position."""
         view = self.view
-        parts = [event_pb2.Snapshot(run=view.run)]
+        run = run_pb2.Run()
+        run.CopyFrom(self.run)
+        run.state = view.state
+        parts = [event_pb2.Snapshot(run=run)]
         size = 0
 
         def room(more: int) -> event_pb2.Snapshot:
             """The part for so many bytes more."""
             nonlocal size
             if size and size + more > CHUNK_BYTES:
-                parts.append(event_pb2.Snapshot(part=len(parts), run=view.run))
+                parts.append(event_pb2.Snapshot(part=len(parts), run=run))
                 size = 0
             size += more
             return parts[-1]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from itertools import count
 from typing import Final
 
 from msgspec import Struct, field
@@ -54,8 +55,9 @@ class RunsChange(Struct, frozen=True):
 
     runs: list[Overview] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    snapshot: bool = False
-    snapshot_last: bool = False
+    part: int | None = None
+    """Number of a part of the snapshot."""
+    is_last: bool = False
 
 
 class RunsWatch(Struct):
@@ -101,11 +103,11 @@ class RunsWatch(Struct):
 
     async def _snapshot(self) -> AsyncIterator[RunsChange]:
         before = _LAST_ID
-        while True:
+        for part in count():
             found = await self.database.read(partial(_page, project_id=self.project_id, before=before))
             self._mark_sent(found)
             is_last = len(found) < RUNS_PER_PAGE
-            yield RunsChange([overview for _, overview in found], snapshot=True, snapshot_last=is_last)
+            yield RunsChange([overview for _, overview in found], part=part, is_last=is_last)
             if is_last:
                 return
             before = found[-1][0].id

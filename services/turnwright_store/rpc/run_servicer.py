@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import heartbeat_pb2, run_pb2, scheme_pb2, settings_pb2
 
-from turnwright_core.runs import CallStyle
+from turnwright_core.entries import Tier
+from turnwright_core.runs import CallStyle, Run
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec, known
-from turnwright_core.wire.entries import cursor_to_pb
+from turnwright_core.wire.entries import cursor_to_pb, entry_to_pb
+from turnwright_core.wire.times import time_to_pb
 from turnwright_kit.auth import Caller
 from turnwright_store.app import control, forks, registry, retention
+from turnwright_store.app.run_details import get_run_details
+from turnwright_store.app.watch_runs import Overview, RunsChange, RunsWatch, watch_runs
 from turnwright_store.domain.settings_patch import SettingsPatch
-from turnwright_store.ports import Transaction
-from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, run_locks
+from turnwright_store.ports import Connection, Transaction
+from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
 
 _, patch_of = codec(
     SettingsPatch,
@@ -30,23 +35,67 @@ _, patch_of = codec(
 class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
     """Serves turnwright.runs.v1.RunService."""
 
+    async def GetRun(self, request: pb.GetRunRequest, _context: Any) -> pb.GetRunResponse:
+        if not request.run_only:
+            return await self._database.read(partial(self._details, request))
+        read = partial(registry.get_run, project=request.project, alias=request.run)
+        run = await self._database.read(read, inline=True)
+        return pb.GetRunResponse(run=wire.run_to_pb(run), schemes=self._schemes_for(request))
+
+    def _details(self, request: pb.GetRunRequest, connection: Connection) -> pb.GetRunResponse:
+        found = get_run_details(connection, self._rules, address_of(request), request.turns_max, request.history_max)
+        result = found.latest.result if found.latest else None
+        return pb.GetRunResponse(
+            run=wire.run_to_pb(found.run),
+            loops=map(wire.loop_to_pb, found.loops),
+            turns=map(wire.turn_to_pb, found.turns),
+            spent=wire.spend_to_pb(found.spent),
+            loop_spent=wire.spend_to_pb(found.loop_spent),
+            history=map(entry_to_pb, found.history),
+            unknowns=map(entry_to_pb, found.unknowns),
+            telemetry=wire.turn_result_to_pb(result) if result else None,
+            proposals=found.proposals,
+            schemes=self._schemes_for(request),
+        )
+
+    def _schemes_for(self, request: pb.GetRunRequest) -> scheme_pb2.SchemeRegistry | None:
+        return self._service.newer_schemes(self._rules, request.schemes_version)
+
+    @query
+    def ListRuns(self, request: pb.ListRunsRequest, connection: Connection) -> Fields:
+        found, token = registry.list_runs(connection, request.project, request.page_size, request.page_token)
+        return {"runs": map(wire.run_to_pb, found), "next_page_token": token}
+
+    def _change_to_pb(self, change: RunsChange) -> pb.WatchRunsResponse:
+        time, runs = time_to_pb(self._service.clock_ms()), list(map(_overview_to_pb, change.runs))
+        if change.part is not None:
+            snapshot = pb.RunsSnapshot(part=change.part, last=change.is_last, runs=runs)
+            return pb.WatchRunsResponse(time=time, snapshot=snapshot)
+        if runs or change.removed:
+            return pb.WatchRunsResponse(time=time, changed=pb.RunsChanged(runs=runs, removed=change.removed))
+        return pb.WatchRunsResponse(time=time, heartbeat=heartbeat_pb2.Heartbeat())
+
+    @watch(_change_to_pb, min_tier=Tier.CLIENT)
+    async def WatchRuns(self, request: pb.WatchRunsRequest) -> RunsWatch:
+        return await watch_runs(self._database, request.project)
+
     @mutation(locks=alias_locks)
     def CreateRun(self, request: pb.CreateRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        run = registry.create_run(tx, request.project, request.run, wire.run_settings_from_pb(request.settings))
-        return {"run": wire.run_to_pb(run)}
+        settings = wire.run_settings_from_pb(request.settings)
+        return {"run": _seen(tx, registry.create_run(tx, request.project, request.run, settings))}
 
     @mutation(locks=alias_locks)
     def ForkRun(self, request: pb.ForkRunRequest, tx: Transaction, caller: Caller) -> Fields:
         child = forks.fork_run(tx, self._rules, caller, address_of(request), request.new_run, request.turn)
-        return {"run": wire.run_to_pb(child)}
+        return {"run": _seen(tx, child)}
 
     @mutation(locks=alias_locks)
     def RenameRun(self, request: pb.RenameRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        return {"run": wire.run_to_pb(control.rename_run(tx, address_of(request), request.new_run))}
+        return {"run": _seen(tx, control.rename_run(tx, address_of(request), request.new_run))}
 
     @mutation(locks=run_locks)
     def ConfigureRun(self, request: pb.ConfigureRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        return {"run": wire.run_to_pb(control.configure_run(tx, address_of(request), patch_of(request.patch)))}
+        return {"run": _seen(tx, control.configure_run(tx, address_of(request), patch_of(request.patch)))}
 
     @mutation(locks=alias_locks)
     def DeleteRun(self, request: pb.DeleteRunRequest, tx: Transaction, _caller: Caller) -> Fields:
@@ -56,9 +105,18 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
     @mutation(locks=run_locks, inline=True)
     def AbortRun(self, request: pb.AbortRunRequest, tx: Transaction, caller: Caller) -> Fields:
         run, cursor = control.abort_run(tx, self._rules, caller, address_of(request))
-        return {"run": wire.run_to_pb(run), "cursor": cursor_to_pb(cursor)}
+        return {"run": _seen(tx, run), "cursor": cursor_to_pb(cursor)}
 
     @mutation(locks=run_locks)
     def InjectMessage(self, request: pb.InjectMessageRequest, tx: Transaction, caller: Caller) -> Fields:
         injected = control.inject_message(tx, self._rules, caller, address_of(request), request.message)
-        return {"run": wire.run_to_pb(injected.run), "path": injected.path, "cursor": cursor_to_pb(injected.cursor)}
+        return {"run": _seen(tx, injected.run), "path": injected.path, "cursor": cursor_to_pb(injected.cursor)}
+
+
+def _seen(tx: Transaction, run: Run) -> run_pb2.Run:
+    """A run that was written, as readers see it."""
+    return wire.run_to_pb(registry.get_run(tx.connection, run.project, run.run))
+
+
+def _overview_to_pb(one: Overview) -> run_pb2.RunOverview:
+    return run_pb2.RunOverview(run=wire.run_to_pb(one.run), proposals=one.proposals)

@@ -12,12 +12,10 @@ from turnwright_store.rpc.control_servicer import ControlRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
-from turnwright_store.rpc.registry_servicer import RegistryRpcs
 from turnwright_store.rpc.resources import register_resources
 
 
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
-    RegistryRpcs,
     LedgerRpcs,
     ChangeRpcs,
     ControlRpcs,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
-from turnwright.executor.v1 import executor_service_pb2_grpc, query_pb2
+from turnwright.executor.v1 import executor_service_pb2_grpc
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import model_pb2
 
 from services import SECRET
@@ -38,7 +39,8 @@ async def test_runs_are_listed_in_pages_the_latest_written_first(services):
     """RU238."""
     for run in ("a", "b", "c"):
         await worked(services, run)
-    found = await pages(services, "ListRuns", query_pb2.ListRunsRequest(project=services.project), "runs")
+    request = run_service_pb2.ListRunsRequest(project=services.project)
+    found = await pages(services, "ListRuns", request, "runs", run_service_pb2_grpc.RunServiceStub)
     assert [[run.run for run in page] for page in found] == [["c", "b"], ["a"]]
 
 

@@ -60,6 +60,12 @@ async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
         await through_everything(services)
         await watcher.until(lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text"))
     assert {kind(event) for event in watcher.events} >= KINDS
+    state = watcher.events[0].snapshot.state
+    for event in watcher.events:
+        if kind(event) == "runtime_updated":
+            state = event.runtime_updated.state
+        elif kind(event) == "run_state":
+            assert event.run_state.run.state == state
     drafts = [told.text if told.HasField("text") else None for told in watcher.told("draft_updated")]
     assert drafts == ["Half a sent", None]
     [thread] = watcher.told("thread_updated")

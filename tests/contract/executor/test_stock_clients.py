@@ -10,9 +10,9 @@ from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.executor.v1 import (
     executor_service_pb2,
     executor_service_pb2_grpc,
-    query_pb2,
     task_pb2,
 )
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, read_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import entry_pb2, settings_pb2
 
@@ -114,8 +114,8 @@ async def test_a_snapshot_of_many_long_entries_and_a_runs_history_are_read(servi
             if event.snapshot.last:
                 break
         watch.cancel()
-        request = query_pb2.GetRunRequest(project=services.project, run="r", turns_max=100, history_max=1000)
-        run = await stub.GetRun(request, metadata=TOKEN)
+        request = run_service_pb2.GetRunRequest(project=services.project, run="r", turns_max=100, history_max=1000)
+        run = await run_service_pb2_grpc.RunServiceStub(channel).GetRun(request, metadata=TOKEN)
     assert {f"known://k{number:03}" for number in range(400)} <= entries
     assert run.run.run == "r"
 
@@ -147,13 +147,14 @@ async def talking(root, monkeypatch, *answers):
         monkeypatch.setenv("TURNWRIGHT_MODEL_m", "openai/m")
         monkeypatch.setenv("TURNWRIGHT_CONTEXT_m", "10000000")
         async with running(root) as services, stock(services.addresses["executor"]) as channel:
-            yield services, executor_service_pb2_grpc.ExecutorServiceStub(channel)
+            yield services, channel
 
 
 async def test_a_run_with_the_longest_prompts_and_answers_is_followed_and_read(tmp_path, monkeypatch):
     prompt, answer = "p" * PROMPT_BYTES_MAX, "s" * PROMPT_BYTES_MAX
     answers = [chat(answer, chunk_chars=50_000)] * 2
-    async with talking(tmp_path, monkeypatch, *answers) as (services, stub):
+    async with talking(tmp_path, monkeypatch, *answers) as (services, channel):
+        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
         key = {"project": services.project, "run": "r"}
         for sequence in (1, 2):
             task = task_pb2.Task(**key, prompt=prompt, settings=settings_pb2.LoopSettings(model="m"))
@@ -168,8 +169,8 @@ async def test_a_run_with_the_longest_prompts_and_answers_is_followed_and_read(t
         watch = stub.WatchRun(executor_service_pb2.WatchRunRequest(**key), metadata=TOKEN)
         first = await anext(aiter(watch))
         watch.cancel()
-        request = query_pb2.GetRunRequest(**key, turns_max=100, history_max=1000)
-        run = (await stub.GetRun(request, metadata=TOKEN)).run
+        request = run_service_pb2.GetRunRequest(**key, turns_max=100, history_max=1000)
+        run = (await run_service_pb2_grpc.RunServiceStub(channel).GetRun(request, metadata=TOKEN)).run
     assert (run.loop.status, run.loop.prompt) == (COMPLETED, prompt)
     assert (first.snapshot.run.loop.prompt, first.snapshot.run.summary) == (prompt, run.summary)
     assert answer.startswith(run.summary)
@@ -179,7 +180,8 @@ async def test_a_long_message_that_is_being_streamed_comes_in_pieces_beside_long
     content, thought = "\N{GRINNING FACE}" * 524_200, "\N{THINKING FACE}" * 524_200
     streamed = events(delta(reasoning_content=thought), delta(content=content), done=False)
     answers = [chat("s" * PROMPT_BYTES_MAX, chunk_chars=50_000), Answer(chunks=streamed, end="hang")]
-    async with talking(tmp_path, monkeypatch, *answers) as (services, stub):
+    async with talking(tmp_path, monkeypatch, *answers) as (services, channel):
+        stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
         settings = settings_pb2.RunSettings(model="m", persona="o" * PERSONA_BYTES_MAX)
         await services.client.create_run(services.project, "r", settings)
         await services.until(await services.ask("p" * PROMPT_BYTES_MAX))

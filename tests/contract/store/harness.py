@@ -22,7 +22,6 @@ from turnwright.store.v1 import (
     ledger_pb2,
     queue_pb2,
     read_pb2,
-    registry_pb2,
     store_service_pb2_grpc,
     write_pb2,
 )
@@ -41,7 +40,6 @@ from turnwright_store.wiring import build
 SECRET = "s3cret"
 MESSAGES = (
     entry_service_pb2,
-    registry_pb2,
     model_service_pb2,
     project_service_pb2,
     run_service_pb2,

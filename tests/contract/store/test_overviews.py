@@ -39,14 +39,14 @@ class RunList:
 
     async def _follow(self, client: Client, project: str) -> None:
         async for message in client.stream("WatchRuns", project=project):
-            for alias in message.removed:
+            for alias in message.changed.removed:
                 del self.runs[alias]
-            for one in message.runs:
+            for one in (*message.snapshot.runs, *message.changed.runs):
                 self.runs[one.run.run] = one.run.status, one.proposals
                 self.revisions.setdefault(one.run.run, []).append(one.run.revision)
                 (self.held.add if one.run.held else self.held.discard)(one.run.run)
-            self.heartbeats += not message.runs and not message.removed and not message.snapshot
-            if message.snapshot_last:
+            self.heartbeats += message.HasField("heartbeat")
+            if message.snapshot.last:
                 self.ready.set()
             self._news.set()
 
@@ -171,7 +171,7 @@ async def test_long_texts_are_cut(client, project):
     await run.enqueue("ü" * 5000)
     stream = client.stream("WatchRuns", project=project)
     message = await anext(stream)
-    assert message.runs[0].run.loop.prompt == "ü" * 1024
+    assert message.snapshot.runs[0].run.loop.prompt == "ü" * 1024
     await stream.aclose()
 
 

@@ -200,3 +200,18 @@ async def test_unresolved_proposals_by_the_cases(run, case):
     everything = {entry["path"] for entry in case["input"]["entries"]}
     shown = set((await run.view(filter=2)).paths)
     assert sorted(everything - shown) == case["expected"]["unresolved"]
+
+
+async def test_a_run_is_read_with_what_waits_in_it_or_alone(run, proposed):
+    await run.begin()
+    await run.write(proposed, set_("unknown://why", "Why?"), run_status=202)
+    whole = await run.client.call("GetRun", **run.address, turns_max=1, history_max=10)
+    assert (list(whole.proposals), [one.path for one in whole.unknowns]) == ([proposed.path], ["unknown://why"])
+    assert {proposed.path, "unknown://why"} <= {one.path for one in whole.history}
+    assert (len(whole.loops), len(whole.turns), whole.spent.turns, whole.loop_spent.turns) == (1, 1, 1, 1)
+    alone = await run.client.call("GetRun", **run.address, turns_max=1, history_max=10, run_only=True)
+    assert [field.name for field, _ in alone.ListFields()] == ["run"]
+    assert alone.run == whole.run
+    for field in ("turns_max", "history_max"):
+        error = await refused(run.client.call("GetRun", **run.address, **{field: 1001}))
+        assert (error.reason, error.metadata["field"]) == (Reason.LIMIT_EXCEEDED, field)

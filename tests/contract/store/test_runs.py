@@ -191,7 +191,7 @@ async def test_an_abort_ends_the_active_loop_only(client, run):
 
 async def test_an_abort_of_an_idle_run_changes_nothing(client, project):
     run = await new_run(client, project, "r")
-    before = await run.get()
+    before = (await client.call("GetRun", **run.address)).run
     assert (await client.call("AbortRun", **run.address)).run == before
     await run.enqueue()
     assert not (await run.claim()).abort_requested

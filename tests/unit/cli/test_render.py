@@ -14,6 +14,7 @@ from turnwright.types.v1 import (
     cursor_pb2,
     delta_pb2,
     entry_pb2,
+    heartbeat_pb2,
     loop_pb2,
     proposal_pb2,
     run_pb2,
@@ -63,7 +64,7 @@ STORY = [
             )
         )
     ),
-    Event(heartbeat=event_pb2.Heartbeat()),
+    Event(heartbeat=heartbeat_pb2.Heartbeat()),
     Event(output_appended=event_pb2.OutputAppended(path="sh://turn_1/c_1", text="one\x1b[A\ntwo\x07\n\n")),
 ]
 LOOP = loop_pb2.Loop(
@@ -173,7 +174,7 @@ def test_services_that_are_away_are_told_of_once_each_time_in_a_pipe_on_standard
     for _ in range(2):
         screen.lost(away)
         screen.lost(away)
-        screen.show(Event(heartbeat=event_pb2.Heartbeat()))
+        screen.show(Event(heartbeat=heartbeat_pb2.Heartbeat()))
     told = "turnwright: The executor at a:1 does not answer. The run is shown again once it does.\n"
     assert (out.getvalue(), capsys.readouterr().err) == ("", told * 2)
     lines: list[str] = []

@@ -9,7 +9,16 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
-from turnwright.types.v1 import cursor_pb2, delta_pb2, entry_pb2, loop_pb2, proposal_pb2, run_pb2, usage_pb2
+from turnwright.types.v1 import (
+    cursor_pb2,
+    delta_pb2,
+    entry_pb2,
+    heartbeat_pb2,
+    loop_pb2,
+    proposal_pb2,
+    run_pb2,
+    usage_pb2,
+)
 
 from turnwright_client import RunView
 from turnwright_core.chat.deltas import (
@@ -116,7 +125,7 @@ def step(  # noqa: C901 - one case for each kind of event
             executor.partial = None
             yield executor.event(stream_cancelled=event_pb2.StreamCancelled(turn=executor.turn))
         case 9:
-            yield Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=executor.seq), heartbeat=event_pb2.Heartbeat())
+            yield Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=executor.seq), heartbeat=heartbeat_pb2.Heartbeat())
         case _:
             yield executor.event(run_progress=event_pb2.RunProgress(detail="x"))
 

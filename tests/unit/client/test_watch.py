@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
-from turnwright.types.v1 import cursor_pb2
+from turnwright.types.v1 import cursor_pb2, heartbeat_pb2
 
 from turnwright_client.watch import WatchPolicy, watch_events
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -89,7 +89,7 @@ async def test_half_a_snapshot_is_no_place_to_resume_from() -> None:
 
 @pytest.mark.asyncio
 async def test_a_heartbeat_between_parts_of_a_snapshot_moves_nothing() -> None:
-    heartbeat = Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=9), heartbeat=event_pb2.Heartbeat())
+    heartbeat = Event(cursor=cursor_pb2.EventCursor(epoch="e", seq=9), heartbeat=heartbeat_pb2.Heartbeat())
     server = Connections([part(9, last=False), heartbeat, LOST], [part(9, last=True)])
 
     await seen(server, limit=3)

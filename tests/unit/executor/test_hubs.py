@@ -9,7 +9,7 @@ import pytest
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.store.v1 import read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
 
 from log_lines import logged
@@ -95,11 +95,11 @@ async def test_all_who_come_at_once_get_one_hub(bench) -> None:
     await hubs.close()
 
 
-class OddStore(store_service_pb2_grpc.StoreServiceServicer):
+class OddStore(run_service_pb2_grpc.RunServiceServicer, store_service_pb2_grpc.StoreServiceServicer):
     """A store that tells of a body whose beginning and length do not go together."""
 
     async def GetRun(self, request, context):
-        return registry_pb2.GetRunResponse(run=run_pb2.Run(project=request.project, run=request.run, status=100))
+        return run_service_pb2.GetRunResponse(run=run_pb2.Run(project=request.project, run=request.run, status=100))
 
     async def ReadView(self, request, context):
         channel = {"path": "sh://turn_1/x_1", "state": entry_pb2.STATE_STREAMING, "body": "é", "body_size_bytes": 1}
@@ -118,6 +118,7 @@ async def hubs_over(servicer, tmp_path):
     """Hubs over a store of this kind."""
 
     def register(server) -> None:
+        run_service_pb2_grpc.add_RunServiceServicer_to_server(servicer, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(servicer, server)
 
     service = Service("store", "turnwright.store.v1.StoreService", register)

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 
 import pytest
-from turnwright.executor.v1.event_pb2 import Heartbeat, Notice, Snapshot
+from turnwright.executor.v1.event_pb2 import Notice, Snapshot
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1.cursor_pb2 import EventCursor
+from turnwright.types.v1.heartbeat_pb2 import Heartbeat
 
 from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault

@@ -7,7 +7,8 @@ import contextlib
 import time
 
 import pytest
-from turnwright.store.v1 import lease_pb2, read_pb2, registry_pb2, store_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
+from turnwright.store.v1 import lease_pb2, read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, run_pb2
 from turnwright.types.v1.model_pb2 import Model
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.asyncio
 RUN = RunAddress("p", "r")
 
 
-class OddStore(store_service_pb2_grpc.StoreServiceServicer):
+class OddStore(run_service_pb2_grpc.RunServiceServicer, store_service_pb2_grpc.StoreServiceServicer):
     """A store with a run whose loop is to be aborted, and that tells of states that there are not."""
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class OddStore(store_service_pb2_grpc.StoreServiceServicer):
         self.looked_again = asyncio.Event()
 
     async def GetRun(self, request, context):
-        return registry_pb2.GetRunResponse(run=run_pb2.Run(project="p", run="r", status=102))
+        return run_service_pb2.GetRunResponse(run=run_pb2.Run(project="p", run="r", status=102))
 
     async def ReadView(self, request, context):
         yield read_pb2.ReadViewResponse(cursor={"incarnation": "i", "run_revision": 1})
@@ -87,6 +88,7 @@ async def over(store, tmp_path):
     """The ledger that this store keeps."""
 
     def register(server) -> None:
+        run_service_pb2_grpc.add_RunServiceServicer_to_server(store, server)
         store_service_pb2_grpc.add_StoreServiceServicer_to_server(store, server)
 
     service = Service("store", "turnwright.store.v1.StoreService", register)

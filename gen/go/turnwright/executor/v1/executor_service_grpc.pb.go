@@ -23,9 +23,6 @@ const (
 	ExecutorService_Act_FullMethodName           = "/turnwright.executor.v1.ExecutorService/Act"
 	ExecutorService_WatchRun_FullMethodName      = "/turnwright.executor.v1.ExecutorService/WatchRun"
 	ExecutorService_CallTool_FullMethodName      = "/turnwright.executor.v1.ExecutorService/CallTool"
-	ExecutorService_GetRun_FullMethodName        = "/turnwright.executor.v1.ExecutorService/GetRun"
-	ExecutorService_ListRuns_FullMethodName      = "/turnwright.executor.v1.ExecutorService/ListRuns"
-	ExecutorService_WatchRuns_FullMethodName     = "/turnwright.executor.v1.ExecutorService/WatchRuns"
 	ExecutorService_Notify_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Notify"
 	ExecutorService_ExplainPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
 	ExecutorService_PreviewPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
@@ -52,12 +49,6 @@ type ExecutorServiceClient interface {
 	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
 	// except those that TURNWRIGHT_CLIENT_TOOLS lists.
 	CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error)
-	// Reads a run with its loops and turns.
-	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
-	// Lists the runs of a project, most recently written first.
-	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
-	// Streams the state of all runs of a project: first a snapshot, then every run that changes.
-	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunsClient, error)
 	// Sends a transient message to the watchers of a run.
 	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
 	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
@@ -140,56 +131,6 @@ func (c *executorServiceClient) CallTool(ctx context.Context, in *CallToolReques
 	return out, nil
 }
 
-func (c *executorServiceClient) GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error) {
-	out := new(GetRunResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_GetRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error) {
-	out := new(ListRunsResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_ListRuns_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *executorServiceClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (ExecutorService_WatchRunsClient, error) {
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[1], ExecutorService_WatchRuns_FullMethodName, opts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &executorServiceWatchRunsClient{stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-type ExecutorService_WatchRunsClient interface {
-	Recv() (*WatchRunsResponse, error)
-	grpc.ClientStream
-}
-
-type executorServiceWatchRunsClient struct {
-	grpc.ClientStream
-}
-
-func (x *executorServiceWatchRunsClient) Recv() (*WatchRunsResponse, error) {
-	m := new(WatchRunsResponse)
-	if err := x.ClientStream.RecvMsg(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 func (c *executorServiceClient) Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error) {
 	out := new(NotifyResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_Notify_FullMethodName, in, out, opts...)
@@ -218,7 +159,7 @@ func (c *executorServiceClient) PreviewPacket(ctx context.Context, in *PreviewPa
 }
 
 func (c *executorServiceClient) WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error) {
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[2], ExecutorService_WatchPlans_FullMethodName, opts...)
+	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[1], ExecutorService_WatchPlans_FullMethodName, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -285,12 +226,6 @@ type ExecutorServiceServer interface {
 	// them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
 	// except those that TURNWRIGHT_CLIENT_TOOLS lists.
 	CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error)
-	// Reads a run with its loops and turns.
-	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
-	// Lists the runs of a project, most recently written first.
-	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
-	// Streams the state of all runs of a project: first a snapshot, then every run that changes.
-	WatchRuns(*WatchRunsRequest, ExecutorService_WatchRunsServer) error
 	// Sends a transient message to the watchers of a run.
 	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
 	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
@@ -322,15 +257,6 @@ func (UnimplementedExecutorServiceServer) WatchRun(*WatchRunRequest, ExecutorSer
 }
 func (UnimplementedExecutorServiceServer) CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method CallTool not implemented")
-}
-func (UnimplementedExecutorServiceServer) GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetRun not implemented")
-}
-func (UnimplementedExecutorServiceServer) ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListRuns not implemented")
-}
-func (UnimplementedExecutorServiceServer) WatchRuns(*WatchRunsRequest, ExecutorService_WatchRunsServer) error {
-	return status.Errorf(codes.Unimplemented, "method WatchRuns not implemented")
 }
 func (UnimplementedExecutorServiceServer) Notify(context.Context, *NotifyRequest) (*NotifyResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Notify not implemented")
@@ -436,63 +362,6 @@ func _ExecutorService_CallTool_Handler(srv interface{}, ctx context.Context, dec
 		return srv.(ExecutorServiceServer).CallTool(ctx, req.(*CallToolRequest))
 	}
 	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_GetRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).GetRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_GetRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).GetRun(ctx, req.(*GetRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_ListRuns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListRunsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).ListRuns(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_ListRuns_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).ListRuns(ctx, req.(*ListRunsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _ExecutorService_WatchRuns_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(WatchRunsRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(ExecutorServiceServer).WatchRuns(m, &executorServiceWatchRunsServer{stream})
-}
-
-type ExecutorService_WatchRunsServer interface {
-	Send(*WatchRunsResponse) error
-	grpc.ServerStream
-}
-
-type executorServiceWatchRunsServer struct {
-	grpc.ServerStream
-}
-
-func (x *executorServiceWatchRunsServer) Send(m *WatchRunsResponse) error {
-	return x.ServerStream.SendMsg(m)
 }
 
 func _ExecutorService_Notify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -626,14 +495,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ExecutorService_CallTool_Handler,
 		},
 		{
-			MethodName: "GetRun",
-			Handler:    _ExecutorService_GetRun_Handler,
-		},
-		{
-			MethodName: "ListRuns",
-			Handler:    _ExecutorService_ListRuns_Handler,
-		},
-		{
 			MethodName: "Notify",
 			Handler:    _ExecutorService_Notify_Handler,
 		},
@@ -658,11 +519,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchRun",
 			Handler:       _ExecutorService_WatchRun_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "WatchRuns",
-			Handler:       _ExecutorService_WatchRuns_Handler,
 			ServerStreams: true,
 		},
 		{

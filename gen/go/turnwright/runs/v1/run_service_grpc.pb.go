@@ -19,6 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
+	RunService_GetRun_FullMethodName        = "/turnwright.runs.v1.RunService/GetRun"
+	RunService_ListRuns_FullMethodName      = "/turnwright.runs.v1.RunService/ListRuns"
+	RunService_WatchRuns_FullMethodName     = "/turnwright.runs.v1.RunService/WatchRuns"
 	RunService_CreateRun_FullMethodName     = "/turnwright.runs.v1.RunService/CreateRun"
 	RunService_ForkRun_FullMethodName       = "/turnwright.runs.v1.RunService/ForkRun"
 	RunService_RenameRun_FullMethodName     = "/turnwright.runs.v1.RunService/RenameRun"
@@ -32,6 +35,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type RunServiceClient interface {
+	// Reads a run with its loops and turns.
+	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
+	// Lists the runs of a project, most recently written first.
+	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
+	// Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (RunService_WatchRunsClient, error)
 	// Creates a run without a task.
 	CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error)
 	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
@@ -55,6 +64,56 @@ type runServiceClient struct {
 
 func NewRunServiceClient(cc grpc.ClientConnInterface) RunServiceClient {
 	return &runServiceClient{cc}
+}
+
+func (c *runServiceClient) GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error) {
+	out := new(GetRunResponse)
+	err := c.cc.Invoke(ctx, RunService_GetRun_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error) {
+	out := new(ListRunsResponse)
+	err := c.cc.Invoke(ctx, RunService_ListRuns_FullMethodName, in, out, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *runServiceClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (RunService_WatchRunsClient, error) {
+	stream, err := c.cc.NewStream(ctx, &RunService_ServiceDesc.Streams[0], RunService_WatchRuns_FullMethodName, opts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &runServiceWatchRunsClient{stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+type RunService_WatchRunsClient interface {
+	Recv() (*WatchRunsResponse, error)
+	grpc.ClientStream
+}
+
+type runServiceWatchRunsClient struct {
+	grpc.ClientStream
+}
+
+func (x *runServiceWatchRunsClient) Recv() (*WatchRunsResponse, error) {
+	m := new(WatchRunsResponse)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func (c *runServiceClient) CreateRun(ctx context.Context, in *CreateRunRequest, opts ...grpc.CallOption) (*CreateRunResponse, error) {
@@ -124,6 +183,12 @@ func (c *runServiceClient) InjectMessage(ctx context.Context, in *InjectMessageR
 // All implementations must embed UnimplementedRunServiceServer
 // for forward compatibility
 type RunServiceServer interface {
+	// Reads a run with its loops and turns.
+	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
+	// Lists the runs of a project, most recently written first.
+	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
+	// Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+	WatchRuns(*WatchRunsRequest, RunService_WatchRunsServer) error
 	// Creates a run without a task.
 	CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error)
 	// Creates a run that starts with what another one sees now, or saw at the end of an earlier turn. Neither sees later
@@ -146,6 +211,15 @@ type RunServiceServer interface {
 type UnimplementedRunServiceServer struct {
 }
 
+func (UnimplementedRunServiceServer) GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method GetRun not implemented")
+}
+func (UnimplementedRunServiceServer) ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListRuns not implemented")
+}
+func (UnimplementedRunServiceServer) WatchRuns(*WatchRunsRequest, RunService_WatchRunsServer) error {
+	return status.Errorf(codes.Unimplemented, "method WatchRuns not implemented")
+}
 func (UnimplementedRunServiceServer) CreateRun(context.Context, *CreateRunRequest) (*CreateRunResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method CreateRun not implemented")
 }
@@ -178,6 +252,63 @@ type UnsafeRunServiceServer interface {
 
 func RegisterRunServiceServer(s grpc.ServiceRegistrar, srv RunServiceServer) {
 	s.RegisterService(&RunService_ServiceDesc, srv)
+}
+
+func _RunService_GetRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunServiceServer).GetRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RunService_GetRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunServiceServer).GetRun(ctx, req.(*GetRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RunService_ListRuns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRunsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RunServiceServer).ListRuns(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RunService_ListRuns_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RunServiceServer).ListRuns(ctx, req.(*ListRunsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _RunService_WatchRuns_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRunsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RunServiceServer).WatchRuns(m, &runServiceWatchRunsServer{stream})
+}
+
+type RunService_WatchRunsServer interface {
+	Send(*WatchRunsResponse) error
+	grpc.ServerStream
+}
+
+type runServiceWatchRunsServer struct {
+	grpc.ServerStream
+}
+
+func (x *runServiceWatchRunsServer) Send(m *WatchRunsResponse) error {
+	return x.ServerStream.SendMsg(m)
 }
 
 func _RunService_CreateRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -314,6 +445,14 @@ var RunService_ServiceDesc = grpc.ServiceDesc{
 	HandlerType: (*RunServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
 		{
+			MethodName: "GetRun",
+			Handler:    _RunService_GetRun_Handler,
+		},
+		{
+			MethodName: "ListRuns",
+			Handler:    _RunService_ListRuns_Handler,
+		},
+		{
 			MethodName: "CreateRun",
 			Handler:    _RunService_CreateRun_Handler,
 		},
@@ -342,6 +481,12 @@ var RunService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _RunService_InjectMessage_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchRuns",
+			Handler:       _RunService_WatchRuns_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "turnwright/runs/v1/run_service.proto",
 }

@@ -20,8 +20,6 @@ const _ = grpc.SupportPackageIsVersion7
 
 const (
 	StoreService_GetSpend_FullMethodName      = "/turnwright.store.v1.StoreService/GetSpend"
-	StoreService_GetRun_FullMethodName        = "/turnwright.store.v1.StoreService/GetRun"
-	StoreService_ListRuns_FullMethodName      = "/turnwright.store.v1.StoreService/ListRuns"
 	StoreService_EnqueueLoop_FullMethodName   = "/turnwright.store.v1.StoreService/EnqueueLoop"
 	StoreService_ClaimRun_FullMethodName      = "/turnwright.store.v1.StoreService/ClaimRun"
 	StoreService_ClaimWork_FullMethodName     = "/turnwright.store.v1.StoreService/ClaimWork"
@@ -37,7 +35,6 @@ const (
 	StoreService_ReadView_FullMethodName      = "/turnwright.store.v1.StoreService/ReadView"
 	StoreService_GetEntries_FullMethodName    = "/turnwright.store.v1.StoreService/GetEntries"
 	StoreService_WatchChanges_FullMethodName  = "/turnwright.store.v1.StoreService/WatchChanges"
-	StoreService_WatchRuns_FullMethodName     = "/turnwright.store.v1.StoreService/WatchRuns"
 )
 
 // StoreServiceClient is the client API for StoreService service.
@@ -46,10 +43,6 @@ const (
 type StoreServiceClient interface {
 	// Returns what a run and one of its loops have spent.
 	GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error)
-	// Reads one run with its active or latest loop.
-	GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error)
-	// Lists the runs of a project, most recently written first.
-	ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error)
 	// Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
@@ -83,8 +76,6 @@ type StoreServiceClient interface {
 	GetEntries(ctx context.Context, in *GetEntriesRequest, opts ...grpc.CallOption) (*GetEntriesResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(ctx context.Context, in *WatchChangesRequest, opts ...grpc.CallOption) (StoreService_WatchChangesClient, error)
-	// Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
-	WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (StoreService_WatchRunsClient, error)
 }
 
 type storeServiceClient struct {
@@ -98,24 +89,6 @@ func NewStoreServiceClient(cc grpc.ClientConnInterface) StoreServiceClient {
 func (c *storeServiceClient) GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error) {
 	out := new(GetSpendResponse)
 	err := c.cc.Invoke(ctx, StoreService_GetSpend_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) GetRun(ctx context.Context, in *GetRunRequest, opts ...grpc.CallOption) (*GetRunResponse, error) {
-	out := new(GetRunResponse)
-	err := c.cc.Invoke(ctx, StoreService_GetRun_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) ListRuns(ctx context.Context, in *ListRunsRequest, opts ...grpc.CallOption) (*ListRunsResponse, error) {
-	out := new(ListRunsResponse)
-	err := c.cc.Invoke(ctx, StoreService_ListRuns_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -326,48 +299,12 @@ func (x *storeServiceWatchChangesClient) Recv() (*WatchChangesResponse, error) {
 	return m, nil
 }
 
-func (c *storeServiceClient) WatchRuns(ctx context.Context, in *WatchRunsRequest, opts ...grpc.CallOption) (StoreService_WatchRunsClient, error) {
-	stream, err := c.cc.NewStream(ctx, &StoreService_ServiceDesc.Streams[3], StoreService_WatchRuns_FullMethodName, opts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &storeServiceWatchRunsClient{stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-type StoreService_WatchRunsClient interface {
-	Recv() (*WatchRunsResponse, error)
-	grpc.ClientStream
-}
-
-type storeServiceWatchRunsClient struct {
-	grpc.ClientStream
-}
-
-func (x *storeServiceWatchRunsClient) Recv() (*WatchRunsResponse, error) {
-	m := new(WatchRunsResponse)
-	if err := x.ClientStream.RecvMsg(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 // StoreServiceServer is the server API for StoreService service.
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility
 type StoreServiceServer interface {
 	// Returns what a run and one of its loops have spent.
 	GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error)
-	// Reads one run with its active or latest loop.
-	GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error)
-	// Lists the runs of a project, most recently written first.
-	ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error)
 	// Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
@@ -401,8 +338,6 @@ type StoreServiceServer interface {
 	GetEntries(context.Context, *GetEntriesRequest) (*GetEntriesResponse, error)
 	// Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it.
 	WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error
-	// Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
-	WatchRuns(*WatchRunsRequest, StoreService_WatchRunsServer) error
 	mustEmbedUnimplementedStoreServiceServer()
 }
 
@@ -412,12 +347,6 @@ type UnimplementedStoreServiceServer struct {
 
 func (UnimplementedStoreServiceServer) GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method GetSpend not implemented")
-}
-func (UnimplementedStoreServiceServer) GetRun(context.Context, *GetRunRequest) (*GetRunResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetRun not implemented")
-}
-func (UnimplementedStoreServiceServer) ListRuns(context.Context, *ListRunsRequest) (*ListRunsResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ListRuns not implemented")
 }
 func (UnimplementedStoreServiceServer) EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EnqueueLoop not implemented")
@@ -464,9 +393,6 @@ func (UnimplementedStoreServiceServer) GetEntries(context.Context, *GetEntriesRe
 func (UnimplementedStoreServiceServer) WatchChanges(*WatchChangesRequest, StoreService_WatchChangesServer) error {
 	return status.Errorf(codes.Unimplemented, "method WatchChanges not implemented")
 }
-func (UnimplementedStoreServiceServer) WatchRuns(*WatchRunsRequest, StoreService_WatchRunsServer) error {
-	return status.Errorf(codes.Unimplemented, "method WatchRuns not implemented")
-}
 func (UnimplementedStoreServiceServer) mustEmbedUnimplementedStoreServiceServer() {}
 
 // UnsafeStoreServiceServer may be embedded to opt out of forward compatibility for this service.
@@ -494,42 +420,6 @@ func _StoreService_GetSpend_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(StoreServiceServer).GetSpend(ctx, req.(*GetSpendRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_GetRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetRunRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).GetRun(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_GetRun_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).GetRun(ctx, req.(*GetRunRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _StoreService_ListRuns_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListRunsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).ListRuns(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_ListRuns_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).ListRuns(ctx, req.(*ListRunsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -813,27 +703,6 @@ func (x *storeServiceWatchChangesServer) Send(m *WatchChangesResponse) error {
 	return x.ServerStream.SendMsg(m)
 }
 
-func _StoreService_WatchRuns_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(WatchRunsRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(StoreServiceServer).WatchRuns(m, &storeServiceWatchRunsServer{stream})
-}
-
-type StoreService_WatchRunsServer interface {
-	Send(*WatchRunsResponse) error
-	grpc.ServerStream
-}
-
-type storeServiceWatchRunsServer struct {
-	grpc.ServerStream
-}
-
-func (x *storeServiceWatchRunsServer) Send(m *WatchRunsResponse) error {
-	return x.ServerStream.SendMsg(m)
-}
-
 // StoreService_ServiceDesc is the grpc.ServiceDesc for StoreService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -844,14 +713,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetSpend",
 			Handler:    _StoreService_GetSpend_Handler,
-		},
-		{
-			MethodName: "GetRun",
-			Handler:    _StoreService_GetRun_Handler,
-		},
-		{
-			MethodName: "ListRuns",
-			Handler:    _StoreService_ListRuns_Handler,
 		},
 		{
 			MethodName: "EnqueueLoop",
@@ -916,11 +777,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchChanges",
 			Handler:       _StoreService_WatchChanges_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "WatchRuns",
-			Handler:       _StoreService_WatchRuns_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -53,12 +53,12 @@ type Run struct {
 	// The run and turn that this run was forked from. Absent if it is not a fork.
 	ForkedFrom *ForkOrigin `protobuf:"bytes,12,opt,name=forked_from,json=forkedFrom,proto3,oneof" json:"forked_from,omitempty"`
 	// True if an executor holds the run's lease. A run with status 102 that nobody holds was interrupted, and goes on
-	// when an executor claims it. Set by GetRun, ListRuns and WatchRuns; false elsewhere.
+	// when an executor claims it. Set in answers of RunService; false elsewhere.
 	Held bool `protobuf:"varint,13,opt,name=held,proto3" json:"held,omitempty"`
-	// What the run is doing, for people. Set by GetRun, ListRuns, WatchRuns and SubmitCommand; elsewhere unspecified.
+	// What the run is doing, for people. Set in answers to clients and in events; unspecified in answers that only owners get.
 	State SessionState `protobuf:"varint,14,opt,name=state,proto3,enum=turnwright.types.v1.SessionState" json:"state,omitempty"`
-	// What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set by GetRun,
-	// ListRuns, WatchRuns and SubmitCommand; empty elsewhere, and before the first task.
+	// What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set in
+	// answers of RunService and by SubmitCommand; empty elsewhere, and before the first task.
 	Title string `protobuf:"bytes,15,opt,name=title,proto3" json:"title,omitempty"`
 }
 

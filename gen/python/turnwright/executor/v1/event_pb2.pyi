@@ -598,23 +598,6 @@ class RunProgress(_message.Message):
 Global___RunProgress: _TypeAlias = RunProgress  # noqa: Y015
 
 @_typing.final
-class Heartbeat(_message.Message):
-    """Sent when nothing has happened for TURNWRIGHT_EVENT_HEARTBEAT_S, by default 15 seconds. Does not increment `seq`."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Heartbeat: _TypeAlias = Heartbeat  # noqa: Y015
-
-@_typing.final
 class BudgetExhausted(_message.Message):
     """A loop has ended because it reached a limit of its own budget or of its run's."""
 

@@ -12,6 +12,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.executor.v1 import event_pb2 as _event_pb2
 from turnwright.executor.v1 import session_event_pb2 as _session_event_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import heartbeat_pb2 as _heartbeat_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -216,8 +217,8 @@ class WatchRunResponse(_message.Message):
         """Transient progress."""
 
     @_builtins.property
-    def heartbeat(self) -> _event_pb2.Heartbeat:
-        """Nothing has happened for a while."""
+    def heartbeat(self) -> _heartbeat_pb2.Heartbeat:
+        """Nothing has happened for a while. Does not increment `seq`."""
 
     @_builtins.property
     def output_appended(self) -> _event_pb2.OutputAppended:
@@ -282,7 +283,7 @@ class WatchRunResponse(_message.Message):
         pause_required: _session_event_pb2.PauseRequired | None = ...,
         messages_truncated: _session_event_pb2.MessagesTruncated | None = ...,
         run_progress: _event_pb2.RunProgress | None = ...,
-        heartbeat: _event_pb2.Heartbeat | None = ...,
+        heartbeat: _heartbeat_pb2.Heartbeat | None = ...,
         output_appended: _event_pb2.OutputAppended | None = ...,
         output_cancelled: _event_pb2.OutputCancelled | None = ...,
         budget_exhausted: _event_pb2.BudgetExhausted | None = ...,

@@ -68,21 +68,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolResponse.FromString,
                 _registered_method=True)
-        self.GetRun = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/GetRun',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetRunResponse.FromString,
-                _registered_method=True)
-        self.ListRuns = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/ListRuns',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsResponse.FromString,
-                _registered_method=True)
-        self.WatchRuns = channel.unary_stream(
-                '/turnwright.executor.v1.ExecutorService/WatchRuns',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsResponse.FromString,
-                _registered_method=True)
         self.Notify = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Notify',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.NotifyRequest.SerializeToString,
@@ -160,27 +145,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetRun(self, request, context):
-        """Reads a run with its loops and turns.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListRuns(self, request, context):
-        """Lists the runs of a project, most recently written first.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def WatchRuns(self, request, context):
-        """Streams the state of all runs of a project: first a snapshot, then every run that changes.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Notify(self, request, context):
         """Sends a transient message to the watchers of a run.
         """
@@ -246,21 +210,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.CallTool,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolResponse.SerializeToString,
-            ),
-            'GetRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetRun,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetRunRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.GetRunResponse.SerializeToString,
-            ),
-            'ListRuns': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListRuns,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsResponse.SerializeToString,
-            ),
-            'WatchRuns': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchRuns,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsResponse.SerializeToString,
             ),
             'Notify': grpc.unary_unary_rpc_method_handler(
                     servicer.Notify,
@@ -409,87 +358,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/CallTool',
             turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_control__pb2.CallToolResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/GetRun',
-            turnwright_dot_executor_dot_v1_dot_query__pb2.GetRunRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_query__pb2.GetRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListRuns(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/ListRuns',
-            turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_query__pb2.ListRunsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchRuns(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/WatchRuns',
-            turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_watch__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

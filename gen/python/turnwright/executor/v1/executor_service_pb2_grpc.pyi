@@ -63,12 +63,6 @@ class ExecutorServiceStub:
     them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
     except those that TURNWRIGHT_CLIENT_TOOLS lists.
     """
-    GetRun: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]
-    """Reads a run with its loops and turns."""
-    ListRuns: _grpc.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]
-    """Lists the runs of a project, most recently written first."""
-    WatchRuns: _grpc.UnaryStreamMultiCallable[_watch_pb2.WatchRunsRequest, _watch_pb2.WatchRunsResponse]
-    """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
     Notify: _grpc.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]
     """Sends a transient message to the watchers of a run."""
     ExplainPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]
@@ -113,12 +107,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
     except those that TURNWRIGHT_CLIENT_TOOLS lists.
     """
-    GetRun: _aio.UnaryUnaryMultiCallable[_query_pb2.GetRunRequest, _query_pb2.GetRunResponse]  # type: ignore[assignment]
-    """Reads a run with its loops and turns."""
-    ListRuns: _aio.UnaryUnaryMultiCallable[_query_pb2.ListRunsRequest, _query_pb2.ListRunsResponse]  # type: ignore[assignment]
-    """Lists the runs of a project, most recently written first."""
-    WatchRuns: _aio.UnaryStreamMultiCallable[_watch_pb2.WatchRunsRequest, _watch_pb2.WatchRunsResponse]  # type: ignore[assignment]
-    """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
     Notify: _aio.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]  # type: ignore[assignment]
     """Sends a transient message to the watchers of a run."""
     ExplainPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]  # type: ignore[assignment]
@@ -184,30 +172,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         them are running on the executor. `sh`, `env` and other tools with effects outside the project are refused for derived tokens (TIER_FORBIDDEN),
         except those that TURNWRIGHT_CLIENT_TOOLS lists.
         """
-
-    @_abc_1.abstractmethod
-    def GetRun(
-        self,
-        request: _query_pb2.GetRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_query_pb2.GetRunResponse, _abc.Awaitable[_query_pb2.GetRunResponse]]:
-        """Reads a run with its loops and turns."""
-
-    @_abc_1.abstractmethod
-    def ListRuns(
-        self,
-        request: _query_pb2.ListRunsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_query_pb2.ListRunsResponse, _abc.Awaitable[_query_pb2.ListRunsResponse]]:
-        """Lists the runs of a project, most recently written first."""
-
-    @_abc_1.abstractmethod
-    def WatchRuns(
-        self,
-        request: _watch_pb2.WatchRunsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_watch_pb2.WatchRunsResponse], _abc.AsyncIterator[_watch_pb2.WatchRunsResponse]]:
-        """Streams the state of all runs of a project: first a snapshot, then every run that changes."""
 
     @_abc_1.abstractmethod
     def Notify(

@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.executor.v1 import event_pb2 as turnwright_dot_executor_dot_v1_dot_event__pb2
+from turnwright.types.v1 import heartbeat_pb2 as turnwright_dot_types_dot_v1_dot_heartbeat__pb2
 from turnwright.types.v1 import plan_pb2 as turnwright_dot_types_dot_v1_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/plan.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/event.proto\x1a\x1eturnwright/types/v1/plan.proto\"1\n\x11WatchPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"\x80\x02\n\x12WatchPlansResponse\x12\x39\n\x08snapshot\x18\x01 \x01(\x0b\x32%.turnwright.executor.v1.PlansSnapshotH\x00\x12\x36\n\x07updated\x18\x02 \x01(\x0b\x32#.turnwright.executor.v1.PlanUpdatedH\x00\x12\x36\n\x07removed\x18\x03 \x01(\x0b\x32#.turnwright.executor.v1.PlanRemovedH\x00\x12\x36\n\theartbeat\x18\x04 \x01(\x0b\x32!.turnwright.executor.v1.HeartbeatH\x00\x42\x07\n\x05\x65vent\"U\n\rPlansSnapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12(\n\x05plans\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.PlanB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/executor/v1/plan.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/event.proto\x1a#turnwright/types/v1/heartbeat.proto\x1a\x1eturnwright/types/v1/plan.proto\"1\n\x11WatchPlansRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\"\xfd\x01\n\x12WatchPlansResponse\x12\x39\n\x08snapshot\x18\x01 \x01(\x0b\x32%.turnwright.executor.v1.PlansSnapshotH\x00\x12\x36\n\x07updated\x18\x02 \x01(\x0b\x32#.turnwright.executor.v1.PlanUpdatedH\x00\x12\x36\n\x07removed\x18\x03 \x01(\x0b\x32#.turnwright.executor.v1.PlanRemovedH\x00\x12\x33\n\theartbeat\x18\x04 \x01(\x0b\x32\x1e.turnwright.types.v1.HeartbeatH\x00\x42\x07\n\x05\x65vent\"U\n\rPlansSnapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12(\n\x05plans\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.PlanB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +35,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.plan
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_WATCHPLANSREQUEST']._serialized_start=129
-  _globals['_WATCHPLANSREQUEST']._serialized_end=178
-  _globals['_WATCHPLANSRESPONSE']._serialized_start=181
-  _globals['_WATCHPLANSRESPONSE']._serialized_end=437
-  _globals['_PLANSSNAPSHOT']._serialized_start=439
-  _globals['_PLANSSNAPSHOT']._serialized_end=524
+  _globals['_WATCHPLANSREQUEST']._serialized_start=166
+  _globals['_WATCHPLANSREQUEST']._serialized_end=215
+  _globals['_WATCHPLANSRESPONSE']._serialized_start=218
+  _globals['_WATCHPLANSRESPONSE']._serialized_end=471
+  _globals['_PLANSSNAPSHOT']._serialized_start=473
+  _globals['_PLANSSNAPSHOT']._serialized_end=558
 # @@protoc_insertion_point(module_scope)

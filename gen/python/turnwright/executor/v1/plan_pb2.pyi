@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.executor.v1 import event_pb2 as _event_pb2
+from turnwright.types.v1 import heartbeat_pb2 as _heartbeat_pb2
 from turnwright.types.v1 import plan_pb2 as _plan_pb2
 import builtins as _builtins
 import sys
@@ -71,7 +72,7 @@ class WatchPlansResponse(_message.Message):
         """A plan was removed."""
 
     @_builtins.property
-    def heartbeat(self) -> _event_pb2.Heartbeat:
+    def heartbeat(self) -> _heartbeat_pb2.Heartbeat:
         """Nothing has happened for a while."""
 
     def __init__(
@@ -80,7 +81,7 @@ class WatchPlansResponse(_message.Message):
         snapshot: Global___PlansSnapshot | None = ...,
         updated: _event_pb2.PlanUpdated | None = ...,
         removed: _event_pb2.PlanRemoved | None = ...,
-        heartbeat: _event_pb2.Heartbeat | None = ...,
+        heartbeat: _heartbeat_pb2.Heartbeat | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "heartbeat", b"heartbeat", "removed", b"removed", "snapshot", b"snapshot", "updated", b"updated"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -23,15 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.provider.v1 import provider_service_pb2 as turnwright_dot_provider_dot_v1_dot_provider__service__pb2
-from turnwright.types.v1 import budget_pb2 as turnwright_dot_types_dot_v1_dot_budget__pb2
-from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
-from turnwright.types.v1 import loop_pb2 as turnwright_dot_types_dot_v1_dot_loop__pb2
-from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import setting_pb2 as turnwright_dot_types_dot_v1_dot_setting__pb2
-from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/query.proto\x12\x16turnwright.executor.v1\x1a-turnwright/provider/v1/provider_service.proto\x1a turnwright/types/v1/budget.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1dturnwright/types/v1/run.proto\x1a!turnwright/types/v1/setting.proto\x1a\x1eturnwright/types/v1/turn.proto\"(\n\x10GetStatusRequest\x12\x14\n\x0c\x63heck_models\x18\x01 \x01(\x08\"\xd7\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x37\n\x08services\x18\x02 \x03(\x0b\x32%.turnwright.executor.v1.ServiceStatus\x12/\n\x07vendors\x18\x03 \x03(\x0b\x32\x1e.turnwright.provider.v1.Vendor\x12\x32\n\x06models\x18\x04 \x03(\x0b\x32\".turnwright.provider.v1.ModelCheck\x12\x13\n\x0b\x63onfinement\x18\x05 \x01(\t\"\x80\x01\n\rServiceStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0f\n\x07serving\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12.\n\x08settings\x18\x05 \x03(\x0b\x32\x1c.turnwright.types.v1.Setting\"U\n\rGetRunRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x11\n\tturns_max\x18\x03 \x01(\r\x12\x13\n\x0bhistory_max\x18\x04 \x01(\r\"\x9b\x03\n\x0eGetRunResponse\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12(\n\x05loops\x18\x02 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x03 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12)\n\x05spent\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12.\n\nloop_spent\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12+\n\x07history\x18\x06 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12,\n\x08unknowns\x18\x07 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x37\n\ttelemetry\x18\x08 \x01(\x0b\x32\x1f.turnwright.types.v1.TurnResultH\x00\x88\x01\x01\x12\x11\n\tproposals\x18\t \x03(\tB\x0c\n\n_telemetry\"I\n\x0fListRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"S\n\x10ListRunsResponse\x12&\n\x04runs\x18\x01 \x03(\x0b\x32\x18.turnwright.types.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/query.proto\x12\x16turnwright.executor.v1\x1a-turnwright/provider/v1/provider_service.proto\x1a!turnwright/types/v1/setting.proto\"(\n\x10GetStatusRequest\x12\x14\n\x0c\x63heck_models\x18\x01 \x01(\x08\"\xd7\x01\n\x11GetStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x37\n\x08services\x18\x02 \x03(\x0b\x32%.turnwright.executor.v1.ServiceStatus\x12/\n\x07vendors\x18\x03 \x03(\x0b\x32\x1e.turnwright.provider.v1.Vendor\x12\x32\n\x06models\x18\x04 \x03(\x0b\x32\".turnwright.provider.v1.ModelCheck\x12\x13\n\x0b\x63onfinement\x18\x05 \x01(\t\"\x80\x01\n\rServiceStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0f\n\x07serving\x18\x03 \x01(\x08\x12\x0f\n\x07problem\x18\x04 \x01(\t\x12.\n\x08settings\x18\x05 \x03(\x0b\x32\x1c.turnwright.types.v1.SettingB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,18 +34,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.quer
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_GETSTATUSREQUEST']._serialized_start=306
-  _globals['_GETSTATUSREQUEST']._serialized_end=346
-  _globals['_GETSTATUSRESPONSE']._serialized_start=349
-  _globals['_GETSTATUSRESPONSE']._serialized_end=564
-  _globals['_SERVICESTATUS']._serialized_start=567
-  _globals['_SERVICESTATUS']._serialized_end=695
-  _globals['_GETRUNREQUEST']._serialized_start=697
-  _globals['_GETRUNREQUEST']._serialized_end=782
-  _globals['_GETRUNRESPONSE']._serialized_start=785
-  _globals['_GETRUNRESPONSE']._serialized_end=1196
-  _globals['_LISTRUNSREQUEST']._serialized_start=1198
-  _globals['_LISTRUNSREQUEST']._serialized_end=1271
-  _globals['_LISTRUNSRESPONSE']._serialized_start=1273
-  _globals['_LISTRUNSRESPONSE']._serialized_end=1356
+  _globals['_GETSTATUSREQUEST']._serialized_start=144
+  _globals['_GETSTATUSREQUEST']._serialized_end=184
+  _globals['_GETSTATUSRESPONSE']._serialized_start=187
+  _globals['_GETSTATUSRESPONSE']._serialized_end=402
+  _globals['_SERVICESTATUS']._serialized_start=405
+  _globals['_SERVICESTATUS']._serialized_end=533
 # @@protoc_insertion_point(module_scope)

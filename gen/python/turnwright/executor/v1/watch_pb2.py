@@ -22,12 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from turnwright.executor.v1 import event_pb2 as turnwright_dot_executor_dot_v1_dot_event__pb2
-from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/watch.proto\x12\x16turnwright.executor.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"turnwright/executor/v1/event.proto\x1a\x1dturnwright/types/v1/run.proto\"#\n\x10WatchRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\xa0\x02\n\x11WatchRunsResponse\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x05hello\x18\x02 \x01(\x0b\x32\x1d.turnwright.executor.v1.HelloH\x00\x12\x38\n\x08snapshot\x18\x03 \x01(\x0b\x32$.turnwright.executor.v1.RunsSnapshotH\x00\x12\x36\n\x07\x63hanged\x18\x04 \x01(\x0b\x32#.turnwright.executor.v1.RunsChangedH\x00\x12\x36\n\theartbeat\x18\x05 \x01(\x0b\x32!.turnwright.executor.v1.HeartbeatH\x00\x42\x07\n\x05\x65vent\"\x18\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\t\"Z\n\x0cRunsSnapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12.\n\x04runs\x18\x03 \x03(\x0b\x32 .turnwright.types.v1.RunOverview\"N\n\x0bRunsChanged\x12.\n\x04runs\x18\x01 \x03(\x0b\x32 .turnwright.types.v1.RunOverview\x12\x0f\n\x07removed\x18\x02 \x03(\t\"\xa2\x01\n\rNotifyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x30\n\x06notice\x18\x03 \x01(\x0b\x32\x1e.turnwright.executor.v1.NoticeH\x00\x12\x36\n\trendering\x18\x04 \x01(\x0b\x32!.turnwright.executor.v1.RenderingH\x00\x42\t\n\x07message\"\x10\n\x0eNotifyResponse\"\x11\n\x0f\x44iscoverRequest\"\xa3\x01\n\x10\x44iscoverResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12/\n\x07methods\x18\x02 \x03(\x0b\x32\x1e.turnwright.executor.v1.Method\x12\x15\n\rnotifications\x18\x03 \x03(\t\x12\x36\n\x05tools\x18\x04 \x03(\x0b\x32\'.turnwright.executor.v1.ToolDescription\"Z\n\x06Method\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\x12\x10\n\x08response\x18\x04 \x01(\t\x12\x0f\n\x07streams\x18\x05 \x01(\x08\"J\n\x0fToolDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/watch.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/event.proto\"\xa2\x01\n\rNotifyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x30\n\x06notice\x18\x03 \x01(\x0b\x32\x1e.turnwright.executor.v1.NoticeH\x00\x12\x36\n\trendering\x18\x04 \x01(\x0b\x32!.turnwright.executor.v1.RenderingH\x00\x42\t\n\x07message\"\x10\n\x0eNotifyResponse\"\x11\n\x0f\x44iscoverRequest\"\xa3\x01\n\x10\x44iscoverResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12/\n\x07methods\x18\x02 \x03(\x0b\x32\x1e.turnwright.executor.v1.Method\x12\x15\n\rnotifications\x18\x03 \x03(\t\x12\x36\n\x05tools\x18\x04 \x03(\x0b\x32\'.turnwright.executor.v1.ToolDescription\"Z\n\x06Method\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\x12\x10\n\x08response\x18\x04 \x01(\t\x12\x0f\n\x07streams\x18\x05 \x01(\x08\"J\n\x0fToolDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,26 +33,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.watc
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_WATCHRUNSREQUEST']._serialized_start=162
-  _globals['_WATCHRUNSREQUEST']._serialized_end=197
-  _globals['_WATCHRUNSRESPONSE']._serialized_start=200
-  _globals['_WATCHRUNSRESPONSE']._serialized_end=488
-  _globals['_HELLO']._serialized_start=490
-  _globals['_HELLO']._serialized_end=514
-  _globals['_RUNSSNAPSHOT']._serialized_start=516
-  _globals['_RUNSSNAPSHOT']._serialized_end=606
-  _globals['_RUNSCHANGED']._serialized_start=608
-  _globals['_RUNSCHANGED']._serialized_end=686
-  _globals['_NOTIFYREQUEST']._serialized_start=689
-  _globals['_NOTIFYREQUEST']._serialized_end=851
-  _globals['_NOTIFYRESPONSE']._serialized_start=853
-  _globals['_NOTIFYRESPONSE']._serialized_end=869
-  _globals['_DISCOVERREQUEST']._serialized_start=871
-  _globals['_DISCOVERREQUEST']._serialized_end=888
-  _globals['_DISCOVERRESPONSE']._serialized_start=891
-  _globals['_DISCOVERRESPONSE']._serialized_end=1054
-  _globals['_METHOD']._serialized_start=1056
-  _globals['_METHOD']._serialized_end=1146
-  _globals['_TOOLDESCRIPTION']._serialized_start=1148
-  _globals['_TOOLDESCRIPTION']._serialized_end=1222
+  _globals['_NOTIFYREQUEST']._serialized_start=99
+  _globals['_NOTIFYREQUEST']._serialized_end=261
+  _globals['_NOTIFYRESPONSE']._serialized_start=263
+  _globals['_NOTIFYRESPONSE']._serialized_end=279
+  _globals['_DISCOVERREQUEST']._serialized_start=281
+  _globals['_DISCOVERREQUEST']._serialized_end=298
+  _globals['_DISCOVERRESPONSE']._serialized_start=301
+  _globals['_DISCOVERRESPONSE']._serialized_end=464
+  _globals['_METHOD']._serialized_start=466
+  _globals['_METHOD']._serialized_end=556
+  _globals['_TOOLDESCRIPTION']._serialized_start=558
+  _globals['_TOOLDESCRIPTION']._serialized_end=632
 # @@protoc_insertion_point(module_scope)

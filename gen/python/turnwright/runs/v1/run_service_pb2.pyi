@@ -3,11 +3,20 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from turnwright.types.v1 import budget_pb2 as _budget_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import entry_pb2 as _entry_pb2
+from turnwright.types.v1 import heartbeat_pb2 as _heartbeat_pb2
+from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
+from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
+from turnwright.types.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +27,358 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class GetRunRequest(_message.Message):
+    """Reads a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    TURNS_MAX_FIELD_NUMBER: _builtins.int
+    HISTORY_MAX_FIELD_NUMBER: _builtins.int
+    RUN_ONLY_FIELD_NUMBER: _builtins.int
+    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run."""
+    turns_max: _builtins.int
+    """Maximum number of latest turns to return, at most 1000; 0: none."""
+    history_max: _builtins.int
+    """Maximum number of latest timeline entries to return, at most 1000; 0: none."""
+    run_only: _builtins.bool
+    """True: only `run` and `schemes` of the answer are set, which costs less."""
+    schemes_version: _builtins.str
+    """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        turns_max: _builtins.int = ...,
+        history_max: _builtins.int = ...,
+        run_only: _builtins.bool = ...,
+        schemes_version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["history_max", b"history_max", "project", b"project", "run", b"run", "run_only", b"run_only", "schemes_version", b"schemes_version", "turns_max", b"turns_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRunRequest: _TypeAlias = GetRunRequest  # noqa: Y015
+
+@_typing.final
+class GetRunResponse(_message.Message):
+    """The run, all of one moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    LOOPS_FIELD_NUMBER: _builtins.int
+    TURNS_FIELD_NUMBER: _builtins.int
+    SPENT_FIELD_NUMBER: _builtins.int
+    LOOP_SPENT_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    UNKNOWNS_FIELD_NUMBER: _builtins.int
+    TELEMETRY_FIELD_NUMBER: _builtins.int
+    PROPOSALS_FIELD_NUMBER: _builtins.int
+    SCHEMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def run(self) -> _run_pb2.Run:
+        """The run."""
+
+    @_builtins.property
+    def loops(self) -> _containers.RepeatedCompositeFieldContainer[_loop_pb2.Loop]:
+        """Its loops, latest first, at most 100 and about 512 KiB."""
+
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[_turn_pb2.Turn]:
+        """Its latest turns, latest first, at most about 512 KiB."""
+
+    @_builtins.property
+    def spent(self) -> _budget_pb2.Spend:
+        """What all its loops have spent."""
+
+    @_builtins.property
+    def loop_spent(self) -> _budget_pb2.Spend:
+        """What the active or latest loop has spent."""
+
+    @_builtins.property
+    def history(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
+        """If `history_max` is set: prompts, records of commands and notes of the model, in timeline order. Bodies are
+        truncated after 16384 bytes; only about 512 KiB of the latest are returned. ListEntries returns everything.
+        """
+
+    @_builtins.property
+    def unknowns(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.Entry]:
+        """If `history_max` is set: the model's open questions, its entries `unknown://`. At most 1000."""
+
+    @_builtins.property
+    def telemetry(self) -> _turn_pb2.TurnResult:
+        """Result of the latest turn that has ended: usage, durations, verdict. Absent before the first, and while a turn is
+        open.
+        """
+
+    @_builtins.property
+    def proposals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths of the proposals that wait for a decision, at most 1000."""
+
+    @_builtins.property
+    def schemes(self) -> _scheme_pb2.SchemeRegistry:
+        """The registered schemes, if the caller has another version of them."""
+
+    def __init__(
+        self,
+        *,
+        run: _run_pb2.Run | None = ...,
+        loops: _abc.Iterable[_loop_pb2.Loop] | None = ...,
+        turns: _abc.Iterable[_turn_pb2.Turn] | None = ...,
+        spent: _budget_pb2.Spend | None = ...,
+        loop_spent: _budget_pb2.Spend | None = ...,
+        history: _abc.Iterable[_entry_pb2.Entry] | None = ...,
+        unknowns: _abc.Iterable[_entry_pb2.Entry] | None = ...,
+        telemetry: _turn_pb2.TurnResult | None = ...,
+        proposals: _abc.Iterable[_builtins.str] | None = ...,
+        schemes: _scheme_pb2.SchemeRegistry | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_telemetry", b"_telemetry", "loop_spent", b"loop_spent", "run", b"run", "schemes", b"schemes", "spent", b"spent", "telemetry", b"telemetry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_telemetry", b"_telemetry", "history", b"history", "loop_spent", b"loop_spent", "loops", b"loops", "proposals", b"proposals", "run", b"run", "schemes", b"schemes", "spent", b"spent", "telemetry", b"telemetry", "turns", b"turns", "unknowns", b"unknowns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
+    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    _WhichOneofReturnType__telemetry: _TypeAlias = _typing.Literal["telemetry"]  # noqa: Y015
+    _WhichOneofArgType__telemetry: _TypeAlias = _typing.Literal["_telemetry", b"_telemetry"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__telemetry) -> _WhichOneofReturnType__telemetry | None: ...
+
+Global___GetRunResponse: _TypeAlias = GetRunResponse  # noqa: Y015
+
+@_typing.final
+class ListRunsRequest(_message.Message):
+    """Lists runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    page_size: _builtins.int
+    """Maximum number of results, at most 1000; 0: 100."""
+    page_token: _builtins.str
+    """`next_page_token` of the previous page of the same request; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunsRequest: _TypeAlias = ListRunsRequest  # noqa: Y015
+
+@_typing.final
+class ListRunsResponse(_message.Message):
+    """A page of runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token for the next page; empty on the last page."""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
+        """The runs, most recently written first. A run that is written while its list is paged comes once more at the end, so
+        that none is missed.
+        """
+
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[_run_pb2.Run] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunsResponse: _TypeAlias = ListRunsResponse  # noqa: Y015
+
+@_typing.final
+class WatchRunsRequest(_message.Message):
+    """Watches the runs of a project."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchRunsRequest: _TypeAlias = WatchRunsRequest  # noqa: Y015
+
+@_typing.final
+class WatchRunsResponse(_message.Message):
+    """One message about the runs of a project. The stream begins with the parts of a snapshot, an executor's with `hello`
+    before; changes follow in order. If an executor had to restart its own watch of the store, another snapshot comes and
+    replaces everything. After a lost connection, call again to get a new snapshot.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    HELLO_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When it was sent."""
+
+    @_builtins.property
+    def hello(self) -> Global___Hello:
+        """The executor that answers; a store sends none."""
+
+    @_builtins.property
+    def snapshot(self) -> Global___RunsSnapshot:
+        """The runs as they are now."""
+
+    @_builtins.property
+    def changed(self) -> Global___RunsChanged:
+        """Runs that changed."""
+
+    @_builtins.property
+    def heartbeat(self) -> _heartbeat_pb2.Heartbeat:
+        """Nothing has happened for a while."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        hello: Global___Hello | None = ...,
+        snapshot: Global___RunsSnapshot | None = ...,
+        changed: Global___RunsChanged | None = ...,
+        heartbeat: _heartbeat_pb2.Heartbeat | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "event", b"event", "heartbeat", b"heartbeat", "hello", b"hello", "snapshot", b"snapshot", "time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "event", b"event", "heartbeat", b"heartbeat", "hello", b"hello", "snapshot", b"snapshot", "time", b"time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["hello", "snapshot", "changed", "heartbeat"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WatchRunsResponse: _TypeAlias = WatchRunsResponse  # noqa: Y015
+
+@_typing.final
+class Hello(_message.Message):
+    """Identifies the executor at the begin of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    """Version of the executor, `MAJOR.MINOR.PATCH`. A client built for another MAJOR version should stop."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class RunsSnapshot(_message.Message):
+    """The current runs of a project; large projects come in several parts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    part: _builtins.int
+    """0-based number of this part. Part 0 replaces everything that the client has."""
+    last: _builtins.bool
+    """True in the last part."""
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
+        """The runs, latest created first."""
+
+    def __init__(
+        self,
+        *,
+        part: _builtins.int = ...,
+        last: _builtins.bool = ...,
+        runs: _abc.Iterable[_run_pb2.RunOverview] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "part", b"part", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunsSnapshot: _TypeAlias = RunsSnapshot  # noqa: Y015
+
+@_typing.final
+class RunsChanged(_message.Message):
+    """Changes among the runs. Apply `removed` before `runs`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
+        """Runs that are new or have changed, as they are now. Several changes of a run in a short time are combined into the
+        latest; WatchRun reports all changes of one run.
+        """
+
+    @_builtins.property
+    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Aliases that no longer name a run, or that name another run, which is then in `runs`."""
+
+    def __init__(
+        self,
+        *,
+        runs: _abc.Iterable[_run_pb2.RunOverview] | None = ...,
+        removed: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["removed", b"removed", "runs", b"runs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunsChanged: _TypeAlias = RunsChanged  # noqa: Y015
 
 @_typing.final
 class CreateRunRequest(_message.Message):

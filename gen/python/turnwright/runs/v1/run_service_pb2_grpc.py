@@ -35,6 +35,21 @@ class RunServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.GetRun = channel.unary_unary(
+                '/turnwright.runs.v1.RunService/GetRun',
+                request_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.GetRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.GetRunResponse.FromString,
+                _registered_method=True)
+        self.ListRuns = channel.unary_unary(
+                '/turnwright.runs.v1.RunService/ListRuns',
+                request_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.ListRunsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.ListRunsResponse.FromString,
+                _registered_method=True)
+        self.WatchRuns = channel.unary_stream(
+                '/turnwright.runs.v1.RunService/WatchRuns',
+                request_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
+                response_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
+                _registered_method=True)
         self.CreateRun = channel.unary_unary(
                 '/turnwright.runs.v1.RunService/CreateRun',
                 request_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.CreateRunRequest.SerializeToString,
@@ -75,6 +90,27 @@ class RunServiceStub(object):
 class RunServiceServicer(object):
     """The runs of a project. The store serves it, and the executor for clients. Changing a run needs the tier `client`.
     """
+
+    def GetRun(self, request, context):
+        """Reads a run with its loops and turns.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRuns(self, request, context):
+        """Lists the runs of a project, most recently written first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchRuns(self, request, context):
+        """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def CreateRun(self, request, context):
         """Creates a run without a task.
@@ -129,6 +165,21 @@ class RunServiceServicer(object):
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'GetRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRun,
+                    request_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.GetRunRequest.FromString,
+                    response_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.GetRunResponse.SerializeToString,
+            ),
+            'ListRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRuns,
+                    request_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.ListRunsRequest.FromString,
+                    response_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.ListRunsResponse.SerializeToString,
+            ),
+            'WatchRuns': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRuns,
+                    request_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsRequest.FromString,
+                    response_serializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsResponse.SerializeToString,
+            ),
             'CreateRun': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateRun,
                     request_deserializer=turnwright_dot_runs_dot_v1_dot_run__service__pb2.CreateRunRequest.FromString,
@@ -175,6 +226,87 @@ def add_RunServiceServicer_to_server(servicer, server):
 class RunService(object):
     """The runs of a project. The store serves it, and the executor for clients. Changing a run needs the tier `client`.
     """
+
+    @staticmethod
+    def GetRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.runs.v1.RunService/GetRun',
+            turnwright_dot_runs_dot_v1_dot_run__service__pb2.GetRunRequest.SerializeToString,
+            turnwright_dot_runs_dot_v1_dot_run__service__pb2.GetRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/turnwright.runs.v1.RunService/ListRuns',
+            turnwright_dot_runs_dot_v1_dot_run__service__pb2.ListRunsRequest.SerializeToString,
+            turnwright_dot_runs_dot_v1_dot_run__service__pb2.ListRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.runs.v1.RunService/WatchRuns',
+            turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
+            turnwright_dot_runs_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def CreateRun(request,

@@ -33,6 +33,12 @@ class RunServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
+    GetRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetRunRequest, _run_service_pb2.GetRunResponse]
+    """Reads a run with its loops and turns."""
+    ListRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]
+    """Lists the runs of a project, most recently written first."""
+    WatchRuns: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunsRequest, _run_service_pb2.WatchRunsResponse]
+    """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`."""
     CreateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]
     """Creates a run without a task."""
     ForkRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ForkRunRequest, _run_service_pb2.ForkRunResponse]
@@ -55,6 +61,12 @@ class RunServiceAsyncStub(RunServiceStub):
     """The runs of a project. The store serves it, and the executor for clients. Changing a run needs the tier `client`."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    GetRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetRunRequest, _run_service_pb2.GetRunResponse]  # type: ignore[assignment]
+    """Reads a run with its loops and turns."""
+    ListRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]  # type: ignore[assignment]
+    """Lists the runs of a project, most recently written first."""
+    WatchRuns: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunsRequest, _run_service_pb2.WatchRunsResponse]  # type: ignore[assignment]
+    """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`."""
     CreateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]  # type: ignore[assignment]
     """Creates a run without a task."""
     ForkRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ForkRunRequest, _run_service_pb2.ForkRunResponse]  # type: ignore[assignment]
@@ -74,6 +86,30 @@ class RunServiceAsyncStub(RunServiceStub):
 
 class RunServiceServicer(metaclass=_abc_1.ABCMeta):
     """The runs of a project. The store serves it, and the executor for clients. Changing a run needs the tier `client`."""
+
+    @_abc_1.abstractmethod
+    def GetRun(
+        self,
+        request: _run_service_pb2.GetRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.GetRunResponse, _abc.Awaitable[_run_service_pb2.GetRunResponse]]:
+        """Reads a run with its loops and turns."""
+
+    @_abc_1.abstractmethod
+    def ListRuns(
+        self,
+        request: _run_service_pb2.ListRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_service_pb2.ListRunsResponse, _abc.Awaitable[_run_service_pb2.ListRunsResponse]]:
+        """Lists the runs of a project, most recently written first."""
+
+    @_abc_1.abstractmethod
+    def WatchRuns(
+        self,
+        request: _run_service_pb2.WatchRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunsResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunsResponse]]:
+        """Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`."""
 
     @_abc_1.abstractmethod
     def CreateRun(

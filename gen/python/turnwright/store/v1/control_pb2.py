@@ -22,12 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
-from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from turnwright.types.v1 import budget_pb2 as turnwright_dot_types_dot_v1_dot_budget__pb2
-from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/store/v1/control.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/budget.proto\x1a\x1dturnwright/types/v1/run.proto\"=\n\x0fGetSpendRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04loop\x18\x03 \x01(\r\"e\n\x10GetSpendResponse\x12\'\n\x03run\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12(\n\x04loop\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\"#\n\x10WatchRunsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\"\xac\x01\n\x11WatchRunsResponse\x12.\n\x04runs\x18\x01 \x03(\x0b\x32 .turnwright.types.v1.RunOverview\x12\x0f\n\x07removed\x18\x02 \x03(\t\x12\x10\n\x08snapshot\x18\x03 \x01(\x08\x12\x15\n\rsnapshot_last\x18\x04 \x01(\x08\x12-\n\tsend_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!turnwright/store/v1/control.proto\x12\x13turnwright.store.v1\x1a turnwright/types/v1/budget.proto\"=\n\x0fGetSpendRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04loop\x18\x03 \x01(\r\"e\n\x10GetSpendResponse\x12\'\n\x03run\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Spend\x12(\n\x04loop\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.SpendB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +33,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.control
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_GETSPENDREQUEST']._serialized_start=156
-  _globals['_GETSPENDREQUEST']._serialized_end=217
-  _globals['_GETSPENDRESPONSE']._serialized_start=219
-  _globals['_GETSPENDRESPONSE']._serialized_end=320
-  _globals['_WATCHRUNSREQUEST']._serialized_start=322
-  _globals['_WATCHRUNSREQUEST']._serialized_end=357
-  _globals['_WATCHRUNSRESPONSE']._serialized_start=360
-  _globals['_WATCHRUNSRESPONSE']._serialized_end=532
+  _globals['_GETSPENDREQUEST']._serialized_start=92
+  _globals['_GETSPENDREQUEST']._serialized_end=153
+  _globals['_GETSPENDRESPONSE']._serialized_start=155
+  _globals['_GETSPENDRESPONSE']._serialized_end=256
 # @@protoc_insertion_point(module_scope)

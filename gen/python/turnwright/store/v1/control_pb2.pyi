@@ -3,13 +3,9 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import budget_pb2 as _budget_pb2
-from turnwright.types.v1 import run_pb2 as _run_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -80,72 +76,3 @@ class GetSpendResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetSpendResponse: _TypeAlias = GetSpendResponse  # noqa: Y015
-
-@_typing.final
-class WatchRunsRequest(_message.Message):
-    """Watches the runs of a project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WatchRunsRequest: _TypeAlias = WatchRunsRequest  # noqa: Y015
-
-@_typing.final
-class WatchRunsResponse(_message.Message):
-    """Runs as they are now. The stream begins with a snapshot of all runs, in parts; each later message has the runs that
-    have changed since, in the order of their changes. Several changes of one run are combined into the latest. An empty
-    message is a heartbeat.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RUNS_FIELD_NUMBER: _builtins.int
-    REMOVED_FIELD_NUMBER: _builtins.int
-    SNAPSHOT_FIELD_NUMBER: _builtins.int
-    SNAPSHOT_LAST_FIELD_NUMBER: _builtins.int
-    SEND_TIME_FIELD_NUMBER: _builtins.int
-    snapshot: _builtins.bool
-    """True in each part of the snapshot."""
-    snapshot_last: _builtins.bool
-    """True in the last part of the snapshot."""
-    @_builtins.property
-    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.RunOverview]:
-        """The runs."""
-
-    @_builtins.property
-    def removed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Aliases that no longer name a run: it was removed, or it was renamed and is in `runs` under its new alias."""
-
-    @_builtins.property
-    def send_time(self) -> _timestamp_pb2.Timestamp:
-        """When the store sent the message."""
-
-    def __init__(
-        self,
-        *,
-        runs: _abc.Iterable[_run_pb2.RunOverview] | None = ...,
-        removed: _abc.Iterable[_builtins.str] | None = ...,
-        snapshot: _builtins.bool = ...,
-        snapshot_last: _builtins.bool = ...,
-        send_time: _timestamp_pb2.Timestamp | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["send_time", b"send_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["removed", b"removed", "runs", b"runs", "send_time", b"send_time", "snapshot", b"snapshot", "snapshot_last", b"snapshot_last"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WatchRunsResponse: _TypeAlias = WatchRunsResponse  # noqa: Y015

@@ -9,7 +9,6 @@ from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lea
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
-from turnwright.store.v1 import registry_pb2 as turnwright_dot_store_dot_v1_dot_registry__pb2
 
 GRPC_GENERATED_VERSION = '1.76.0'
 GRPC_VERSION = grpc.__version__
@@ -47,16 +46,6 @@ class StoreServiceStub(object):
                 '/turnwright.store.v1.StoreService/GetSpend',
                 request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.FromString,
-                _registered_method=True)
-        self.GetRun = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/GetRun',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunResponse.FromString,
-                _registered_method=True)
-        self.ListRuns = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/ListRuns',
-                request_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListRunsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListRunsResponse.FromString,
                 _registered_method=True)
         self.EnqueueLoop = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/EnqueueLoop',
@@ -133,11 +122,6 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.FromString,
                 _registered_method=True)
-        self.WatchRuns = channel.unary_stream(
-                '/turnwright.store.v1.StoreService/WatchRuns',
-                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsResponse.FromString,
-                _registered_method=True)
 
 
 class StoreServiceServicer(object):
@@ -148,20 +132,6 @@ class StoreServiceServicer(object):
 
     def GetSpend(self, request, context):
         """Returns what a run and one of its loops have spent.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetRun(self, request, context):
-        """Reads one run with its active or latest loop.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListRuns(self, request, context):
-        """Lists the runs of a project, most recently written first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -275,13 +245,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WatchRuns(self, request, context):
-        """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_StoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -289,16 +252,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.GetSpend,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.SerializeToString,
-            ),
-            'GetRun': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetRun,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunResponse.SerializeToString,
-            ),
-            'ListRuns': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListRuns,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListRunsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_registry__pb2.ListRunsResponse.SerializeToString,
             ),
             'EnqueueLoop': grpc.unary_unary_rpc_method_handler(
                     servicer.EnqueueLoop,
@@ -375,11 +328,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     request_deserializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.SerializeToString,
             ),
-            'WatchRuns': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchRuns,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsResponse.SerializeToString,
-            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'turnwright.store.v1.StoreService', rpc_method_handlers)
@@ -411,60 +359,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/GetSpend',
             turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/GetRun',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.GetRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListRuns(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/ListRuns',
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListRunsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_registry__pb2.ListRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -870,33 +764,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/WatchChanges',
             turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_read__pb2.WatchChangesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchRuns(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/WatchRuns',
-            turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_control__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -11,7 +11,6 @@ from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
 from turnwright.store.v1 import read_pb2 as _read_pb2
-from turnwright.store.v1 import registry_pb2 as _registry_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -44,10 +43,6 @@ class StoreServiceStub:
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
     GetSpend: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]
     """Returns what a run and one of its loops have spent."""
-    GetRun: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]
-    """Reads one run with its active or latest loop."""
-    ListRuns: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]
-    """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
     ClaimRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]
@@ -84,8 +79,6 @@ class StoreServiceStub:
     """Reads entries by path. Paths that the run does not see are omitted."""
     WatchChanges: _grpc.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
-    WatchRuns: _grpc.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]
-    """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it."""
 
 @_typing.type_check_only
 class StoreServiceAsyncStub(StoreServiceStub):
@@ -97,10 +90,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetSpend: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]  # type: ignore[assignment]
     """Returns what a run and one of its loops have spent."""
-    GetRun: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetRunRequest, _registry_pb2.GetRunResponse]  # type: ignore[assignment]
-    """Reads one run with its active or latest loop."""
-    ListRuns: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListRunsRequest, _registry_pb2.ListRunsResponse]  # type: ignore[assignment]
-    """Lists the runs of a project, most recently written first."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
     ClaimRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]  # type: ignore[assignment]
@@ -137,8 +126,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Reads entries by path. Paths that the run does not see are omitted."""
     WatchChanges: _aio.UnaryStreamMultiCallable[_read_pb2.WatchChangesRequest, _read_pb2.WatchChangesResponse]  # type: ignore[assignment]
     """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
-    WatchRuns: _aio.UnaryStreamMultiCallable[_control_pb2.WatchRunsRequest, _control_pb2.WatchRunsResponse]  # type: ignore[assignment]
-    """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it."""
 
 class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     """Owns all stored state: projects, models, schemes, runs, loops, turns, entries and their changes. It enforces writer
@@ -153,22 +140,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.GetSpendResponse, _abc.Awaitable[_control_pb2.GetSpendResponse]]:
         """Returns what a run and one of its loops have spent."""
-
-    @_abc_1.abstractmethod
-    def GetRun(
-        self,
-        request: _registry_pb2.GetRunRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.GetRunResponse, _abc.Awaitable[_registry_pb2.GetRunResponse]]:
-        """Reads one run with its active or latest loop."""
-
-    @_abc_1.abstractmethod
-    def ListRuns(
-        self,
-        request: _registry_pb2.ListRunsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_registry_pb2.ListRunsResponse, _abc.Awaitable[_registry_pb2.ListRunsResponse]]:
-        """Lists the runs of a project, most recently written first."""
 
     @_abc_1.abstractmethod
     def EnqueueLoop(
@@ -295,13 +266,5 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_read_pb2.WatchChangesResponse], _abc.AsyncIterator[_read_pb2.WatchChangesResponse]]:
         """Streams the changes of a run after a cursor, in order of revision, with heartbeats, until the caller ends it."""
-
-    @_abc_1.abstractmethod
-    def WatchRuns(
-        self,
-        request: _control_pb2.WatchRunsRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_control_pb2.WatchRunsResponse], _abc.AsyncIterator[_control_pb2.WatchRunsResponse]]:
-        """Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it."""
 
 def add_StoreServiceServicer_to_server(servicer: StoreServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

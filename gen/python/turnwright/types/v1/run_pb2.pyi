@@ -59,13 +59,13 @@ class Run(_message.Message):
     """Revision of the run's scope at which this row was written."""
     held: _builtins.bool
     """True if an executor holds the run's lease. A run with status 102 that nobody holds was interrupted, and goes on
-    when an executor claims it. Set by GetRun, ListRuns and WatchRuns; false elsewhere.
+    when an executor claims it. Set in answers of RunService; false elsewhere.
     """
     state: _session_pb2.SessionState.ValueType
-    """What the run is doing, for people. Set by GetRun, ListRuns, WatchRuns and SubmitCommand; elsewhere unspecified."""
+    """What the run is doing, for people. Set in answers to clients and in events; unspecified in answers that only owners get."""
     title: _builtins.str
-    """What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set by GetRun,
-    ListRuns, WatchRuns and SubmitCommand; empty elsewhere, and before the first task.
+    """What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set in
+    answers of RunService and by SubmitCommand; empty elsewhere, and before the first task.
     """
     @_builtins.property
     def settings(self) -> _settings_pb2.RunSettings:

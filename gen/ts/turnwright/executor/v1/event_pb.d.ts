@@ -588,20 +588,6 @@ export enum RunProgress_Phase {
 export declare const RunProgress_PhaseSchema: GenEnum<RunProgress_Phase>;
 
 /**
- * Sent when nothing has happened for TURNWRIGHT_EVENT_HEARTBEAT_S, by default 15 seconds. Does not increment `seq`.
- *
- * @generated from message turnwright.executor.v1.Heartbeat
- */
-export declare type Heartbeat = Message<"turnwright.executor.v1.Heartbeat"> & {
-};
-
-/**
- * Describes the message turnwright.executor.v1.Heartbeat.
- * Use `create(HeartbeatSchema)` to create a new message.
- */
-export declare const HeartbeatSchema: GenMessage<Heartbeat>;
-
-/**
  * A loop has ended because it reached a limit of its own budget or of its run's.
  *
  * @generated from message turnwright.executor.v1.BudgetExhausted

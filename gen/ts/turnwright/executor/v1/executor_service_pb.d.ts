@@ -6,14 +6,15 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { Message } from "@bufbuild/protobuf";
 import type { EventCursor } from "../../types/v1/cursor_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { BudgetExhausted, Heartbeat, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
+import type { BudgetExhausted, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
+import type { Heartbeat } from "../../types/v1/heartbeat_pb.js";
 import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
 import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
-import type { GetRunRequestSchema, GetRunResponseSchema, GetStatusRequestSchema, GetStatusResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./query_pb.js";
-import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./watch_pb.js";
+import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
 import type { WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
+import type { GetStatusRequestSchema, GetStatusResponseSchema } from "./query_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/executor_service.proto.
@@ -255,9 +256,9 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
     case: "runProgress";
   } | {
     /**
-     * Nothing has happened for a while.
+     * Nothing has happened for a while. Does not increment `seq`.
      *
-     * @generated from field: turnwright.executor.v1.Heartbeat heartbeat = 17;
+     * @generated from field: turnwright.types.v1.Heartbeat heartbeat = 17;
      */
     value: Heartbeat;
     case: "heartbeat";
@@ -454,36 +455,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof CallToolRequestSchema;
     output: typeof CallToolResponseSchema;
-  },
-  /**
-   * Reads a run with its loops and turns.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.GetRun
-   */
-  getRun: {
-    methodKind: "unary";
-    input: typeof GetRunRequestSchema;
-    output: typeof GetRunResponseSchema;
-  },
-  /**
-   * Lists the runs of a project, most recently written first.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.ListRuns
-   */
-  listRuns: {
-    methodKind: "unary";
-    input: typeof ListRunsRequestSchema;
-    output: typeof ListRunsResponseSchema;
-  },
-  /**
-   * Streams the state of all runs of a project: first a snapshot, then every run that changes.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.WatchRuns
-   */
-  watchRuns: {
-    methodKind: "server_streaming";
-    input: typeof WatchRunsRequestSchema;
-    output: typeof WatchRunsResponseSchema;
   },
   /**
    * Sends a transient message to the watchers of a run.

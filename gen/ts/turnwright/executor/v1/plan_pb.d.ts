@@ -4,7 +4,8 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Heartbeat, PlanRemoved, PlanUpdated } from "./event_pb.js";
+import type { PlanRemoved, PlanUpdated } from "./event_pb.js";
+import type { Heartbeat } from "../../types/v1/heartbeat_pb.js";
 import type { Plan } from "../../types/v1/plan_pb.js";
 
 /**
@@ -79,7 +80,7 @@ export declare type WatchPlansResponse = Message<"turnwright.executor.v1.WatchPl
     /**
      * Nothing has happened for a while.
      *
-     * @generated from field: turnwright.executor.v1.Heartbeat heartbeat = 4;
+     * @generated from field: turnwright.types.v1.Heartbeat heartbeat = 4;
      */
     value: Heartbeat;
     case: "heartbeat";

@@ -4,18 +4,13 @@
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_provider_v1_provider_service } from "../../provider/v1/provider_service_pb.js";
-import { file_turnwright_types_v1_budget } from "../../types/v1/budget_pb.js";
-import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
-import { file_turnwright_types_v1_loop } from "../../types/v1/loop_pb.js";
-import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 import { file_turnwright_types_v1_setting } from "../../types/v1/setting_pb.js";
-import { file_turnwright_types_v1_turn } from "../../types/v1/turn_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/query.proto.
  */
 export const file_turnwright_executor_v1_query = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3F1ZXJ5LnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIigKEEdldFN0YXR1c1JlcXVlc3QSFAoMY2hlY2tfbW9kZWxzGAEgASgIItcBChFHZXRTdGF0dXNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEjcKCHNlcnZpY2VzGAIgAygLMiUudHVybndyaWdodC5leGVjdXRvci52MS5TZXJ2aWNlU3RhdHVzEi8KB3ZlbmRvcnMYAyADKAsyHi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLlZlbmRvchIyCgZtb2RlbHMYBCADKAsyIi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLk1vZGVsQ2hlY2sSEwoLY29uZmluZW1lbnQYBSABKAkigAEKDVNlcnZpY2VTdGF0dXMSDAoEbmFtZRgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEg8KB3NlcnZpbmcYAyABKAgSDwoHcHJvYmxlbRgEIAEoCRIuCghzZXR0aW5ncxgFIAMoCzIcLnR1cm53cmlnaHQudHlwZXMudjEuU2V0dGluZyJVCg1HZXRSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEhEKCXR1cm5zX21heBgDIAEoDRITCgtoaXN0b3J5X21heBgEIAEoDSKbAwoOR2V0UnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SKAoFbG9vcHMYAiADKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLkxvb3ASKAoFdHVybnMYAyADKAsyGS50dXJud3JpZ2h0LnR5cGVzLnYxLlR1cm4SKQoFc3BlbnQYBCABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kEi4KCmxvb3Bfc3BlbnQYBSABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kEisKB2hpc3RvcnkYBiADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EiwKCHVua25vd25zGAcgAygLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRI3Cgl0ZWxlbWV0cnkYCCABKAsyHy50dXJud3JpZ2h0LnR5cGVzLnYxLlR1cm5SZXN1bHRIAIgBARIRCglwcm9wb3NhbHMYCSADKAlCDAoKX3RlbGVtZXRyeSJJCg9MaXN0UnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJTChBMaXN0UnVuc1Jlc3BvbnNlEiYKBHJ1bnMYASADKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAlCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_provider_v1_provider_service, file_turnwright_types_v1_budget, file_turnwright_types_v1_entry, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_setting, file_turnwright_types_v1_turn]);
+  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3F1ZXJ5LnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIigKEEdldFN0YXR1c1JlcXVlc3QSFAoMY2hlY2tfbW9kZWxzGAEgASgIItcBChFHZXRTdGF0dXNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEjcKCHNlcnZpY2VzGAIgAygLMiUudHVybndyaWdodC5leGVjdXRvci52MS5TZXJ2aWNlU3RhdHVzEi8KB3ZlbmRvcnMYAyADKAsyHi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLlZlbmRvchIyCgZtb2RlbHMYBCADKAsyIi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLk1vZGVsQ2hlY2sSEwoLY29uZmluZW1lbnQYBSABKAkigAEKDVNlcnZpY2VTdGF0dXMSDAoEbmFtZRgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEg8KB3NlcnZpbmcYAyABKAgSDwoHcHJvYmxlbRgEIAEoCRIuCghzZXR0aW5ncxgFIAMoCzIcLnR1cm53cmlnaHQudHlwZXMudjEuU2V0dGluZ0K2AQoaY29tLnR1cm53cmlnaHQuZXhlY3V0b3IudjFQAVpJZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvZXhlY3V0b3IvdjE7ZXhlY3V0b3J2MaoCFlR1cm53cmlnaHQuRXhlY3V0b3IuVjHKAhZUdXJud3JpZ2h0XEV4ZWN1dG9yXFYx6gIYVHVybndyaWdodDo6RXhlY3V0b3I6OlYxYgZwcm90bzM", [file_turnwright_provider_v1_provider_service, file_turnwright_types_v1_setting]);
 
 /**
  * Describes the message turnwright.executor.v1.GetStatusRequest.
@@ -37,32 +32,4 @@ export const GetStatusResponseSchema = /*@__PURE__*/
  */
 export const ServiceStatusSchema = /*@__PURE__*/
   messageDesc(file_turnwright_executor_v1_query, 2);
-
-/**
- * Describes the message turnwright.executor.v1.GetRunRequest.
- * Use `create(GetRunRequestSchema)` to create a new message.
- */
-export const GetRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 3);
-
-/**
- * Describes the message turnwright.executor.v1.GetRunResponse.
- * Use `create(GetRunResponseSchema)` to create a new message.
- */
-export const GetRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 4);
-
-/**
- * Describes the message turnwright.executor.v1.ListRunsRequest.
- * Use `create(ListRunsRequestSchema)` to create a new message.
- */
-export const ListRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 5);
-
-/**
- * Describes the message turnwright.executor.v1.ListRunsResponse.
- * Use `create(ListRunsResponseSchema)` to create a new message.
- */
-export const ListRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_query, 6);
 

@@ -3,90 +3,53 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_turnwright_executor_v1_event } from "./event_pb.js";
-import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/watch.proto.
  */
 export const file_turnwright_executor_v1_watch = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3dhdGNoLnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIiMKEFdhdGNoUnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCSKgAgoRV2F0Y2hSdW5zUmVzcG9uc2USKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoFaGVsbG8YAiABKAsyHS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkhlbGxvSAASOAoIc25hcHNob3QYAyABKAsyJC50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlJ1bnNTbmFwc2hvdEgAEjYKB2NoYW5nZWQYBCABKAsyIy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLlJ1bnNDaGFuZ2VkSAASNgoJaGVhcnRiZWF0GAUgASgLMiEudHVybndyaWdodC5leGVjdXRvci52MS5IZWFydGJlYXRIAEIHCgVldmVudCIYCgVIZWxsbxIPCgd2ZXJzaW9uGAEgASgJIloKDFJ1bnNTbmFwc2hvdBIMCgRwYXJ0GAEgASgNEgwKBGxhc3QYAiABKAgSLgoEcnVucxgDIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXciTgoLUnVuc0NoYW5nZWQSLgoEcnVucxgBIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXcSDwoHcmVtb3ZlZBgCIAMoCSKiAQoNTm90aWZ5UmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIwCgZub3RpY2UYAyABKAsyHi50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLk5vdGljZUgAEjYKCXJlbmRlcmluZxgEIAEoCzIhLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuUmVuZGVyaW5nSABCCQoHbWVzc2FnZSIQCg5Ob3RpZnlSZXNwb25zZSIRCg9EaXNjb3ZlclJlcXVlc3QiowEKEERpc2NvdmVyUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoCRIvCgdtZXRob2RzGAIgAygLMh4udHVybndyaWdodC5leGVjdXRvci52MS5NZXRob2QSFQoNbm90aWZpY2F0aW9ucxgDIAMoCRI2CgV0b29scxgEIAMoCzInLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuVG9vbERlc2NyaXB0aW9uIloKBk1ldGhvZBIMCgRuYW1lGAEgASgJEg8KB3JlcXVlc3QYAiABKAkSDgoGZmllbGRzGAMgAygJEhAKCHJlc3BvbnNlGAQgASgJEg8KB3N0cmVhbXMYBSABKAgiSgoPVG9vbERlc2NyaXB0aW9uEgwKBG5hbWUYASABKAkSFQoNZG9jdW1lbnRhdGlvbhgCIAEoCRISCgpwYXJhbWV0ZXJzGAMgASgJQrYBChpjb20udHVybndyaWdodC5leGVjdXRvci52MVABWklnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9leGVjdXRvci92MTtleGVjdXRvcnYxqgIWVHVybndyaWdodC5FeGVjdXRvci5WMcoCFlR1cm53cmlnaHRcRXhlY3V0b3JcVjHqAhhUdXJud3JpZ2h0OjpFeGVjdXRvcjo6VjFiBnByb3RvMw", [file_google_protobuf_timestamp, file_turnwright_executor_v1_event, file_turnwright_types_v1_run]);
-
-/**
- * Describes the message turnwright.executor.v1.WatchRunsRequest.
- * Use `create(WatchRunsRequestSchema)` to create a new message.
- */
-export const WatchRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 0);
-
-/**
- * Describes the message turnwright.executor.v1.WatchRunsResponse.
- * Use `create(WatchRunsResponseSchema)` to create a new message.
- */
-export const WatchRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 1);
-
-/**
- * Describes the message turnwright.executor.v1.Hello.
- * Use `create(HelloSchema)` to create a new message.
- */
-export const HelloSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 2);
-
-/**
- * Describes the message turnwright.executor.v1.RunsSnapshot.
- * Use `create(RunsSnapshotSchema)` to create a new message.
- */
-export const RunsSnapshotSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 3);
-
-/**
- * Describes the message turnwright.executor.v1.RunsChanged.
- * Use `create(RunsChangedSchema)` to create a new message.
- */
-export const RunsChangedSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 4);
+  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3dhdGNoLnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIqIBCg1Ob3RpZnlSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjAKBm5vdGljZRgDIAEoCzIeLnR1cm53cmlnaHQuZXhlY3V0b3IudjEuTm90aWNlSAASNgoJcmVuZGVyaW5nGAQgASgLMiEudHVybndyaWdodC5leGVjdXRvci52MS5SZW5kZXJpbmdIAEIJCgdtZXNzYWdlIhAKDk5vdGlmeVJlc3BvbnNlIhEKD0Rpc2NvdmVyUmVxdWVzdCKjAQoQRGlzY292ZXJSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEi8KB21ldGhvZHMYAiADKAsyHi50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLk1ldGhvZBIVCg1ub3RpZmljYXRpb25zGAMgAygJEjYKBXRvb2xzGAQgAygLMicudHVybndyaWdodC5leGVjdXRvci52MS5Ub29sRGVzY3JpcHRpb24iWgoGTWV0aG9kEgwKBG5hbWUYASABKAkSDwoHcmVxdWVzdBgCIAEoCRIOCgZmaWVsZHMYAyADKAkSEAoIcmVzcG9uc2UYBCABKAkSDwoHc3RyZWFtcxgFIAEoCCJKCg9Ub29sRGVzY3JpcHRpb24SDAoEbmFtZRgBIAEoCRIVCg1kb2N1bWVudGF0aW9uGAIgASgJEhIKCnBhcmFtZXRlcnMYAyABKAlCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_executor_v1_event]);
 
 /**
  * Describes the message turnwright.executor.v1.NotifyRequest.
  * Use `create(NotifyRequestSchema)` to create a new message.
  */
 export const NotifyRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 5);
+  messageDesc(file_turnwright_executor_v1_watch, 0);
 
 /**
  * Describes the message turnwright.executor.v1.NotifyResponse.
  * Use `create(NotifyResponseSchema)` to create a new message.
  */
 export const NotifyResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 6);
+  messageDesc(file_turnwright_executor_v1_watch, 1);
 
 /**
  * Describes the message turnwright.executor.v1.DiscoverRequest.
  * Use `create(DiscoverRequestSchema)` to create a new message.
  */
 export const DiscoverRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 7);
+  messageDesc(file_turnwright_executor_v1_watch, 2);
 
 /**
  * Describes the message turnwright.executor.v1.DiscoverResponse.
  * Use `create(DiscoverResponseSchema)` to create a new message.
  */
 export const DiscoverResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 8);
+  messageDesc(file_turnwright_executor_v1_watch, 3);
 
 /**
  * Describes the message turnwright.executor.v1.Method.
  * Use `create(MethodSchema)` to create a new message.
  */
 export const MethodSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 9);
+  messageDesc(file_turnwright_executor_v1_watch, 4);
 
 /**
  * Describes the message turnwright.executor.v1.ToolDescription.
  * Use `create(ToolDescriptionSchema)` to create a new message.
  */
 export const ToolDescriptionSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_watch, 10);
+  messageDesc(file_turnwright_executor_v1_watch, 5);
 

@@ -4,14 +4,386 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Run, RunOverview } from "../../types/v1/run_pb.js";
+import type { Loop } from "../../types/v1/loop_pb.js";
+import type { Turn, TurnResult } from "../../types/v1/turn_pb.js";
+import type { Spend } from "../../types/v1/budget_pb.js";
+import type { Entry } from "../../types/v1/entry_pb.js";
+import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Heartbeat } from "../../types/v1/heartbeat_pb.js";
 import type { RunSettings, RunSettingsPatch } from "../../types/v1/settings_pb.js";
-import type { Run } from "../../types/v1/run_pb.js";
 import type { Cursor, EventCursor } from "../../types/v1/cursor_pb.js";
 
 /**
  * Describes the file turnwright/runs/v1/run_service.proto.
  */
 export declare const file_turnwright_runs_v1_run_service: GenFile;
+
+/**
+ * Reads a run.
+ *
+ * @generated from message turnwright.runs.v1.GetRunRequest
+ */
+export declare type GetRunRequest = Message<"turnwright.runs.v1.GetRunRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the run.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * Maximum number of latest turns to return, at most 1000; 0: none.
+   *
+   * @generated from field: uint32 turns_max = 3;
+   */
+  turnsMax: number;
+
+  /**
+   * Maximum number of latest timeline entries to return, at most 1000; 0: none.
+   *
+   * @generated from field: uint32 history_max = 4;
+   */
+  historyMax: number;
+
+  /**
+   * True: only `run` and `schemes` of the answer are set, which costs less.
+   *
+   * @generated from field: bool run_only = 5;
+   */
+  runOnly: boolean;
+
+  /**
+   * `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes.
+   *
+   * @generated from field: string schemes_version = 6;
+   */
+  schemesVersion: string;
+};
+
+/**
+ * Describes the message turnwright.runs.v1.GetRunRequest.
+ * Use `create(GetRunRequestSchema)` to create a new message.
+ */
+export declare const GetRunRequestSchema: GenMessage<GetRunRequest>;
+
+/**
+ * The run, all of one moment.
+ *
+ * @generated from message turnwright.runs.v1.GetRunResponse
+ */
+export declare type GetRunResponse = Message<"turnwright.runs.v1.GetRunResponse"> & {
+  /**
+   * The run.
+   *
+   * @generated from field: turnwright.types.v1.Run run = 1;
+   */
+  run?: Run | undefined;
+
+  /**
+   * Its loops, latest first, at most 100 and about 512 KiB.
+   *
+   * @generated from field: repeated turnwright.types.v1.Loop loops = 2;
+   */
+  loops: Loop[];
+
+  /**
+   * Its latest turns, latest first, at most about 512 KiB.
+   *
+   * @generated from field: repeated turnwright.types.v1.Turn turns = 3;
+   */
+  turns: Turn[];
+
+  /**
+   * What all its loops have spent.
+   *
+   * @generated from field: turnwright.types.v1.Spend spent = 4;
+   */
+  spent?: Spend | undefined;
+
+  /**
+   * What the active or latest loop has spent.
+   *
+   * @generated from field: turnwright.types.v1.Spend loop_spent = 5;
+   */
+  loopSpent?: Spend | undefined;
+
+  /**
+   * If `history_max` is set: prompts, records of commands and notes of the model, in timeline order. Bodies are
+   * truncated after 16384 bytes; only about 512 KiB of the latest are returned. ListEntries returns everything.
+   *
+   * @generated from field: repeated turnwright.types.v1.Entry history = 6;
+   */
+  history: Entry[];
+
+  /**
+   * If `history_max` is set: the model's open questions, its entries `unknown://`. At most 1000.
+   *
+   * @generated from field: repeated turnwright.types.v1.Entry unknowns = 7;
+   */
+  unknowns: Entry[];
+
+  /**
+   * Result of the latest turn that has ended: usage, durations, verdict. Absent before the first, and while a turn is
+   * open.
+   *
+   * @generated from field: optional turnwright.types.v1.TurnResult telemetry = 8;
+   */
+  telemetry?: TurnResult | undefined;
+
+  /**
+   * Paths of the proposals that wait for a decision, at most 1000.
+   *
+   * @generated from field: repeated string proposals = 9;
+   */
+  proposals: string[];
+
+  /**
+   * The registered schemes, if the caller has another version of them.
+   *
+   * @generated from field: optional turnwright.types.v1.SchemeRegistry schemes = 10;
+   */
+  schemes?: SchemeRegistry | undefined;
+};
+
+/**
+ * Describes the message turnwright.runs.v1.GetRunResponse.
+ * Use `create(GetRunResponseSchema)` to create a new message.
+ */
+export declare const GetRunResponseSchema: GenMessage<GetRunResponse>;
+
+/**
+ * Lists runs.
+ *
+ * @generated from message turnwright.runs.v1.ListRunsRequest
+ */
+export declare type ListRunsRequest = Message<"turnwright.runs.v1.ListRunsRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Maximum number of results, at most 1000; 0: 100.
+   *
+   * @generated from field: uint32 page_size = 13;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the previous page of the same request; empty: the first page.
+   *
+   * @generated from field: string page_token = 14;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message turnwright.runs.v1.ListRunsRequest.
+ * Use `create(ListRunsRequestSchema)` to create a new message.
+ */
+export declare const ListRunsRequestSchema: GenMessage<ListRunsRequest>;
+
+/**
+ * A page of runs.
+ *
+ * @generated from message turnwright.runs.v1.ListRunsResponse
+ */
+export declare type ListRunsResponse = Message<"turnwright.runs.v1.ListRunsResponse"> & {
+  /**
+   * The runs, most recently written first. A run that is written while its list is paged comes once more at the end, so
+   * that none is missed.
+   *
+   * @generated from field: repeated turnwright.types.v1.Run runs = 1;
+   */
+  runs: Run[];
+
+  /**
+   * Token for the next page; empty on the last page.
+   *
+   * @generated from field: string next_page_token = 15;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message turnwright.runs.v1.ListRunsResponse.
+ * Use `create(ListRunsResponseSchema)` to create a new message.
+ */
+export declare const ListRunsResponseSchema: GenMessage<ListRunsResponse>;
+
+/**
+ * Watches the runs of a project.
+ *
+ * @generated from message turnwright.runs.v1.WatchRunsRequest
+ */
+export declare type WatchRunsRequest = Message<"turnwright.runs.v1.WatchRunsRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+};
+
+/**
+ * Describes the message turnwright.runs.v1.WatchRunsRequest.
+ * Use `create(WatchRunsRequestSchema)` to create a new message.
+ */
+export declare const WatchRunsRequestSchema: GenMessage<WatchRunsRequest>;
+
+/**
+ * One message about the runs of a project. The stream begins with the parts of a snapshot, an executor's with `hello`
+ * before; changes follow in order. If an executor had to restart its own watch of the store, another snapshot comes and
+ * replaces everything. After a lost connection, call again to get a new snapshot.
+ *
+ * @generated from message turnwright.runs.v1.WatchRunsResponse
+ */
+export declare type WatchRunsResponse = Message<"turnwright.runs.v1.WatchRunsResponse"> & {
+  /**
+   * When it was sent.
+   *
+   * @generated from field: google.protobuf.Timestamp time = 1;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * The event.
+   *
+   * @generated from oneof turnwright.runs.v1.WatchRunsResponse.event
+   */
+  event: {
+    /**
+     * The executor that answers; a store sends none.
+     *
+     * @generated from field: turnwright.runs.v1.Hello hello = 2;
+     */
+    value: Hello;
+    case: "hello";
+  } | {
+    /**
+     * The runs as they are now.
+     *
+     * @generated from field: turnwright.runs.v1.RunsSnapshot snapshot = 3;
+     */
+    value: RunsSnapshot;
+    case: "snapshot";
+  } | {
+    /**
+     * Runs that changed.
+     *
+     * @generated from field: turnwright.runs.v1.RunsChanged changed = 4;
+     */
+    value: RunsChanged;
+    case: "changed";
+  } | {
+    /**
+     * Nothing has happened for a while.
+     *
+     * @generated from field: turnwright.types.v1.Heartbeat heartbeat = 5;
+     */
+    value: Heartbeat;
+    case: "heartbeat";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message turnwright.runs.v1.WatchRunsResponse.
+ * Use `create(WatchRunsResponseSchema)` to create a new message.
+ */
+export declare const WatchRunsResponseSchema: GenMessage<WatchRunsResponse>;
+
+/**
+ * Identifies the executor at the begin of a stream.
+ *
+ * @generated from message turnwright.runs.v1.Hello
+ */
+export declare type Hello = Message<"turnwright.runs.v1.Hello"> & {
+  /**
+   * Version of the executor, `MAJOR.MINOR.PATCH`. A client built for another MAJOR version should stop.
+   *
+   * @generated from field: string version = 1;
+   */
+  version: string;
+};
+
+/**
+ * Describes the message turnwright.runs.v1.Hello.
+ * Use `create(HelloSchema)` to create a new message.
+ */
+export declare const HelloSchema: GenMessage<Hello>;
+
+/**
+ * The current runs of a project; large projects come in several parts.
+ *
+ * @generated from message turnwright.runs.v1.RunsSnapshot
+ */
+export declare type RunsSnapshot = Message<"turnwright.runs.v1.RunsSnapshot"> & {
+  /**
+   * 0-based number of this part. Part 0 replaces everything that the client has.
+   *
+   * @generated from field: uint32 part = 1;
+   */
+  part: number;
+
+  /**
+   * True in the last part.
+   *
+   * @generated from field: bool last = 2;
+   */
+  last: boolean;
+
+  /**
+   * The runs, latest created first.
+   *
+   * @generated from field: repeated turnwright.types.v1.RunOverview runs = 3;
+   */
+  runs: RunOverview[];
+};
+
+/**
+ * Describes the message turnwright.runs.v1.RunsSnapshot.
+ * Use `create(RunsSnapshotSchema)` to create a new message.
+ */
+export declare const RunsSnapshotSchema: GenMessage<RunsSnapshot>;
+
+/**
+ * Changes among the runs. Apply `removed` before `runs`.
+ *
+ * @generated from message turnwright.runs.v1.RunsChanged
+ */
+export declare type RunsChanged = Message<"turnwright.runs.v1.RunsChanged"> & {
+  /**
+   * Runs that are new or have changed, as they are now. Several changes of a run in a short time are combined into the
+   * latest; WatchRun reports all changes of one run.
+   *
+   * @generated from field: repeated turnwright.types.v1.RunOverview runs = 1;
+   */
+  runs: RunOverview[];
+
+  /**
+   * Aliases that no longer name a run, or that name another run, which is then in `runs`.
+   *
+   * @generated from field: repeated string removed = 2;
+   */
+  removed: string[];
+};
+
+/**
+ * Describes the message turnwright.runs.v1.RunsChanged.
+ * Use `create(RunsChangedSchema)` to create a new message.
+ */
+export declare const RunsChangedSchema: GenMessage<RunsChanged>;
 
 /**
  * Creates a run.
@@ -484,6 +856,36 @@ export declare const InjectMessageResponseSchema: GenMessage<InjectMessageRespon
  * @generated from service turnwright.runs.v1.RunService
  */
 export declare const RunService: GenService<{
+  /**
+   * Reads a run with its loops and turns.
+   *
+   * @generated from rpc turnwright.runs.v1.RunService.GetRun
+   */
+  getRun: {
+    methodKind: "unary";
+    input: typeof GetRunRequestSchema;
+    output: typeof GetRunResponseSchema;
+  },
+  /**
+   * Lists the runs of a project, most recently written first.
+   *
+   * @generated from rpc turnwright.runs.v1.RunService.ListRuns
+   */
+  listRuns: {
+    methodKind: "unary";
+    input: typeof ListRunsRequestSchema;
+    output: typeof ListRunsResponseSchema;
+  },
+  /**
+   * Streams the state of all runs of a project: first a snapshot, then every run that changes. Needs the tier `client`.
+   *
+   * @generated from rpc turnwright.runs.v1.RunService.WatchRuns
+   */
+  watchRuns: {
+    methodKind: "server_streaming";
+    input: typeof WatchRunsRequestSchema;
+    output: typeof WatchRunsResponseSchema;
+  },
   /**
    * Creates a run without a task.
    *

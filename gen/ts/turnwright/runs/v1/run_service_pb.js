@@ -3,113 +3,183 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_turnwright_types_v1_budget } from "../../types/v1/budget_pb.js";
 import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
+import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
+import { file_turnwright_types_v1_heartbeat } from "../../types/v1/heartbeat_pb.js";
+import { file_turnwright_types_v1_loop } from "../../types/v1/loop_pb.js";
 import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
+import { file_turnwright_types_v1_scheme } from "../../types/v1/scheme_pb.js";
 import { file_turnwright_types_v1_settings } from "../../types/v1/settings_pb.js";
+import { file_turnwright_types_v1_turn } from "../../types/v1/turn_pb.js";
 
 /**
  * Describes the file turnwright/runs/v1/run_service.proto.
  */
 export const file_turnwright_runs_v1_run_service = /*@__PURE__*/
-  fileDesc("CiR0dXJud3JpZ2h0L3J1bnMvdjEvcnVuX3NlcnZpY2UucHJvdG8SEnR1cm53cmlnaHQucnVucy52MSJ4ChBDcmVhdGVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjIKCHNldHRpbmdzGAMgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGA8gASgJIjoKEUNyZWF0ZVJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuImEKDkZvcmtSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSDAoEdHVybhgEIAEoDRISCgpyZXF1ZXN0X2lkGA8gASgJIjgKD0ZvcmtSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJVChBSZW5hbWVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSEgoKcmVxdWVzdF9pZBgPIAEoCSI6ChFSZW5hbWVSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJ9ChNDb25maWd1cmVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjQKBXBhdGNoGAMgASgLMiUudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5nc1BhdGNoEhIKCnJlcXVlc3RfaWQYDyABKAkiPQoUQ29uZmlndXJlUnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4iRAoQRGVsZXRlUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIhMKEURlbGV0ZVJ1blJlc3BvbnNlIkMKD0Fib3J0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIp4BChBBYm9ydFJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEisKBmN1cnNvchgCIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yEjYKDGV2ZW50X2N1cnNvchgDIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRXZlbnRDdXJzb3IiWQoUSW5qZWN0TWVzc2FnZVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDwoHbWVzc2FnZRgDIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIrEBChVJbmplY3RNZXNzYWdlUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SDAoEcGF0aBgCIAEoCRIrCgZjdXJzb3IYAyABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvchI2CgxldmVudF9jdXJzb3IYBCABKAsyIC50dXJud3JpZ2h0LnR5cGVzLnYxLkV2ZW50Q3Vyc29yMo4FCgpSdW5TZXJ2aWNlElgKCUNyZWF0ZVJ1bhIkLnR1cm53cmlnaHQucnVucy52MS5DcmVhdGVSdW5SZXF1ZXN0GiUudHVybndyaWdodC5ydW5zLnYxLkNyZWF0ZVJ1blJlc3BvbnNlElIKB0ZvcmtSdW4SIi50dXJud3JpZ2h0LnJ1bnMudjEuRm9ya1J1blJlcXVlc3QaIy50dXJud3JpZ2h0LnJ1bnMudjEuRm9ya1J1blJlc3BvbnNlElgKCVJlbmFtZVJ1bhIkLnR1cm53cmlnaHQucnVucy52MS5SZW5hbWVSdW5SZXF1ZXN0GiUudHVybndyaWdodC5ydW5zLnYxLlJlbmFtZVJ1blJlc3BvbnNlEmEKDENvbmZpZ3VyZVJ1bhInLnR1cm53cmlnaHQucnVucy52MS5Db25maWd1cmVSdW5SZXF1ZXN0GigudHVybndyaWdodC5ydW5zLnYxLkNvbmZpZ3VyZVJ1blJlc3BvbnNlElgKCURlbGV0ZVJ1bhIkLnR1cm53cmlnaHQucnVucy52MS5EZWxldGVSdW5SZXF1ZXN0GiUudHVybndyaWdodC5ydW5zLnYxLkRlbGV0ZVJ1blJlc3BvbnNlElUKCEFib3J0UnVuEiMudHVybndyaWdodC5ydW5zLnYxLkFib3J0UnVuUmVxdWVzdBokLnR1cm53cmlnaHQucnVucy52MS5BYm9ydFJ1blJlc3BvbnNlEmQKDUluamVjdE1lc3NhZ2USKC50dXJud3JpZ2h0LnJ1bnMudjEuSW5qZWN0TWVzc2FnZVJlcXVlc3QaKS50dXJud3JpZ2h0LnJ1bnMudjEuSW5qZWN0TWVzc2FnZVJlc3BvbnNlQp4BChZjb20udHVybndyaWdodC5ydW5zLnYxUAFaQWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3J1bnMvdjE7cnVuc3YxqgISVHVybndyaWdodC5SdW5zLlYxygISVHVybndyaWdodFxSdW5zXFYx6gIUVHVybndyaWdodDo6UnVuczo6VjFiBnByb3RvMw", [file_turnwright_types_v1_cursor, file_turnwright_types_v1_run, file_turnwright_types_v1_settings]);
+  fileDesc("CiR0dXJud3JpZ2h0L3J1bnMvdjEvcnVuX3NlcnZpY2UucHJvdG8SEnR1cm53cmlnaHQucnVucy52MSKAAQoNR2V0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIRCgl0dXJuc19tYXgYAyABKA0SEwoLaGlzdG9yeV9tYXgYBCABKA0SEAoIcnVuX29ubHkYBSABKAgSFwoPc2NoZW1lc192ZXJzaW9uGAYgASgJIuIDCg5HZXRSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1bhIoCgVsb29wcxgCIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuTG9vcBIoCgV0dXJucxgDIAMoCzIZLnR1cm53cmlnaHQudHlwZXMudjEuVHVybhIpCgVzcGVudBgEIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSLgoKbG9vcF9zcGVudBgFIAEoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuU3BlbmQSKwoHaGlzdG9yeRgGIAMoCzIaLnR1cm53cmlnaHQudHlwZXMudjEuRW50cnkSLAoIdW5rbm93bnMYByADKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLkVudHJ5EjcKCXRlbGVtZXRyeRgIIAEoCzIfLnR1cm53cmlnaHQudHlwZXMudjEuVHVyblJlc3VsdEgAiAEBEhEKCXByb3Bvc2FscxgJIAMoCRI5CgdzY2hlbWVzGAogASgLMiMudHVybndyaWdodC50eXBlcy52MS5TY2hlbWVSZWdpc3RyeUgBiAEBQgwKCl90ZWxlbWV0cnlCCgoIX3NjaGVtZXMiSQoPTGlzdFJ1bnNSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSEQoJcGFnZV9zaXplGA0gASgNEhIKCnBhZ2VfdG9rZW4YDiABKAkiUwoQTGlzdFJ1bnNSZXNwb25zZRImCgRydW5zGAEgAygLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SFwoPbmV4dF9wYWdlX3Rva2VuGA8gASgJIiMKEFdhdGNoUnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCSKRAgoRV2F0Y2hSdW5zUmVzcG9uc2USKAoEdGltZRgBIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoFaGVsbG8YAiABKAsyGS50dXJud3JpZ2h0LnJ1bnMudjEuSGVsbG9IABI0CghzbmFwc2hvdBgDIAEoCzIgLnR1cm53cmlnaHQucnVucy52MS5SdW5zU25hcHNob3RIABIyCgdjaGFuZ2VkGAQgASgLMh8udHVybndyaWdodC5ydW5zLnYxLlJ1bnNDaGFuZ2VkSAASMwoJaGVhcnRiZWF0GAUgASgLMh4udHVybndyaWdodC50eXBlcy52MS5IZWFydGJlYXRIAEIHCgVldmVudCIYCgVIZWxsbxIPCgd2ZXJzaW9uGAEgASgJIloKDFJ1bnNTbmFwc2hvdBIMCgRwYXJ0GAEgASgNEgwKBGxhc3QYAiABKAgSLgoEcnVucxgDIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXciTgoLUnVuc0NoYW5nZWQSLgoEcnVucxgBIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXcSDwoHcmVtb3ZlZBgCIAMoCSJ4ChBDcmVhdGVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjIKCHNldHRpbmdzGAMgASgLMiAudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5ncxISCgpyZXF1ZXN0X2lkGA8gASgJIjoKEUNyZWF0ZVJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuImEKDkZvcmtSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSDAoEdHVybhgEIAEoDRISCgpyZXF1ZXN0X2lkGA8gASgJIjgKD0ZvcmtSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJVChBSZW5hbWVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEg8KB25ld19ydW4YAyABKAkSEgoKcmVxdWVzdF9pZBgPIAEoCSI6ChFSZW5hbWVSdW5SZXNwb25zZRIlCgNydW4YASABKAsyGC50dXJud3JpZ2h0LnR5cGVzLnYxLlJ1biJ9ChNDb25maWd1cmVSdW5SZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEjQKBXBhdGNoGAMgASgLMiUudHVybndyaWdodC50eXBlcy52MS5SdW5TZXR0aW5nc1BhdGNoEhIKCnJlcXVlc3RfaWQYDyABKAkiPQoUQ29uZmlndXJlUnVuUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4iRAoQRGVsZXRlUnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIhMKEURlbGV0ZVJ1blJlc3BvbnNlIkMKD0Fib3J0UnVuUmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIp4BChBBYm9ydFJ1blJlc3BvbnNlEiUKA3J1bhgBIAEoCzIYLnR1cm53cmlnaHQudHlwZXMudjEuUnVuEisKBmN1cnNvchgCIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yEjYKDGV2ZW50X2N1cnNvchgDIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRXZlbnRDdXJzb3IiWQoUSW5qZWN0TWVzc2FnZVJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDwoHbWVzc2FnZRgDIAEoCRISCgpyZXF1ZXN0X2lkGA8gASgJIrEBChVJbmplY3RNZXNzYWdlUmVzcG9uc2USJQoDcnVuGAEgASgLMhgudHVybndyaWdodC50eXBlcy52MS5SdW4SDAoEcGF0aBgCIAEoCRIrCgZjdXJzb3IYAyABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvchI2CgxldmVudF9jdXJzb3IYBCABKAsyIC50dXJud3JpZ2h0LnR5cGVzLnYxLkV2ZW50Q3Vyc29yMqEHCgpSdW5TZXJ2aWNlElQKBkdldFJ1bhIhLnR1cm53cmlnaHQucnVucy52MS5HZXRSdW5SZXF1ZXN0GiIudHVybndyaWdodC5ydW5zLnYxLkdldFJ1blJlc3BvbnNlIgOQAgESWgoITGlzdFJ1bnMSIy50dXJud3JpZ2h0LnJ1bnMudjEuTGlzdFJ1bnNSZXF1ZXN0GiQudHVybndyaWdodC5ydW5zLnYxLkxpc3RSdW5zUmVzcG9uc2UiA5ACARJfCglXYXRjaFJ1bnMSJC50dXJud3JpZ2h0LnJ1bnMudjEuV2F0Y2hSdW5zUmVxdWVzdBolLnR1cm53cmlnaHQucnVucy52MS5XYXRjaFJ1bnNSZXNwb25zZSIDkAIBMAESWAoJQ3JlYXRlUnVuEiQudHVybndyaWdodC5ydW5zLnYxLkNyZWF0ZVJ1blJlcXVlc3QaJS50dXJud3JpZ2h0LnJ1bnMudjEuQ3JlYXRlUnVuUmVzcG9uc2USUgoHRm9ya1J1bhIiLnR1cm53cmlnaHQucnVucy52MS5Gb3JrUnVuUmVxdWVzdBojLnR1cm53cmlnaHQucnVucy52MS5Gb3JrUnVuUmVzcG9uc2USWAoJUmVuYW1lUnVuEiQudHVybndyaWdodC5ydW5zLnYxLlJlbmFtZVJ1blJlcXVlc3QaJS50dXJud3JpZ2h0LnJ1bnMudjEuUmVuYW1lUnVuUmVzcG9uc2USYQoMQ29uZmlndXJlUnVuEicudHVybndyaWdodC5ydW5zLnYxLkNvbmZpZ3VyZVJ1blJlcXVlc3QaKC50dXJud3JpZ2h0LnJ1bnMudjEuQ29uZmlndXJlUnVuUmVzcG9uc2USWAoJRGVsZXRlUnVuEiQudHVybndyaWdodC5ydW5zLnYxLkRlbGV0ZVJ1blJlcXVlc3QaJS50dXJud3JpZ2h0LnJ1bnMudjEuRGVsZXRlUnVuUmVzcG9uc2USVQoIQWJvcnRSdW4SIy50dXJud3JpZ2h0LnJ1bnMudjEuQWJvcnRSdW5SZXF1ZXN0GiQudHVybndyaWdodC5ydW5zLnYxLkFib3J0UnVuUmVzcG9uc2USZAoNSW5qZWN0TWVzc2FnZRIoLnR1cm53cmlnaHQucnVucy52MS5JbmplY3RNZXNzYWdlUmVxdWVzdBopLnR1cm53cmlnaHQucnVucy52MS5JbmplY3RNZXNzYWdlUmVzcG9uc2VCngEKFmNvbS50dXJud3JpZ2h0LnJ1bnMudjFQAVpBZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvcnVucy92MTtydW5zdjGqAhJUdXJud3JpZ2h0LlJ1bnMuVjHKAhJUdXJud3JpZ2h0XFJ1bnNcVjHqAhRUdXJud3JpZ2h0OjpSdW5zOjpWMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_turnwright_types_v1_budget, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry, file_turnwright_types_v1_heartbeat, file_turnwright_types_v1_loop, file_turnwright_types_v1_run, file_turnwright_types_v1_scheme, file_turnwright_types_v1_settings, file_turnwright_types_v1_turn]);
+
+/**
+ * Describes the message turnwright.runs.v1.GetRunRequest.
+ * Use `create(GetRunRequestSchema)` to create a new message.
+ */
+export const GetRunRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 0);
+
+/**
+ * Describes the message turnwright.runs.v1.GetRunResponse.
+ * Use `create(GetRunResponseSchema)` to create a new message.
+ */
+export const GetRunResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 1);
+
+/**
+ * Describes the message turnwright.runs.v1.ListRunsRequest.
+ * Use `create(ListRunsRequestSchema)` to create a new message.
+ */
+export const ListRunsRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 2);
+
+/**
+ * Describes the message turnwright.runs.v1.ListRunsResponse.
+ * Use `create(ListRunsResponseSchema)` to create a new message.
+ */
+export const ListRunsResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 3);
+
+/**
+ * Describes the message turnwright.runs.v1.WatchRunsRequest.
+ * Use `create(WatchRunsRequestSchema)` to create a new message.
+ */
+export const WatchRunsRequestSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 4);
+
+/**
+ * Describes the message turnwright.runs.v1.WatchRunsResponse.
+ * Use `create(WatchRunsResponseSchema)` to create a new message.
+ */
+export const WatchRunsResponseSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 5);
+
+/**
+ * Describes the message turnwright.runs.v1.Hello.
+ * Use `create(HelloSchema)` to create a new message.
+ */
+export const HelloSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 6);
+
+/**
+ * Describes the message turnwright.runs.v1.RunsSnapshot.
+ * Use `create(RunsSnapshotSchema)` to create a new message.
+ */
+export const RunsSnapshotSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 7);
+
+/**
+ * Describes the message turnwright.runs.v1.RunsChanged.
+ * Use `create(RunsChangedSchema)` to create a new message.
+ */
+export const RunsChangedSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_runs_v1_run_service, 8);
 
 /**
  * Describes the message turnwright.runs.v1.CreateRunRequest.
  * Use `create(CreateRunRequestSchema)` to create a new message.
  */
 export const CreateRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 0);
+  messageDesc(file_turnwright_runs_v1_run_service, 9);
 
 /**
  * Describes the message turnwright.runs.v1.CreateRunResponse.
  * Use `create(CreateRunResponseSchema)` to create a new message.
  */
 export const CreateRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 1);
+  messageDesc(file_turnwright_runs_v1_run_service, 10);
 
 /**
  * Describes the message turnwright.runs.v1.ForkRunRequest.
  * Use `create(ForkRunRequestSchema)` to create a new message.
  */
 export const ForkRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 2);
+  messageDesc(file_turnwright_runs_v1_run_service, 11);
 
 /**
  * Describes the message turnwright.runs.v1.ForkRunResponse.
  * Use `create(ForkRunResponseSchema)` to create a new message.
  */
 export const ForkRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 3);
+  messageDesc(file_turnwright_runs_v1_run_service, 12);
 
 /**
  * Describes the message turnwright.runs.v1.RenameRunRequest.
  * Use `create(RenameRunRequestSchema)` to create a new message.
  */
 export const RenameRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 4);
+  messageDesc(file_turnwright_runs_v1_run_service, 13);
 
 /**
  * Describes the message turnwright.runs.v1.RenameRunResponse.
  * Use `create(RenameRunResponseSchema)` to create a new message.
  */
 export const RenameRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 5);
+  messageDesc(file_turnwright_runs_v1_run_service, 14);
 
 /**
  * Describes the message turnwright.runs.v1.ConfigureRunRequest.
  * Use `create(ConfigureRunRequestSchema)` to create a new message.
  */
 export const ConfigureRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 6);
+  messageDesc(file_turnwright_runs_v1_run_service, 15);
 
 /**
  * Describes the message turnwright.runs.v1.ConfigureRunResponse.
  * Use `create(ConfigureRunResponseSchema)` to create a new message.
  */
 export const ConfigureRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 7);
+  messageDesc(file_turnwright_runs_v1_run_service, 16);
 
 /**
  * Describes the message turnwright.runs.v1.DeleteRunRequest.
  * Use `create(DeleteRunRequestSchema)` to create a new message.
  */
 export const DeleteRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 8);
+  messageDesc(file_turnwright_runs_v1_run_service, 17);
 
 /**
  * Describes the message turnwright.runs.v1.DeleteRunResponse.
  * Use `create(DeleteRunResponseSchema)` to create a new message.
  */
 export const DeleteRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 9);
+  messageDesc(file_turnwright_runs_v1_run_service, 18);
 
 /**
  * Describes the message turnwright.runs.v1.AbortRunRequest.
  * Use `create(AbortRunRequestSchema)` to create a new message.
  */
 export const AbortRunRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 10);
+  messageDesc(file_turnwright_runs_v1_run_service, 19);
 
 /**
  * Describes the message turnwright.runs.v1.AbortRunResponse.
  * Use `create(AbortRunResponseSchema)` to create a new message.
  */
 export const AbortRunResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 11);
+  messageDesc(file_turnwright_runs_v1_run_service, 20);
 
 /**
  * Describes the message turnwright.runs.v1.InjectMessageRequest.
  * Use `create(InjectMessageRequestSchema)` to create a new message.
  */
 export const InjectMessageRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 12);
+  messageDesc(file_turnwright_runs_v1_run_service, 21);
 
 /**
  * Describes the message turnwright.runs.v1.InjectMessageResponse.
  * Use `create(InjectMessageResponseSchema)` to create a new message.
  */
 export const InjectMessageResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_runs_v1_run_service, 13);
+  messageDesc(file_turnwright_runs_v1_run_service, 22);
 
 /**
  * The runs of a project. The store serves it, and the executor for clients. Changing a run needs the tier `client`.

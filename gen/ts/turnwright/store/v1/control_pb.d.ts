@@ -5,8 +5,6 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Spend } from "../../types/v1/budget_pb.js";
-import type { RunOverview } from "../../types/v1/run_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/store/v1/control.proto.
@@ -73,74 +71,4 @@ export declare type GetSpendResponse = Message<"turnwright.store.v1.GetSpendResp
  * Use `create(GetSpendResponseSchema)` to create a new message.
  */
 export declare const GetSpendResponseSchema: GenMessage<GetSpendResponse>;
-
-/**
- * Watches the runs of a project.
- *
- * @generated from message turnwright.store.v1.WatchRunsRequest
- */
-export declare type WatchRunsRequest = Message<"turnwright.store.v1.WatchRunsRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-};
-
-/**
- * Describes the message turnwright.store.v1.WatchRunsRequest.
- * Use `create(WatchRunsRequestSchema)` to create a new message.
- */
-export declare const WatchRunsRequestSchema: GenMessage<WatchRunsRequest>;
-
-/**
- * Runs as they are now. The stream begins with a snapshot of all runs, in parts; each later message has the runs that
- * have changed since, in the order of their changes. Several changes of one run are combined into the latest. An empty
- * message is a heartbeat.
- *
- * @generated from message turnwright.store.v1.WatchRunsResponse
- */
-export declare type WatchRunsResponse = Message<"turnwright.store.v1.WatchRunsResponse"> & {
-  /**
-   * The runs.
-   *
-   * @generated from field: repeated turnwright.types.v1.RunOverview runs = 1;
-   */
-  runs: RunOverview[];
-
-  /**
-   * Aliases that no longer name a run: it was removed, or it was renamed and is in `runs` under its new alias.
-   *
-   * @generated from field: repeated string removed = 2;
-   */
-  removed: string[];
-
-  /**
-   * True in each part of the snapshot.
-   *
-   * @generated from field: bool snapshot = 3;
-   */
-  snapshot: boolean;
-
-  /**
-   * True in the last part of the snapshot.
-   *
-   * @generated from field: bool snapshot_last = 4;
-   */
-  snapshotLast: boolean;
-
-  /**
-   * When the store sent the message.
-   *
-   * @generated from field: google.protobuf.Timestamp send_time = 5;
-   */
-  sendTime?: Timestamp | undefined;
-};
-
-/**
- * Describes the message turnwright.store.v1.WatchRunsResponse.
- * Use `create(WatchRunsResponseSchema)` to create a new message.
- */
-export declare const WatchRunsResponseSchema: GenMessage<WatchRunsResponse>;
 

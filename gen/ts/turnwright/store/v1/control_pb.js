@@ -3,15 +3,13 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_turnwright_types_v1_budget } from "../../types/v1/budget_pb.js";
-import { file_turnwright_types_v1_run } from "../../types/v1/run_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/control.proto.
  */
 export const file_turnwright_store_v1_control = /*@__PURE__*/
-  fileDesc("CiF0dXJud3JpZ2h0L3N0b3JlL3YxL2NvbnRyb2wucHJvdG8SE3R1cm53cmlnaHQuc3RvcmUudjEiPQoPR2V0U3BlbmRSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEgwKBGxvb3AYAyABKA0iZQoQR2V0U3BlbmRSZXNwb25zZRInCgNydW4YASABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kEigKBGxvb3AYAiABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kIiMKEFdhdGNoUnVuc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCSKsAQoRV2F0Y2hSdW5zUmVzcG9uc2USLgoEcnVucxgBIAMoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuUnVuT3ZlcnZpZXcSDwoHcmVtb3ZlZBgCIAMoCRIQCghzbmFwc2hvdBgDIAEoCBIVCg1zbmFwc2hvdF9sYXN0GAQgASgIEi0KCXNlbmRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_google_protobuf_timestamp, file_turnwright_types_v1_budget, file_turnwright_types_v1_run]);
+  fileDesc("CiF0dXJud3JpZ2h0L3N0b3JlL3YxL2NvbnRyb2wucHJvdG8SE3R1cm53cmlnaHQuc3RvcmUudjEiPQoPR2V0U3BlbmRSZXF1ZXN0Eg8KB3Byb2plY3QYASABKAkSCwoDcnVuGAIgASgJEgwKBGxvb3AYAyABKA0iZQoQR2V0U3BlbmRSZXNwb25zZRInCgNydW4YASABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kEigKBGxvb3AYAiABKAsyGi50dXJud3JpZ2h0LnR5cGVzLnYxLlNwZW5kQqQBChdjb20udHVybndyaWdodC5zdG9yZS52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9zdG9yZS92MTtzdG9yZXYxqgITVHVybndyaWdodC5TdG9yZS5WMcoCE1R1cm53cmlnaHRcU3RvcmVcVjHqAhVUdXJud3JpZ2h0OjpTdG9yZTo6VjFiBnByb3RvMw", [file_turnwright_types_v1_budget]);
 
 /**
  * Describes the message turnwright.store.v1.GetSpendRequest.
@@ -26,18 +24,4 @@ export const GetSpendRequestSchema = /*@__PURE__*/
  */
 export const GetSpendResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_store_v1_control, 1);
-
-/**
- * Describes the message turnwright.store.v1.WatchRunsRequest.
- * Use `create(WatchRunsRequestSchema)` to create a new message.
- */
-export const WatchRunsRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 2);
-
-/**
- * Describes the message turnwright.store.v1.WatchRunsResponse.
- * Use `create(WatchRunsResponseSchema)` to create a new message.
- */
-export const WatchRunsResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_control, 3);
 

@@ -3,8 +3,7 @@
 /* eslint-disable */
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { GetSpendRequestSchema, GetSpendResponseSchema, WatchRunsRequestSchema, WatchRunsResponseSchema } from "./control_pb.js";
-import type { GetRunRequestSchema, GetRunResponseSchema, ListRunsRequestSchema, ListRunsResponseSchema } from "./registry_pb.js";
+import type { GetSpendRequestSchema, GetSpendResponseSchema } from "./control_pb.js";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
@@ -33,26 +32,6 @@ export declare const StoreService: GenService<{
     methodKind: "unary";
     input: typeof GetSpendRequestSchema;
     output: typeof GetSpendResponseSchema;
-  },
-  /**
-   * Reads one run with its active or latest loop.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.GetRun
-   */
-  getRun: {
-    methodKind: "unary";
-    input: typeof GetRunRequestSchema;
-    output: typeof GetRunResponseSchema;
-  },
-  /**
-   * Lists the runs of a project, most recently written first.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.ListRuns
-   */
-  listRuns: {
-    methodKind: "unary";
-    input: typeof ListRunsRequestSchema;
-    output: typeof ListRunsResponseSchema;
   },
   /**
    * Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
@@ -206,16 +185,6 @@ export declare const StoreService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchChangesRequestSchema;
     output: typeof WatchChangesResponseSchema;
-  },
-  /**
-   * Streams the state of all runs of a project: first all runs, then those that change, until the caller ends it.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.WatchRuns
-   */
-  watchRuns: {
-    methodKind: "server_streaming";
-    input: typeof WatchRunsRequestSchema;
-    output: typeof WatchRunsResponseSchema;
   },
 }>;
 

@@ -107,22 +107,22 @@ export declare type Run = Message<"turnwright.types.v1.Run"> & {
 
   /**
    * True if an executor holds the run's lease. A run with status 102 that nobody holds was interrupted, and goes on
-   * when an executor claims it. Set by GetRun, ListRuns and WatchRuns; false elsewhere.
+   * when an executor claims it. Set in answers of RunService; false elsewhere.
    *
    * @generated from field: bool held = 13;
    */
   held: boolean;
 
   /**
-   * What the run is doing, for people. Set by GetRun, ListRuns, WatchRuns and SubmitCommand; elsewhere unspecified.
+   * What the run is doing, for people. Set in answers to clients and in events; unspecified in answers that only owners get.
    *
    * @generated from field: turnwright.types.v1.SessionState state = 14;
    */
   state: SessionState;
 
   /**
-   * What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set by GetRun,
-   * ListRuns, WatchRuns and SubmitCommand; empty elsewhere, and before the first task.
+   * What the run is about, for lists: the beginning of its first prompt on one line, at most 200 characters. Set in
+   * answers of RunService and by SubmitCommand; empty elsewhere, and before the first task.
    *
    * @generated from field: string title = 15;
    */
