@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from turnwright.store.v1.queue_pb2 import EnqueueLoopRequest, EnqueueLoopResponse
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Entry
@@ -37,17 +36,3 @@ class Claim(Struct, frozen=True):
     """The files that the run sees, with hashes of their bodies, if it adopted them with the claim."""
     schemes: Any | None = None
     """A SchemeRegistry, if the caller has another version."""
-
-
-class CreateRunCall(Struct, frozen=True):
-    """EnqueueLoopRequest."""
-
-    task: EnqueueLoopRequest
-
-
-class CreatedRun(Struct, frozen=True):
-    """EnqueueLoopResponse, without the claim in it."""
-
-    answer: EnqueueLoopResponse
-    claim: Claim | None = None
-    """If there is one, its owner works on the run at once."""

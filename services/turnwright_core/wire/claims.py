@@ -1,17 +1,14 @@
-"""Claims on the wire, and the call that creates a run and claims it."""
+"""Claims on the wire."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Final
 
-from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, write_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, write_pb2
 from turnwright.types.v1 import project_pb2
 
-from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
+from turnwright_core.claims import Claim
 from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint
-from turnwright_core.errors import TurnwrightError
-from turnwright_core.rpc_codec import RpcCodec
 from turnwright_core.wire.codec import codec, each
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb
 from turnwright_core.wire.runs import (
@@ -49,30 +46,4 @@ claim_to_pb, claim_from_pb = codec(
         lambda files: ledger_pb2.AdoptFilesResponse(paths=files.keys(), hashes=files.values(), last=True),
         lambda message: dict(zip(message.paths, message.hashes, strict=True)),
     ),
-)
-
-
-def _created_run_to_pb(created: CreatedRun) -> queue_pb2.EnqueueLoopResponse:
-    answer: queue_pb2.EnqueueLoopResponse = created.answer
-    if created.claim:
-        answer.claim.CopyFrom(claim_to_pb(created.claim))
-    return answer
-
-
-def _created_run_from_pb(answer: queue_pb2.EnqueueLoopResponse) -> CreatedRun:
-    """Decode. A claim that cannot be read is left out: who claims the run again releases it."""
-    claim = None
-    with contextlib.suppress(TurnwrightError, ValueError):
-        claim = claim_from_pb(answer.claim) if answer.HasField("claim") else None
-    return CreatedRun(answer, claim)
-
-
-CREATE_RUN: Final = RpcCodec(
-    "/turnwright.store.v1.StoreService/EnqueueLoop",
-    CreateRunCall,
-    CreatedRun,
-    lambda call: call.task,
-    CreateRunCall,
-    _created_run_to_pb,
-    _created_run_from_pb,
 )

@@ -30,7 +30,6 @@ from turnwright_core.owner_calls import (
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 from turnwright_core.runs import LoopEnd
-from turnwright_core.wire.claims import CREATE_RUN
 from turnwright_core.wire.codec import codec, each
 from turnwright_core.wire.entries import (
     cursor_from_pb,
@@ -273,6 +272,6 @@ ASSEMBLE: Final = RpcCodec(
     assembled_part_from_pb,
 )
 OWNER_CALLS: Final[Codecs] = {
-    codec.method: codec for codec in (CREATE_RUN, END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE, GENERATE)
+    codec.method: codec for codec in (END_TURN, WRITE_ENTRIES, WATCH_CHANGES, ASSEMBLE, GENERATE)
 }
 """What services say to each other by values."""

@@ -20,7 +20,7 @@ from turnwright.store.v1 import (
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 
-from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
+from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError
@@ -44,7 +44,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import packet_from_parts
 from turnwright_executor.peers.schemes import KnownSchemes
 from turnwright_executor.peers.store_plans import StorePlans
-from turnwright_executor.ports.ledger import FoundEntry, LeaseRenewal, Renewal, RunOwner
+from turnwright_executor.ports.ledger import CreatedRun, FoundEntry, LeaseRenewal, Renewal, RunOwner
 from turnwright_executor.ports.packets import Packet
 from turnwright_kit.auth import Caller
 from turnwright_kit.logs import get_logger
@@ -87,10 +87,13 @@ class StoreLedger(StorePlans):
             version = self._schemes.version
             new.claim.CopyFrom(lease_pb2.ClaimRunRequest(schemes_version=version, **self._owner))
         request.new.CopyFrom(new)
-        created: CreatedRun = await self._peer.call(self._by_value.EnqueueLoop, CreateRunCall(request))
-        if created.claim:
-            self._schemes.update_registry(created.claim.schemes)
-        return created
+        answer = await self._peer.call(self.stub.EnqueueLoop, request)
+        claim = None
+        # One that cannot be read is released by who claims the run again.
+        with contextlib.suppress(TurnwrightError, ValueError):
+            claim = claim_from_pb(answer.claim) if answer.HasField("claim") else None
+        self._schemes.update(answer.claim)
+        return CreatedRun(answer, claim)
 
     async def claim(self, address: RunAddress) -> Claim:
         request = lease_pb2.ClaimRunRequest(

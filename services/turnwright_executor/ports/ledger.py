@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 from turnwright.store.v1 import queue_pb2
 
-from turnwright_core.claims import Claim, CreatedRun
+from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
 from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, ViewChange
@@ -19,6 +19,14 @@ from turnwright_core.session_queue import QueuedCommand
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet
 from turnwright_kit.auth import Caller
+
+
+class CreatedRun(Struct, frozen=True):
+    """A run with its first task."""
+
+    answer: queue_pb2.EnqueueLoopResponse
+    claim: Claim | None
+    """If there is one, its owner works on the run at once."""
 
 
 class LeaseRenewal(Struct, frozen=True):

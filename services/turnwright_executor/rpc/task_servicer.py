@@ -16,14 +16,13 @@ from turnwright.store.v1 import queue_pb2
 from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
 
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.claims import CreatedRun, CreateRunCall
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
 from turnwright_core.runs import SessionState
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.ledger import CreatedRun, Ledger
 from turnwright_executor.rpc.forwarding import Forwarding
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
@@ -71,11 +70,7 @@ class TaskRpcs(Forwarding):
             # The run is opened before the task is stored, so that its cursor precedes all that the task causes.
             async with self._hubs.hold(address) as hub:
                 before, state = hub.before_call(), hub.state
-                rows: Any = self.rows
-                queued: CreatedRun = await self.store.call(
-                    rows.EnqueueLoop, CreateRunCall(wanted), caller=current_caller()
-                )
-                answer = queued.answer
+                answer = await self.store.call(self.rows.EnqueueLoop, wanted, caller=current_caller())
                 cursor = before.cursor(answer.cursor)
             self._scheduler.kick(address)
         else:

@@ -20,10 +20,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
-from turnwright_core.claims import Claim, CreatedRun
+from turnwright_core.claims import Claim
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Ledger
+from turnwright_executor.ports.ledger import CreatedRun, Ledger
 from turnwright_kit.logs import get_logger
 from turnwright_kit.scope import detached
 from turnwright_kit.telemetry import count

@@ -16,11 +16,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.claims import Claim, CreatedRun
+from turnwright_core.claims import Claim
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import Loop
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
+from turnwright_executor.ports.ledger import CreatedRun
 from turnwright_executor.runs.leases import Leases
 from turnwright_executor.turn.driver import Driver
 from turnwright_executor.turn.loop_scope import LeaseHandle, LoopScope, Placement, Services

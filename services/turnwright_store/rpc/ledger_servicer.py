@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnwright.store.v1 import ledger_pb2, queue_pb2
 
 from turnwright_core.checks import invalid
-from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
+from turnwright_core.claims import Claim
 from turnwright_core.entries import Tier
 from turnwright_core.owner_calls import (
     EndTurnCall,
@@ -23,6 +23,7 @@ from turnwright_core.owner_calls import (
 )
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
+from turnwright_core.wire.claims import claim_to_pb
 from turnwright_core.wire.owner_calls import (
     entries_written_from_pb,
     entries_written_to_pb,
@@ -83,8 +84,7 @@ def _queue_locks(request: Any) -> set[str]:
 class LedgerRpcs(Calls):
     """Rpcs of ledger.proto that clients and owners write with."""
 
-    async def EnqueueLoop(self, call: CreateRunCall, _context: Any) -> CreatedRun:
-        request: queue_pb2.EnqueueLoopRequest = call.task
+    async def EnqueueLoop(self, request: queue_pb2.EnqueueLoopRequest, _context: Any) -> queue_pb2.EnqueueLoopResponse:
         new = request.new if request.HasField("new") else None
         who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
         claim: Claim | None = None
@@ -118,11 +118,11 @@ class LedgerRpcs(Calls):
             inline=True,
             caller=_principal_of(new) if new else None,
         )
+        # A repeated call gets no claim: it may not hold any more.
         if claim:
             schemes = self._service.newer_schemes(self._rules, request.new.claim.schemes_version)
-            claim = replace(claim, schemes=schemes)
-        # A repeated call gets none: it may not hold any more.
-        return CreatedRun(answer, claim)
+            answer.claim.CopyFrom(claim_to_pb(replace(claim, schemes=schemes)))
+        return answer
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, context: Any) -> ledger_pb2.BeginTurnResponse:
         """What EndTurn does without a turn to end."""

@@ -2,7 +2,6 @@
 
 import pytest
 from msgspec.structs import fields
-from turnwright.store.v1.queue_pb2 import EnqueueLoopRequest, EnqueueLoopResponse
 
 from turnwright_core.chat.deltas import (
     AddCitation,
@@ -16,7 +15,7 @@ from turnwright_core.chat.deltas import (
 )
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
-from turnwright_core.claims import Claim, CreatedRun, CreateRunCall
+from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import (
@@ -68,7 +67,7 @@ from turnwright_core.runs import (
 )
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
-from turnwright_core.wire.claims import CREATE_RUN
+from turnwright_core.wire.claims import claim_from_pb, claim_to_pb
 from turnwright_core.wire.model_calls import GENERATE
 from turnwright_core.wire.schemes import registry_to_pb
 
@@ -130,16 +129,7 @@ REPLY_PARTS = [
 PAIRS = [
     (GENERATE_CALL, GENERATE.request_to_pb, GENERATE.request_from_pb),
     *((part, GENERATE.answer_to_pb, GENERATE.answer_from_pb) for part in REPLY_PARTS),
-    (
-        CreateRunCall(EnqueueLoopRequest(project="p", prompt="x")),
-        CREATE_RUN.request_to_pb,
-        CREATE_RUN.request_from_pb,
-    ),
-    (
-        CreatedRun(EnqueueLoopResponse(created=True), CLAIM),
-        CREATE_RUN.answer_to_pb,
-        CREATE_RUN.answer_from_pb,
-    ),
+    (CLAIM, claim_to_pb, claim_from_pb),
     (EndTurnCall("p", "r", 8, END, "v1", ReturnView.PACKET), wire.end_turn_to_pb, wire.end_turn_from_pb),
     (
         TurnEnded(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
@@ -195,9 +185,7 @@ def test_what_is_sent_is_what_comes(value, encode, decode):
     assert decode(type(encode(value)).FromString(encode(value).SerializeToString())) == value
 
 
-@pytest.mark.parametrize(
-    "value", [*(value for value, _, _ in PAIRS), REPLY, CLAIM, END, PACKET, CHANGE, PIECES, REPORT]
-)
+@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), REPLY, END, PACKET, CHANGE, PIECES, REPORT])
 def test_each_field_of_these_is_tried(value):
     left_out = [one.name for one in fields(value) if getattr(value, one.name) in (0, "", None, False, (), [], {})]
     assert left_out == []

@@ -12,7 +12,6 @@ from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 from turnwright.types.v1.command_record_pb2 import Effect
 
-from turnwright_core.claims import CreateRunCall
 from turnwright_core.constraints import Constraints
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
 from turnwright_core.owner_calls import TurnEnd, TurnStart
@@ -77,7 +76,7 @@ async def run_entries(store: Peer, root: Path) -> WriteBuffer:
         settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m"),
         run_settings=settings_pb2.RunSettings(model="m"),
     )
-    await store.call(stub.EnqueueLoop, CreateRunCall(loop))
+    await store.call(stub.EnqueueLoop, loop)
     ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
     claim = await ledger.claim(run)
     first = TurnStart(TurnRequest("m", "scripted/m", 1000, 0.1, ()), [])

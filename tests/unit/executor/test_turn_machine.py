@@ -17,7 +17,6 @@ from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_g
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 
-from turnwright_core.claims import CreateRunCall
 from turnwright_core.entries import State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.owner_calls import TurnEnd, TurnStart
@@ -338,14 +337,12 @@ class World:
     async def _begun(self, stub, ledger, address, commands, *, yolo) -> None:
         await self.peer.call(
             stub.EnqueueLoop,
-            CreateRunCall(
-                queue_pb2.EnqueueLoopRequest(
-                    project=address.project,
-                    run=address.run,
-                    prompt="go",
-                    settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m", yolo=yolo),
-                    run_settings=settings_pb2.RunSettings(model="m"),
-                )
+            queue_pb2.EnqueueLoopRequest(
+                project=address.project,
+                run=address.run,
+                prompt="go",
+                settings=settings_pb2.LoopSettings(mode=settings_pb2.MODE_ACT, model="m", yolo=yolo),
+                run_settings=settings_pb2.RunSettings(model="m"),
             ),
         )
         claim = await ledger.claim(address)
