@@ -22,9 +22,10 @@ from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import call_lost_error, from_rpc
 from turnwright_kit.in_process import LocalChannel, LocalServers
 from turnwright_kit.message_size import RECEIVES_ALL
+from turnwright_kit.peer_channel import NamedRpc, PeerChannel
 from turnwright_kit.scope import current_scope
+from turnwright_kit.telemetry import outgoing
 from turnwright_kit.transport import PLAINTEXT, open_channel, wait_for_connection
-from turnwright_kit.value_channel import ValueChannel
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -93,11 +94,11 @@ class Peer:
         `caller`: make the call on behalf of this caller.
         """
         await wait_for_connection(self.channel)
-        scope = current_scope()
-        deadline = scope.timeout_s(timeout_s or self.timeout_s)
+        deadline = current_scope().timeout_s(timeout_s or self.timeout_s)
         metadata = self._metadata if caller is None else self._in_name_of(caller)
         try:
-            answer = await method(request, timeout=deadline, metadata=metadata + scope.trace)
+            with outgoing(_name_of(method), self.address) as trace:
+                answer = await method(request, timeout=deadline, metadata=metadata + trace)
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
         if answer is None:
@@ -144,14 +145,16 @@ class Peer:
     ) -> AsyncGenerator[Response]:
         await wait_for_connection(self.channel)
         metadata = self._metadata if caller is None else self._in_name_of(caller)
-        call = method(request, timeout=timeout_s, metadata=metadata + current_scope().trace)
         try:
-            async for answer in call:
-                yield answer
+            with outgoing(_name_of(method), self.address) as trace:
+                call = method(request, timeout=timeout_s, metadata=metadata + trace)
+                try:
+                    async for answer in call:
+                        yield answer
+                finally:
+                    call.cancel()
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, self.name, self.address) from None
-        finally:
-            call.cancel()
 
     def cut_short(self, without: str) -> TurnwrightError:
         """The error for a streamed answer that ended with OK, but before its last message: a proxy has ended it."""
@@ -161,19 +164,30 @@ class Peer:
         await self.channel.close()
 
 
+def path_of(method: MethodDescriptor) -> str:
+    """Its name on the wire."""
+    return f"/{method.containing_service.full_name}/{method.name}"
+
+
 def rpc_of(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
     """What a stub has for a method."""
     request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
     return (channel.unary_stream if method.server_streaming else channel.unary_unary)(
-        f"/{method.containing_service.full_name}/{method.name}",
+        path_of(method),
         request_serializer=request.SerializeToString,
         response_deserializer=answer.FromString,
     )
 
 
+def _name_of(method: object) -> str:
+    assert isinstance(method, NamedRpc), "stubs stand on the channel of a peer"
+    return method.name
+
+
 def _channel(address: str, local_servers: LocalServers, tls: Tls, codecs: Codecs | None) -> grpc.aio.Channel:
+    """It has everything that stubs and peers use of a channel."""
     if address in local_servers:
-        # It has everything that stubs and peers use of a channel.
-        return cast("grpc.aio.Channel", LocalChannel(local_servers[address]))
-    channel = open_channel(address, CHANNEL_OPTIONS, tls)
-    return channel if codecs is None else cast("grpc.aio.Channel", ValueChannel(channel, codecs))
+        channel = PeerChannel(cast("grpc.aio.Channel", LocalChannel(local_servers[address])), {})
+    else:
+        channel = PeerChannel(open_channel(address, CHANNEL_OPTIONS, tls), codecs or {})
+    return cast("grpc.aio.Channel", channel)

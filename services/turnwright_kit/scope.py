@@ -28,8 +28,9 @@ TextMetadata = tuple[tuple[str, str], ...]
 class TracedSpan(Protocol):
     """A span that has begun."""
 
-    span_id: str
-    """In hexadecimal, as in `traceparent`."""
+    @property
+    def span_id(self) -> str:
+        """In hexadecimal, as in `traceparent`."""
 
     def metadata(self) -> TextMetadata:
         """What calls below it carry."""

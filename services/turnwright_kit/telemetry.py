@@ -5,27 +5,29 @@ reasons are recorded, never prompts, replies, contents or arguments.
 
 | span | kind | parent |
 |---|---|---|
-| `turn` | internal | none: a trace for each turn, linked to the trace of the call that asked for the loop |
-| `assemble`, `generate`, `record`, `judge` and so on | internal | `turn`: one for each step of the state machine |
-| `turnwright.store.v1.StoreService/EndTurn` and so on | server | the step or call that made the call |
+| `invoke_agent` | internal | none: a trace for each turn, linked to the trace of the call that asked for the loop |
+| `assemble`, `generate`, `record`, `judge` and so on | internal | `invoke_agent`: one for each step of the turn |
+| `execute_tool TOOL` | internal | `invoke_agent`: one for the steps of a command that follow each other |
+| `turnwright.store.v1.StoreService/EndTurn` and so on | client | what made the call |
+| the same | server | the client's span |
 | `chat MODEL` | client | the provider's `Generate` |
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from turnwright_kit.scope import CallScope
+from turnwright_kit.scope import CallScope, TextMetadata, current_scope
+from turnwright_kit.telemetry_names import SpanAttributes
 
 if TYPE_CHECKING:
     from turnwright_kit.telemetry_sdk import Sdk
 
-SpanAttributes = Mapping[str, str | int | float | bool]
-OpenSpan = contextlib.AbstractContextManager[Any]
+OpenBlock = contextlib.AbstractContextManager[Any]
 
 
 class TelemetrySettings(Struct, frozen=True):
@@ -37,7 +39,7 @@ class TelemetrySettings(Struct, frozen=True):
     """Address at which Prometheus finds /metrics."""
 
 
-_OFF: Final[OpenSpan] = contextlib.nullcontext()
+_OFF: Final[OpenBlock] = contextlib.nullcontext()
 _sdk: Sdk | None = None
 
 
@@ -56,7 +58,7 @@ def configure_telemetry(settings: TelemetrySettings, services: str) -> Callable[
         raise ModuleNotFoundError(
             f"Telemetry needs libraries that are not installed ({error.name}): pip install 'turnwright[telemetry]'."
         ) from None
-    started = _sdk = Sdk(settings, services)
+    started = _sdk = Sdk(settings.otlp_endpoint, settings.metrics_listen, services)
 
     def stop() -> None:
         global _sdk  # noqa: PLW0603 - one process has one telemetry
@@ -70,7 +72,7 @@ def is_on() -> bool:
     return _sdk is not None
 
 
-def span(name: str, attributes: SpanAttributes | None = None, *, calls_out: bool = False) -> OpenSpan:
+def span(name: str, attributes: SpanAttributes | None = None, *, calls_out: bool = False) -> OpenBlock:
     """A span around a block, below that of the current scope. An exception that leaves the block marks it as failed."""
     return _OFF if _sdk is None else _sdk.span(name, attributes or {}, calls_out=calls_out)
 
@@ -80,16 +82,25 @@ def add_attributes(attributes: SpanAttributes) -> None:
         _sdk.add_attributes(attributes)
 
 
+def fail(error: str) -> None:
+    """Mark the open span as failed. `error` is a word for why."""
+    if _sdk is not None:
+        _sdk.fail(error)
+
+
 def turn_begun(attributes: SpanAttributes) -> None:
     """A turn is worked on from now on, in the current scope."""
     if _sdk is not None:
         _sdk.turn_begun(attributes)
 
 
-def turn_ended(attributes: SpanAttributes) -> None:
-    """The turn of the current scope, if there is one, has ended, or is not worked on any more."""
+def turn_ended(attributes: SpanAttributes, error: str = "") -> None:
+    """The turn of the current scope, if there is one, has ended, or is not worked on any more.
+
+    `error` is a word for why it has failed; empty: it has not.
+    """
     if _sdk is not None:
-        _sdk.turn_ended(attributes)
+        _sdk.turn_ended(attributes, error)
 
 
 def call_begun(method: str, scope: CallScope) -> object:
@@ -100,6 +111,14 @@ def call_begun(method: str, scope: CallScope) -> object:
 def call_ended(found: object, method: str, code: str, seconds: float) -> None:
     if _sdk is not None:
         _sdk.call_ended(found, method, code, seconds)
+
+
+def outgoing(method: str, address: str) -> contextlib.AbstractContextManager[TextMetadata]:
+    """Around a call of another service, such as `/turnwright.store.v1.StoreService/EndTurn`: the trace that it carries.
+
+    An AioRpcError that leaves the block says how it has failed.
+    """
+    return contextlib.nullcontext(current_scope().trace) if _sdk is None else _sdk.outgoing(method, address)
 
 
 def count(name: str, amount: float = 1, attributes: SpanAttributes | None = None) -> None:

@@ -1,4 +1,4 @@
-"""OpenTelemetry behind kit/telemetry: loaded only where telemetry is on.
+"""OpenTelemetry's SDK behind kit/telemetry: loaded only where telemetry is on.
 
 Spans and metrics leave in batches from threads of the library. A collector that is away or slow costs spans, not calls:
 the queue is bounded (2,048 spans), and the library drops what does not fit. OTEL_* variables tune sampling, resource
@@ -9,36 +9,52 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    format_span_id,
+    format_trace_id,
+    get_current_span,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import make_wsgi_app
 
 from turnwright_kit.pages import App, HttpPage, Start, answered
-from turnwright_kit.scope import CallScope, current_scope, own_scope
-from turnwright_kit.telemetry import SpanAttributes, TelemetrySettings
-from turnwright_kit.telemetry_metrics import SERIES_MAX, ExportingReader, PrometheusReader, Sums
+from turnwright_kit.scope import CallScope, TextMetadata, current_scope, own_scope
 from turnwright_kit.telemetry_names import (
+    ERROR_TYPE,
     METRICS,
     RPC_CODE,
     RPC_DURATION,
     RPC_METHOD,
     RPC_SYSTEM,
     SCHEMA_URL,
+    SECONDS,
+    SERVER_ADDRESS,
+    SERVER_PORT,
+    SpanAttributes,
+    error_type,
 )
-from turnwright_kit.telemetry_spans import CLIENT, INTERNAL, SERVER, RecordedSpan, SpanExporter, SpanId, caller_in
 
 EXPORT_TIMEOUT_S: Final = 5
 """Timeout of one export, in seconds."""
@@ -52,49 +68,83 @@ STOP_S_MAX: Final = 3.0
 """Seconds that the last spans have to leave when the process ends."""
 
 _FAILURES: Final = frozenset({"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EXCEEDED", "DATA_LOSS", "UNIMPLEMENTED"})
-"""Codes that are errors of the server, as the conventions for rpcs list them."""
+"""Codes that are errors of the server, as the conventions for rpcs list them. For a client all but OK are errors."""
+
+_W3C: Final = TraceContextTextMapPropagator()
 
 
-_KINDS: Final = {INTERNAL: SpanKind.INTERNAL, SERVER: SpanKind.SERVER, CLIENT: SpanKind.CLIENT}
-"""As samplers of the library take them."""
+class OpenSpan:
+    """A span that has begun, as scopes know it."""
+
+    __slots__ = ("span",)
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+
+    @property
+    def span_id(self) -> str:
+        return format_span_id(self.span.get_span_context().span_id)
+
+    @property
+    def trace_id(self) -> str:
+        return format_trace_id(self.span.get_span_context().trace_id)
+
+    def metadata(self) -> TextMetadata:
+        carrier: dict[str, str] = {}
+        _W3C.inject(carrier, set_span_in_context(self.span))
+        return tuple(carrier.items())
+
+    def end(self, attributes: SpanAttributes, error: str = "") -> None:
+        """`error` says why it has failed; empty: it has not."""
+        self.span.set_attributes(attributes)
+        if error:
+            self.fail(error)
+        self.span.end()
+
+    def fail(self, error: str) -> None:
+        self.span.set_attribute(ERROR_TYPE, error)
+        self.span.set_status(Status(StatusCode.ERROR))
+
+
+def _caller_in(metadata: TextMetadata) -> Context:
+    """The span that a call came from. Its metadata has been validated; empty: it came without a trace."""
+    return _W3C.extract(dict(metadata), Context())
 
 
 class Sdk:
-    """Tracer and meters of this process."""
+    """Tracer and meter of this process."""
 
-    def __init__(self, settings: TelemetrySettings, services: str) -> None:
+    def __init__(self, otlp_endpoint: str, metrics_listen: str, services: str) -> None:
         """Start. Raises OSError if /metrics cannot be served."""
         release = version("turnwright")
         resource = Resource.create(
             {"service.namespace": "turnwright", "service.name": f"turnwright-{services}", "service.version": release}
         )
-        readers: list[ExportingReader | PrometheusReader] = []
-        # It knows the sampler of OTEL_TRACES_SAMPLER, and ends the processor.
+        readers: list[MetricReader] = []
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._sampler = self._tracers.sampler
-        self._inherits = isinstance(self._sampler, ParentBased)
-        scope = InstrumentationScope("turnwright", release, SCHEMA_URL)
-        self._processor: Any = None
-        if endpoint := settings.otlp_endpoint:
-            exporter: dict[str, Any] = {
-                "endpoint": endpoint, "insecure": not endpoint.startswith("https://"), "timeout": EXPORT_TIMEOUT_S,
-            }  # fmt: skip
-            self._processor = BatchSpanProcessor(SpanExporter(resource, scope, **exporter))
-            self._tracers.add_span_processor(self._processor)
-            readers.append(ExportingReader(OTLPMetricExporter(**exporter)))
-        if settings.metrics_listen:
-            readers.append(PrometheusReader())
+        if otlp_endpoint:
+            insecure = not otlp_endpoint.startswith("https://")
+            exporter = OTLPSpanExporter(otlp_endpoint, insecure, timeout=EXPORT_TIMEOUT_S)
+            self._tracers.add_span_processor(BatchSpanProcessor(exporter))
+            metrics = OTLPMetricExporter(otlp_endpoint, insecure, timeout=EXPORT_TIMEOUT_S)
+            readers.append(PeriodicExportingMetricReader(metrics))
+        if metrics_listen:
+            readers.append(PrometheusMetricReader())
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
-        self._meter: Any = self._meters.get_meter("turnwright", release, schema_url=SCHEMA_URL)
-        sums = Sums(self._meter)
-        for reader in readers:
-            reader.sums = sums
-        self.add, self.record = sums.add, sums.record
-        self._rpc_duration = lru_cache(SERIES_MAX)(
-            lambda method, code: sums.histogram(RPC_DURATION, {RPC_METHOD: method, RPC_CODE: code})
-        )
+        self._tracer = self._tracers.get_tracer("turnwright", release, schema_url=SCHEMA_URL)
+        self._meter = self._meters.get_meter("turnwright", release, schema_url=SCHEMA_URL)
+        self._counters = {
+            name: self._meter.create_counter(name, unit, meaning)
+            for name, (kind, unit, meaning) in METRICS.items()
+            if kind == "counter"
+        }
+        self._histograms = {
+            name: self._meter.create_histogram(name, unit, meaning, explicit_bucket_boundaries_advisory=SECONDS)
+            for name, (kind, unit, meaning) in METRICS.items()
+            if kind == "histogram"
+        }
         self._gauges: dict[str, list[tuple[Callable[[], float | None], SpanAttributes]]] = {}
-        self._page = HttpPage(settings.metrics_listen, _metrics_page()) if settings.metrics_listen else None
+        self._page = HttpPage(metrics_listen, _metrics_page()) if metrics_listen else None
 
     def stop(self) -> None:
         """Send what is left, and stop. A collector that does not answer is waited for no longer than STOP_S_MAX."""
@@ -113,70 +163,92 @@ class Sdk:
     # Spans ------------------------------------------------------------------------------------------------------
 
     def _begin(
-        self,
-        name: str,
-        kind: trace_pb2.Span.SpanKind.ValueType,
-        parent: SpanId | None,
-        attributes: SpanAttributes,
-        link: SpanId | None = None,
-    ) -> RecordedSpan:
-        """A span. One that is not sampled is only passed on."""
-        span = RecordedSpan(name, kind, parent, attributes, link)
-        if parent is None or not self._inherits:
-            above = parent.library_context() if parent else None
-            found: Any = self._sampler.should_sample(above, int(span.trace_id, 16), name, _KINDS[kind], attributes)
-            span.is_sampled = found.decision.is_sampled()
-            span.state = found.trace_state.to_header() if found.trace_state else ""
-        return span
+        self, name: str, kind: SpanKind, above: Context, attributes: SpanAttributes, links: Sequence[Link] = ()
+    ) -> OpenSpan:
+        return OpenSpan(self._tracer.start_span(name, above, kind, attributes, links))
 
-    def _end(self, span: RecordedSpan) -> None:
-        if self._processor and span.is_sampled:
-            span.end_ns = time.time_ns()
-            self._processor.on_end(span)
-
-    def span(self, name: str, attributes: SpanAttributes, *, calls_out: bool) -> _Block:
-        return _Block(self, name, attributes, CLIENT if calls_out else INTERNAL)
+    @contextmanager
+    def span(self, name: str, attributes: SpanAttributes, *, calls_out: bool) -> Iterator[None]:
+        scope = own_scope()
+        before = scope.span
+        made = self._begin(name, SpanKind.CLIENT if calls_out else SpanKind.INTERNAL, _above(scope), attributes)
+        scope.span, failure = made, ""
+        try:
+            yield
+        except BaseException as error:
+            failure = error_type(error)
+            raise
+        finally:
+            # The step that ends a turn begins the next one: then its span is the scope's already.
+            if scope.span is made:
+                scope.span = before
+            made.end({}, failure)
 
     def add_attributes(self, attributes: SpanAttributes) -> None:
-        if isinstance(found := current_scope().span, RecordedSpan):
-            found.attributes.update(attributes)
+        if isinstance(found := current_scope().span, OpenSpan):
+            found.span.set_attributes(attributes)
+
+    def fail(self, error: str) -> None:
+        if isinstance(found := current_scope().span, OpenSpan):
+            found.fail(error)
 
     def turn_begun(self, attributes: SpanAttributes) -> None:
         self.turn_ended({})
         scope = own_scope()
-        made = self._begin("turn", INTERNAL, None, attributes, caller_in(scope.asked))
+        # A trace of its own: a run may wait for days between two turns.
+        asked = get_current_span(_caller_in(scope.asked)).get_span_context()
+        links = [Link(asked)] if asked.is_valid else []
+        made = self._begin("invoke_agent", SpanKind.INTERNAL, Context(), attributes, links)
         scope.turn = scope.span = made
         scope.bound["trace_id"] = made.trace_id
 
-    def turn_ended(self, attributes: SpanAttributes) -> None:
+    def turn_ended(self, attributes: SpanAttributes, error: str = "") -> None:
         scope = own_scope()
-        if isinstance(scope.turn, RecordedSpan):
-            scope.turn.attributes.update(attributes)
-            self._end(scope.turn)
+        if isinstance(scope.turn, OpenSpan):
+            scope.turn.end(attributes, error)
             scope.turn = scope.span = None
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    def call_begun(self, method: str, scope: CallScope) -> object:
+    def call_begun(self, method: str, scope: CallScope) -> OpenSpan | None:
         if method.startswith(UNTRACED):
             return None
-        name = method[1:]
-        parent = caller_in(scope.asked)
-        made = self._begin(name, SERVER, parent, {RPC_SYSTEM: "grpc", RPC_METHOD: name})
-        scope.span = made
-        if parent is None:
+        above = _caller_in(scope.asked)
+        scope.span = made = self._begin(method[1:], SpanKind.SERVER, above, _rpc(method))
+        if not scope.asked:
             scope.bound["trace_id"] = made.trace_id
         return made
 
     def call_ended(self, found: object, method: str, code: str, seconds: float) -> None:
-        self._rpc_duration(method[1:], code).add(seconds)
-        if isinstance(found, RecordedSpan):
-            found.attributes[RPC_CODE] = code
-            if code in _FAILURES:
-                found.fail(code)
-            self._end(found)
+        error = code if code in _FAILURES else ""
+        labels = {**_rpc(method), RPC_CODE: code, **({ERROR_TYPE: error} if error else {})}
+        self.record(RPC_DURATION, seconds, labels)
+        if isinstance(found, OpenSpan):
+            found.end({RPC_CODE: code}, error)
+
+    @contextmanager
+    def outgoing(self, method: str, address: str) -> Iterator[TextMetadata]:
+        scope, code = current_scope(), "OK"
+        if method.startswith(UNTRACED):
+            yield scope.trace
+            return
+        made = self._begin(method[1:], SpanKind.CLIENT, _above(scope), {**_rpc(method), **_server_at(address)})
+        try:
+            yield made.metadata()
+        except BaseException as error:
+            # gRPC's errors have their code; with any other, whoever makes the call has ended it.
+            code = error.code().name if hasattr(error, "code") else "CANCELLED"
+            raise
+        finally:
+            made.end({RPC_CODE: code}, "" if code == "OK" else code)
 
     # Metrics ----------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, amount: float, attributes: SpanAttributes) -> None:
+        self._counters[name].add(amount, attributes)
+
+    def record(self, name: str, value: float, attributes: SpanAttributes) -> None:
+        self._histograms[name].record(value, attributes)
 
     def observe(self, name: str, read: Callable[[], float | None], attributes: SpanAttributes) -> None:
         """Several readers of one gauge are several series: their attributes differ."""
@@ -194,6 +266,26 @@ class Sdk:
         self._meter.create_observable_gauge(name, [collect], unit, meaning)
 
 
+def _above(scope: CallScope) -> Context:
+    """What a new span of a scope stands below."""
+    return set_span_in_context(scope.span.span) if isinstance(scope.span, OpenSpan) else _caller_in(scope.asked)
+
+
+def _rpc(method: str) -> dict[str, str]:
+    return {RPC_SYSTEM: "grpc", RPC_METHOD: method[1:]}
+
+
+@lru_cache(256)
+def _server_at(address: str) -> SpanAttributes:
+    """The server that a channel was opened to: host and port, the path of a socket, or what names several hosts."""
+    scheme, _, rest = address.partition(":")
+    if scheme == "unix":
+        return {SERVER_ADDRESS: rest.removeprefix("//")}
+    host, _, port = address.removeprefix("dns:").rpartition("/")[2].rpartition(":")
+    is_one = scheme not in ("ipv4", "ipv6") and host and port.isdecimal()
+    return {SERVER_ADDRESS: host.strip("[]"), SERVER_PORT: int(port)} if is_one else {SERVER_ADDRESS: address}
+
+
 def _metrics_page() -> App:
     """The library's page, at its path alone."""
     found = make_wsgi_app()
@@ -205,29 +297,3 @@ def _metrics_page() -> App:
         return page
 
     return app
-
-
-class _Block:
-    """A span around a block."""
-
-    __slots__ = ("_before", "_made", "_scope", "_sdk", "_what")
-
-    def __init__(
-        self, sdk: Sdk, name: str, attributes: SpanAttributes, kind: trace_pb2.Span.SpanKind.ValueType
-    ) -> None:
-        self._sdk, self._what = sdk, (name, kind, attributes)
-
-    def __enter__(self) -> None:
-        scope = self._scope = own_scope()
-        name, kind, attributes = self._what
-        self._before = scope.span
-        above = scope.span if isinstance(scope.span, RecordedSpan) else caller_in(scope.asked)
-        scope.span = self._made = self._sdk._begin(name, kind, above, attributes)  # noqa: SLF001 - a part of it
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error:
-            self._made.fail(getattr(getattr(error, "reason", None), "name", type(error).__name__))
-        # The step that ends a turn begins the next one: then its span is the scope's already.
-        if self._scope.span is self._made:
-            self._scope.span = self._before
-        self._sdk._end(self._made)  # noqa: SLF001 - a part of it

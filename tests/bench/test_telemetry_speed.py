@@ -73,7 +73,7 @@ async def test_telemetry_on_beside_off(tmp_path, monkeypatch):
             # About as many spans as the library sends at once.
             if len(pairs) % SENT_AFTER == 0:
                 begin_s = time.process_time()
-                await asyncio.to_thread(sdk._processor.force_flush)
+                await asyncio.to_thread(sdk._tracers.force_flush)
                 sent_s += time.process_time() - begin_s
         await asyncio.to_thread(stop)
     for taken in pairs:

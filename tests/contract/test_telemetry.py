@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
-import cProfile
 import itertools
 import json
 import logging
@@ -25,13 +23,9 @@ from concurrent import futures
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from turnwright.types.v1 import settings_pb2
 
 from certificates import Authority
@@ -40,11 +34,10 @@ from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
-from turnwright_kit import telemetry
 from turnwright_kit.home import read_or_make_token
-from turnwright_kit.scope import current_scope, enter_scope
+from turnwright_kit.scope import enter_scope
+from turnwright_kit.telemetry_names import METRICS
 from turnwright_kit.telemetry_sdk import Sdk
-from turnwright_kit.telemetry_spans import CLIENT, INTERNAL, SERVER, RecordedSpan, SpanExporter, SpanId, caller_in
 
 WAIT_S = 60
 SECRET_WORDS = "the launch code is 0000"
@@ -57,13 +50,17 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer, metrics_service_pb2
     def __init__(self):
         self.spans = []
         self.raw = b""
-        self.metrics = set()
+        self.points = {}
+        """The attributes of each series, by metric."""
 
     def Export(self, request, _context):
         self.raw += request.SerializeToString()
         if isinstance(request, metrics_service_pb2.ExportMetricsServiceRequest):
-            for of_resource in request.resource_metrics:
-                self.metrics |= {metric.name for scope in of_resource.scope_metrics for metric in scope.metrics}
+            for metric in (
+                metric for sent in request.resource_metrics for scope in sent.scope_metrics for metric in scope.metrics
+            ):
+                points = getattr(metric, metric.WhichOneof("data")).data_points
+                self.points.setdefault(metric.name, []).extend(attributes_of(point) for point in points)
             return metrics_service_pb2.ExportMetricsServiceResponse()
         for of_resource in request.resource_spans:
             self.spans += [span for scope in of_resource.scope_spans for span in scope.spans]
@@ -181,11 +178,13 @@ def deployment(tmp_path_factory, collector):
         yield made
 
 
+def attributes_of(found) -> dict:
+    """Those of a span, or of a series."""
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in found.attributes}
+
+
 def attribute(span, name: str):
-    for one in span.attributes:
-        if one.key == name:
-            return getattr(one.value, one.value.WhichOneof("value"))
-    return None
+    return attributes_of(span).get(name)
 
 
 async def until(condition) -> None:
@@ -203,12 +202,18 @@ async def test_each_turn_is_one_trace_through_all_four_services(deployment, coll
     run = await deployment.act(f"Write a note: {SECRET_WORDS}", first, DONE)
 
     def turns():
-        return [span for span in collector.spans if span.name == "turn" and attribute(span, "turnwright.run") == run]
+        return [span for span in collector.spans if attribute(span, "gen_ai.conversation.id") == run]
 
+    generate, assemble, end = (
+        ("turnwright.provider.v1.ProviderService/Generate",) * 2,
+        ("turnwright.assembler.v1.AssemblerService/Assemble",) * 2,
+        ("turnwright.store.v1.StoreService/EndTurn",) * 2,
+    )
+    # Each call is a span of its client, and one of its server below it.
     wanted = {
-        ("chat m", "turnwright.provider.v1.ProviderService/Generate", "generate", "turn"),
-        ("turnwright.assembler.v1.AssemblerService/Assemble", "assemble", "turn"),
-        ("turnwright.store.v1.StoreService/EndTurn", "judge", "turn"),
+        ("chat m", *generate, "generate", "invoke_agent"),
+        (*assemble, "assemble", "invoke_agent"),
+        (*end, "judge", "invoke_agent"),
     }
     await until(lambda: len(turns()) == 2)
     for turn in turns():
@@ -227,8 +232,101 @@ async def test_each_turn_is_one_trace_through_all_four_services(deployment, coll
     chats = [span for span in collector.spans if span.name == "chat m"]
     assert {attribute(span, "gen_ai.operation.name") for span in chats} == {"chat"}
     assert {attribute(span, "gen_ai.provider.name") for span in chats} == {"scripted"}
-    await until(lambda: {"turnwright.turn.duration", "gen_ai.client.token.usage"} <= collector.metrics)
+    await until(
+        lambda: {"turnwright.turn.duration", "gen_ai.client.inference.usage.input_tokens"} <= set(collector.points)
+    )
     assert b"launch code" not in collector.raw
+
+
+RPC = {"rpc.system.name", "rpc.method", "rpc.response.status_code"}
+MODEL = {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model"}
+SPANS = {
+    "rpc of a client": RPC | {"server.address"},
+    "rpc of a server": RPC,
+    "invoke_agent": MODEL | {"gen_ai.conversation.id"},
+    "chat": MODEL | {"gen_ai.request.stream"},
+    "execute_tool": {"gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.id"},
+}
+"""What OpenTelemetry's conventions want of each kind of span, where it is known: RPC 1.45, GenAI 0.1."""
+SERIES = {
+    "rpc.server.call.duration": RPC,
+    "gen_ai.client.inference.duration": MODEL,
+    "gen_ai.client.inference.time_to_first_chunk": MODEL,
+    "gen_ai.client.inference.usage.input_tokens": MODEL | {"gen_ai.token.modality"},
+    "gen_ai.client.inference.usage.output_tokens": MODEL | {"gen_ai.token.modality"},
+}
+"""And of the metrics that they name."""
+
+
+def kind_of(span) -> str:
+    """Its key in SPANS; empty for a step of a turn, which the conventions do not know."""
+    if "rpc.method" in attributes_of(span):
+        return "rpc of a client" if span.kind == Span.SPAN_KIND_CLIENT else "rpc of a server"
+    return attribute(span, "gen_ai.operation.name") or ""
+
+
+@pytest.mark.asyncio
+async def test_spans_and_metrics_have_what_the_conventions_require(deployment, collector):
+    more = '<set path="a.txt">a</set>\n<get path="none.txt"/>\n<update status="102">More</update>'
+    run = await deployment.act("Do it.", more, DONE)
+    token = read_or_make_token(deployment.folder / "home")
+    async with Client.connect(f"unix:{deployment.folder}/executor", token) as client:
+        project = (await client.init_project(str(deployment.folder / "project"))).name
+        wanted = settings_pb2.LoopSettings(model="scripted/none", yolo=True)
+        queued = await client.act(project, "Fail.", run="failing", settings=wanted)
+        async with contextlib.aclosing(client.watch(project, queued.run, queued.cursor)) as events:
+            async for event in events:
+                if (loop := loop_in(event)) and loop.status in LOOP_ENDED:
+                    break
+
+    def failed() -> set[str]:
+        return {kind_of(span) for span in collector.spans if span.status.code == span.status.STATUS_CODE_ERROR}
+
+    def failing() -> set[str]:
+        return {name for name, series in collector.points.items() if any("error.type" in one for one in series)}
+
+    await until(
+        lambda: set(SPANS) <= {kind_of(span) for span in collector.spans} and set(SERIES) <= set(collector.points)
+    )
+    await until(lambda: {"chat", "invoke_agent", "execute_tool"} <= failed())
+    await until(lambda: "gen_ai.client.inference.duration" in failing())
+    assert set(SERIES) == {name for name in METRICS if not name.startswith("turnwright.")}
+    for span in collector.spans:
+        found = attributes_of(span)
+        assert SPANS.get(kind_of(span), set()) <= set(found), span
+        assert ("error.type" in found) == (span.status.code == span.status.STATUS_CODE_ERROR), span
+    for name, required in SERIES.items():
+        for series in collector.points[name]:
+            assert required <= set(series), name
+    # A socket has no port: it is the address.
+    clients = [attributes_of(span) for span in collector.spans if kind_of(span) == "rpc of a client"]
+    assert {found["server.address"] for found in clients} == {f"{deployment.folder}/{name}" for name in SERVICES[:3]}
+    tools = [attributes_of(span) for span in collector.spans if kind_of(span) == "execute_tool"]
+    named = {(found["gen_ai.tool.name"], found["gen_ai.tool.call.id"], found.get("error.type")) for found in tools}
+    assert {("set", "call_1_0", None), ("get", "call_1_1", "not_found"), ("update", "call_2_0", None)} <= named
+    assert run
+
+
+@pytest.mark.parametrize(
+    ("target", "address", "port"),
+    [
+        ("store:7001", "store", 7001),
+        ("dns:///store:7001", "store", 7001),
+        ("dns://10.0.0.1/store:7001", "store", 7001),
+        ("10.0.0.1:7001", "10.0.0.1", 7001),
+        ("[::1]:7001", "::1", 7001),
+        ("unix:/run/store", "/run/store", None),
+        ("unix:///run/store", "/run/store", None),
+        ("ipv4:10.0.0.1:7001,10.0.0.2:7001", "ipv4:10.0.0.1:7001,10.0.0.2:7001", None),
+    ],
+)
+def test_the_target_of_a_channel_is_told_as_the_conventions_say(collector, target, address, port):
+    sdk = Sdk(f"http://127.0.0.1:{collector.port}", "", "targets")
+    with sdk.outgoing(f"/test/{target}", target):
+        pass
+    sdk.stop()
+    (span,) = (span for span in collector.spans if span.name == f"test/{target}")
+    assert (attribute(span, "server.address"), attribute(span, "server.port")) == (address, port)
 
 
 @pytest.mark.asyncio
@@ -314,7 +412,7 @@ async def test_prometheus_finds_what_an_operator_asks_for(deployment):
         (store, 'rpc_method="turnwright.store.v1.StoreService/EndTurn"'),
         (store, "turnwright_proposals_waiting{"),
         (store, "turnwright_queue_age_seconds{"),
-        (provider, "gen_ai_client_operation_duration_seconds_count{"),
+        (provider, "gen_ai_client_inference_duration_seconds_count{"),
         # A call within a host takes milliseconds: buckets of whole seconds would show nothing.
         (store, 'le="0.005"'),
     ):
@@ -399,7 +497,7 @@ async def test_collectors_that_are_away_slow_or_refuse_hold_nothing_up(caplog):
 
     with listening(Slow()) as slow, listening(Refusing()) as refusing, caplog.at_level(logging.WARNING):
         ports = (free_port(), slow.port, refusing.port)
-        sdks = [Sdk(telemetry.TelemetrySettings(f"http://127.0.0.1:{port}"), "test") for port in ports]
+        sdks = [Sdk(f"http://127.0.0.1:{port}", "", "test") for port in ports]
         # More than wait for a collector at most. A collector gets none of them before all are made.
         for sdk, _ in itertools.product(sdks, range(5000)):
             with sdk.span("work", {}, calls_out=False):
@@ -419,71 +517,16 @@ def scope_of_its_own():
 
 
 @pytest.mark.usefixtures("scope_of_its_own")
-def test_spans_are_encoded_as_the_library_encodes_them():
-    resource, scope = Resource({"service.name": "x"}), InstrumentationScope("turnwright")
-
-    def library(of: SpanId | None):
-        state = TraceState([("vendor", "x")]) if of and of.state else TraceState()
-        return of and SpanContext(int(of.trace_id, 16), int(of.span_id, 16), of.is_remote, TraceFlags(1), state)
-
-    def ended(span):
-        kind = {INTERNAL: SpanKind.INTERNAL, SERVER: SpanKind.SERVER, CLIENT: SpanKind.CLIENT}[span.kind]
-        links = [Link(library(span.link))] if span.link else []
-        return ReadableSpan(
-            span.name, library(span), library(span.parent), resource, span.attributes, (), links, kind, None,
-            Status(StatusCode.ERROR if span.is_failed else StatusCode.UNSET), span.begin_ns, span.end_ns, scope,
-        )  # fmt: skip
-
-    remote = SpanId("7" * 32, "8" * 16, "vendor=x", is_sampled=True, is_remote=True)
-    spans = [
-        RecordedSpan("turn", INTERNAL, None, {"turn": 1, "is": True}, remote),
-        RecordedSpan("EndTurn", SERVER, remote, {"code": "OK", "share": 0.5}),
-        RecordedSpan("EndTurn", SERVER, remote, {"code": "OK", "share": 0.5}),
-    ]
-    spans.append(RecordedSpan("chat m", CLIENT, spans[2], {}))
-    spans[1].fail("INTERNAL")
-    assert SpanExporter(resource, scope, insecure=True)._translate_data(spans) == encode_spans(list(map(ended, spans)))
-    called = caller_in(spans[1].metadata())
-    assert (called.trace_id, called.span_id, called.state) == (remote.trace_id, spans[1].span_id, "vendor=x")
-
-
-@pytest.mark.usefixtures("scope_of_its_own")
-def test_spans_and_measurements_take_few_steps():
-    """A turn has fifteen spans and a dozen measurements. With the library's own they would take three times the calls."""
-    sdk = Sdk(telemetry.TelemetrySettings(""), "test")
-    profile = cProfile.Profile()
-
-    def handled():
-        found = sdk.call_begun("/turnwright.store.v1.StoreService/EndTurn", enter_scope(current_scope().trace, None))
-        sdk.call_ended(found, "/turnwright.store.v1.StoreService/EndTurn", "OK", 0.001)
-
-    def turn(number):
-        sdk.turn_begun({"turnwright.run": "r", "turnwright.turn": number})
-        for _ in range(7):
-            with sdk.span("step", {}, calls_out=False):
-                contextvars.copy_context().run(handled)
-        sdk.record("turnwright.turn.duration", 0.1, {"turnwright.verdict": 102, "turnwright.reason": ""})
-        sdk.turn_ended({"turnwright.verdict": 102})
-
-    enter_scope((), None)
-    turn(1)
-    profile.enable()
-    turn(2)
-    profile.disable()
-    calls = sum(entry.callcount for entry in profile.getstats())
-    assert calls < 450, calls
-
-
-@pytest.mark.usefixtures("scope_of_its_own")
 @pytest.mark.parametrize(("sampler", "kept"), [("always_off", 0), ("always_on", 2), ("parentbased_always_on", 1)])
 def test_samplers_of_the_library_decide(monkeypatch, sampler, kept):
     """A turn of its own, and a call of a client that does not sample its trace."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
-    sdk = Sdk(telemetry.TelemetrySettings(""), "test")
-    asked = SpanId("7" * 32, "8" * 16, "", is_sampled=False, is_remote=True)
-    made = [sdk._begin("s", SERVER, parent, {}) for parent in (None, asked)]
-    assert sum(span.is_sampled for span in made) == kept
-    assert [span.trace_id == asked.trace_id for span in made] == [False, True]
+    sdk = Sdk("", "", "test")
+    asked = (("traceparent", f"00-{'7' * 32}-{'8' * 16}-00"),)
+    made = [sdk.call_begun("/test/Call", enter_scope(metadata, None)) for metadata in ((), asked)]
+    assert sum(one.span.get_span_context().trace_flags.sampled for one in made) == kept
+    assert [one.trace_id == "7" * 32 for one in made] == [False, True]
+    assert [dict(one.metadata())["traceparent"][3:35] for one in made] == [one.trace_id for one in made]
 
 
 def test_without_telemetry_none_of_its_libraries_is_loaded():

@@ -39,6 +39,11 @@ def record_path(turn: int, tool: str, target: str, ordinal: int, taken: Containe
     return free_path(f"{_LOG}turn_{turn}/{slugify(tool)}/{slugify(target) or ordinal + 1}", taken)
 
 
+def own_call_id(turn: int, ordinal: int) -> str:
+    """Our id of a call: vendors repeat theirs, or leave them out (C41)."""
+    return f"call_{turn}_{ordinal}"
+
+
 def error_path(turn: int, word: str, taken: Container[str]) -> str:
     """Path of an error that belongs to no command, `log://turn_N/error/{slug}` (RU153, C3)."""
     return free_path(f"{_LOG}turn_{turn}/error/{slugify(word) or 'error'}", taken)

@@ -80,17 +80,18 @@ class AssemblerPackets:
         """The reassembled packet; None if its digest does not match."""
         changes: dict[int, tuple[str, list[Copied | str]]] = {}
         shows: dict[str, str] = {}
+        report: PacketReport | None = None
         async with self._peer.stream(self._by_value.Assemble, call, self._peer.timeout_s) as parts:
             async for part in parts:
-                report: PacketReport | None = part.report
+                report = part.report
                 for one in report.pieces if report else (part.pieces,):
                     changes.setdefault(one.index, (one.role, []))[1].extend(one.pieces)
                     shows |= one.shows
-                if report:
-                    messages = _messages(changes, base)
-                    chars = sum(sum(map(len, message.pieces)) for message in messages)
-                    return Packet(messages, report, shows) if chars == report.chars else None
-        raise self._peer.cut_short("a report")
+        if report is None:
+            raise self._peer.cut_short("a report")
+        messages = _messages(changes, base)
+        chars = sum(sum(map(len, message.pieces)) for message in messages)
+        return Packet(messages, report, shows) if chars == report.chars else None
 
     async def check_budget(
         self,

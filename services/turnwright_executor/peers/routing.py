@@ -39,8 +39,9 @@ from turnwright_kit.auth import AUTHORIZATION, TIER
 from turnwright_kit.errors import from_rpc
 from turnwright_kit.logs import get_logger
 from turnwright_kit.message_size import RECEIVES_ALL
-from turnwright_kit.peer import Around, UnaryHandler, rpc_of
-from turnwright_kit.scope import TRACEPARENT, TRACESTATE
+from turnwright_kit.peer import Around, UnaryHandler, path_of, rpc_of
+from turnwright_kit.scope import TextMetadata
+from turnwright_kit.telemetry import outgoing
 
 if TYPE_CHECKING:  # generic in the stubs only
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -130,7 +131,9 @@ class Router:
         timeout_s = FORWARD_S_MAX if left_s is None else min(left_s / 2, FORWARD_S_MAX)
         async with self._owners.connected(owner) as channel:
             try:
-                return await rpc_of(channel, method)(request, timeout=timeout_s, metadata=_passed_on(metadata))
+                with outgoing(path_of(method), owner) as trace:
+                    forwarding = rpc_of(channel, method)
+                    return await forwarding(request, timeout=timeout_s, metadata=_passed_on(metadata, trace))
             except grpc.aio.AioRpcError as error:
                 raise from_rpc(error, "executor", owner) from None
 
@@ -233,36 +236,39 @@ class Router:
         """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
         received = asyncio.Event()
         address = RunAddress(request.project, request.run)
-        async with self._owners.connected(owner) as channel:
-            call = ExecutorServiceStub(channel).WatchRun(request, metadata=_passed_on(metadata))
-            moving = asyncio.create_task(self._monitors.moved_from(owner, address, received), name="owner elsewhere")
-            moving.add_done_callback(lambda _: call.cancel())
-            try:
-                async for event in call:
-                    received.set()
-                    yield event
-            except grpc.aio.AioRpcError as error:
-                raise from_rpc(error, "executor", owner) from None
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if not moving.done() or (task and task.cancelling()):
-                    raise
-                raise MovedError from None
-            finally:
-                moving.cancel()
-                call.cancel()
-                # It fails where the channels are closed before it ends.
-                await asyncio.gather(moving, return_exceptions=True)
+        try:
+            async with self._owners.connected(owner) as channel:
+                with outgoing(path_of(_SERVICE.methods_by_name[WATCH]), owner) as trace:
+                    call = ExecutorServiceStub(channel).WatchRun(request, metadata=_passed_on(metadata, trace))
+                    moved = self._monitors.moved_from(owner, address, received)
+                    moving = asyncio.create_task(moved, name="owner elsewhere")
+                    moving.add_done_callback(lambda _: call.cancel())
+                    try:
+                        async for event in call:
+                            received.set()
+                            yield event
+                    except asyncio.CancelledError:
+                        task = asyncio.current_task()
+                        if not moving.done() or (task and task.cancelling()):
+                            raise
+                        raise MovedError from None
+                    finally:
+                        moving.cancel()
+                        call.cancel()
+                        # It fails where the channels are closed before it ends.
+                        await asyncio.gather(moving, return_exceptions=True)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc(error, "executor", owner) from None
 
 
 def _is_forwarded(metadata: RpcMetadata) -> bool:
     return any(key == FORWARDED for key, _ in metadata)
 
 
-def _passed_on(metadata: RpcMetadata) -> tuple[tuple[str, str | bytes], ...]:
+def _passed_on(metadata: RpcMetadata, trace: TextMetadata) -> tuple[tuple[str, str | bytes], ...]:
     """The caller's credentials for the owner: its token and the tier that it requested."""
-    kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER, TRACEPARENT, TRACESTATE))
-    return (*kept, (FORWARDED, "1"), RECEIVES_ALL)
+    kept = tuple((key, value) for key, value in metadata if key in (AUTHORIZATION, TIER))
+    return (*kept, *trace, (FORWARDED, "1"), RECEIVES_ALL)
 
 
 def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:

@@ -287,7 +287,7 @@ class Scheduler:
         await self._leases.stop()
 
     async def _run(self, address: RunAddress, worker: _Worker) -> None:
-        bind_turn(address, 0)
+        bind_turn(address, None)
         try:
             if worker.aborting and not self._slots.free:
                 await self._settle_aborted(address)

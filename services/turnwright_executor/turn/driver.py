@@ -12,7 +12,8 @@ from typing import Final, Protocol
 
 from turnwright_executor.domain.endings import Ending
 from turnwright_executor.turn.machine import Action, Step, TurnState, next_step
-from turnwright_kit.telemetry import span
+from turnwright_executor.turn.turn_line import command_span
+from turnwright_kit.telemetry import OpenBlock, is_on, span
 
 _EFFECT: Final = frozenset({Action.MARK, Action.PERFORM, Action.SETTLE})
 """Steps from the mark of an effect to its result. Whoever stops between them does not know if it happened."""
@@ -57,18 +58,34 @@ class Driver:
                 if step.action is Action.STOP:
                     return step.action
                 try:
-                    if self._is_leaving:
-                        await self._leave_before(step)
-                    with span(step.action):
-                        await self._steps.perform(self._state, step)
+                    with self._span(step):
+                        step = await self._perform(step)
                 except (Exception, asyncio.CancelledError) as error:
                     await self._steps.save_on_stop(error)
-                    if not self._ends_with(step, error):
+                    if not self._ends_with(error):
                         raise
                 if step.action is Action.PARK:
                     return step.action
         finally:
             self._task = self._step = None
+
+    def _span(self, step: Step) -> OpenBlock:
+        if step.path and is_on():
+            return command_span(self._state.records, step.path, self._state.turn)
+        return span(step.action)
+
+    async def _perform(self, step: Step) -> Step:
+        """Perform a step, and those of the same command that follow it. Returns the last one."""
+        while True:
+            if self._is_leaving:
+                await self._leave_before(step)
+            await self._steps.perform(self._state, step)
+            if not step.path or step.action is Action.PARK or self._ending:
+                return step
+            following = next_step(self._state)
+            if following.path != step.path:
+                return step
+            step = self._step = following
 
     async def _leave_before(self, step: Step) -> None:
         """Cancel the task, unless the step belongs to an effect in progress."""
@@ -77,12 +94,12 @@ class Driver:
             # It is cancelled here: a step may end without waiting for anything, and the next one may be a mark.
             await asyncio.sleep(0)
 
-    def _ends_with(self, step: Step, error: BaseException) -> bool:
+    def _ends_with(self, error: BaseException) -> bool:
         """Whether the loop ends because of this exception; else it is left as it is."""
         if isinstance(error, asyncio.CancelledError):
             return self._was_interrupted()
         # If the end itself fails there is no other: the next owner tries again.
-        if step.action is not Action.END and isinstance(error, Exception):
+        if self._step and self._step.action is not Action.END and isinstance(error, Exception):
             self._state.ending = self._steps.ending_of(error)
             return self._state.ending is not None
         return False

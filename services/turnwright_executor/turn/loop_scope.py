@@ -186,7 +186,7 @@ class LoopScope:
     def begun(self, state: TurnState, turn: Turn, ack: WriteAck) -> None:
         """A turn has begun."""
         self.grants.turn_begun(ack.run)
-        bind_turn(self.address, turn.number)
+        bind_turn(self.address, turn)
         self.unsaved.begin_reply(turn.number)
         self.unsaved.outside_results.clear()
         self.unsaved.unstarted.clear()

@@ -179,7 +179,7 @@ class LoopSteps:
         scope.open = OpenTurn(turn, None, note, is_left=is_left)
         if records:
             scope.recorded(state, state.records, ())
-        bind_turn(scope.address, turn.number)
+        bind_turn(scope.address, turn)
 
     def _limit_context(self, context_length: int) -> None:
         self._opener.limit_context(context_length)

@@ -27,7 +27,7 @@ from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, failed
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
-from turnwright_executor.domain.records import record_path, target_of
+from turnwright_executor.domain.records import own_call_id, record_path, target_of
 from turnwright_executor.domain.tally import TOO_LARGE_OUTCOME, LostChange, lost_changes
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
@@ -295,11 +295,6 @@ def _call_of_loss(turn: int, reading: ParsedReply, warning: ReadWarning) -> str:
 def lost_call_id(turn: int, reading: ParsedReply, place: int) -> str:
     """Our id of a call that became no command: numbered after those that did."""
     return own_call_id(turn, len(reading.commands) + place)
-
-
-def own_call_id(turn: int, ordinal: int) -> str:
-    """Our id of a native call: vendors repeat theirs, or leave them out (C41)."""
-    return f"call_{turn}_{ordinal}"
 
 
 class RecordingGate(Struct, frozen=True):

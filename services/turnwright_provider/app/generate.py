@@ -24,23 +24,8 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.model_calls import Retry
 from turnwright_core.runs import Usage
 from turnwright_core.suggestions import unknown_vendor
+from turnwright_kit import telemetry_names as names
 from turnwright_kit.telemetry import add_attributes, count, is_on, measure, span
-from turnwright_kit.telemetry_names import (
-    CACHED_TOKENS,
-    ERROR_TYPE,
-    FINISH_REASON,
-    INPUT_TOKENS,
-    MODEL_DURATION,
-    OPERATION,
-    OTHER,
-    OUTPUT_TOKENS,
-    PROVIDER,
-    REQUEST_MODEL,
-    RESPONSE_MODEL,
-    TOKEN_TYPE,
-    TOKEN_USAGE,
-    VENDOR_ERRORS,
-)
 from turnwright_provider.app.outbox import FlowControl, Outbox
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed, retry_detail, to_fault
 from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart
@@ -62,7 +47,7 @@ class ModelLabels:
         if is_configured and (call.model in self._names or len(self._names) < self._names_max):
             self._names.add(call.model)
             return call.model
-        return OTHER
+        return names.OTHER
 
 
 MODEL_LABELS: Final = ModelLabels()
@@ -113,6 +98,9 @@ class ReplyStream:
         self._pace = pace
         self._chance = chance
         self._started = False
+        self._begin_s = 0.0
+        self._labels: names.SpanAttributes = {names.OPERATION: "chat", names.PROVIDER: names.provider_of(name)}
+        """Those of its measurements."""
         self._failed_at: float | None = None
         self._refusal: Failure | None = None
         """The first failure because of which something is left out of the conversation."""
@@ -143,14 +131,20 @@ class ReplyStream:
 
     @contextmanager
     def _measured(self, call: ModelCall) -> Iterator[None]:
-        begin_s = self._chance.clock()
-        attributes = {PROVIDER: self._name, REQUEST_MODEL: call.model, OPERATION: "chat"}
-        with span(f"chat {call.model}", attributes, calls_out=True):
+        if not is_on():
+            yield
+            return
+        self._begin_s = self._chance.clock()
+        attributes = {**self._labels, names.REQUEST_MODEL: call.model, names.REQUEST_STREAM: True}
+        self._labels = {**self._labels, names.REQUEST_MODEL: MODEL_LABELS.of(call)}
+        with span(f"chat {call.model}", attributes | names.server_of(self._vendor.describe().endpoint), calls_out=True):
             try:
                 yield
+            except BaseException as error:
+                self._labels = {**self._labels, names.ERROR_TYPE: names.error_type(error)}
+                raise
             finally:
-                labels = {PROVIDER: self._name, REQUEST_MODEL: MODEL_LABELS.of(call)}
-                measure(MODEL_DURATION, self._chance.clock() - begin_s, labels)
+                measure(names.MODEL_DURATION, self._chance.clock() - self._begin_s, self._labels)
 
     async def _read(self, call: ModelCall) -> AsyncGenerator[ReplyPart, None]:
         """As `parts`, while the vendor sends it."""
@@ -163,14 +157,14 @@ class ReplyStream:
                             if self._started and not isinstance(event, Finish):
                                 yield event
                             elif isinstance(event, Finish):
-                                self._measure(call, event)
+                                self._measure(event)
                                 yield event
                                 return
                             elif isinstance(event, SetUsage):
                                 # Usage alone does not begin a reply: an attempt that fails after it can be retried.
                                 early = event
                             else:
-                                self._started = True
+                                self._begin_reply()
                                 yield event
                                 if early is not None:
                                     yield early
@@ -190,7 +184,8 @@ class ReplyStream:
 
     def _retry(self, call: ModelCall, attempt: int, failure: Failure) -> Retry:
         """The next attempt. Raises TurnwrightError if there is none: a reply has begun, or it would come too late."""
-        count(VENDOR_ERRORS, 1, {PROVIDER: self._name, ERROR_TYPE: failure.kind.name.lower()})
+        labels = {names.PROVIDER: names.provider_of(self._name), names.ERROR_TYPE: failure.kind.name.lower()}
+        count(names.VENDOR_ERRORS, 1, labels)
         detail, refused = retry_detail(failure, self._name), tuple(sorted(call.refused))
         if not self._started and (part := next_refused(call, failure)):
             self._refusal = self._refusal or failure
@@ -207,20 +202,26 @@ class ReplyStream:
             raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
         return Retry(attempt, wait_s, failure.retry_class, detail, refused=refused)
 
-    def _measure(self, call: ModelCall, finish: Finish) -> None:
+    def _begin_reply(self) -> None:
+        self._started, waited_s = True, self._chance.clock() - self._begin_s
+        add_attributes({names.FIRST_CHUNK: waited_s})
+        measure(names.TIME_TO_FIRST_CHUNK, waited_s, self._labels)
+
+    def _measure(self, finish: Finish) -> None:
         if not is_on():
             return
         usage = finish.usage or Usage()
-        tokens = {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
         add_attributes(
             {
-                **tokens,
-                CACHED_TOKENS: usage.cached_tokens,
-                RESPONSE_MODEL: finish.vendor_model,
-                FINISH_REASON: finish.reason,
+                names.INPUT_TOKENS: usage.prompt_tokens,
+                names.OUTPUT_TOKENS: usage.completion_tokens,
+                names.CACHED_TOKENS: usage.cached_tokens,
+                names.RESPONSE_MODEL: finish.vendor_model,
+                names.FINISH_REASONS: [finish.reason],
             }
         )
         if finish.usage:
-            attributes = {PROVIDER: self._name, REQUEST_MODEL: MODEL_LABELS.of(call)}
-            measure(TOKEN_USAGE, usage.prompt_tokens, {**attributes, TOKEN_TYPE: "input"})
-            measure(TOKEN_USAGE, usage.completion_tokens, {**attributes, TOKEN_TYPE: "output"})
+            # Vendors do not say how many of them were images.
+            labels = {**self._labels, names.MODALITY: "unknown"}
+            count(names.INPUT_USAGE, usage.prompt_tokens, labels)
+            count(names.OUTPUT_USAGE, usage.completion_tokens, labels)
