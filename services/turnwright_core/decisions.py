@@ -19,6 +19,26 @@ class DecisionKind(Enum):
     EXPIRED = "expire"
 
 
+class Permission(Enum):
+    """Who allowed the effect of a command: nobody had to, somebody's decision, the client that called it, or a grant.
+
+    UNSPECIFIED: a mark of an earlier release, which counts as one by a grant.
+    """
+
+    UNSPECIFIED = 0
+    NOT_NEEDED = 1
+    DECISION = 2
+    CALLER = 3
+    RUN = 4
+    LOOP = 5
+    TOOL_RULE = 6
+
+    @property
+    def is_grant(self) -> bool:
+        """Whether it can be taken away before the effect has happened (C62)."""
+        return self not in (Permission.NOT_NEEDED, Permission.DECISION, Permission.CALLER)
+
+
 class Decision(Struct, frozen=True):
     """A decision on a proposal; for a question, `comment` is the answer."""
 

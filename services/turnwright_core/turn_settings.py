@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from turnwright_core.decisions import Permission
 from turnwright_core.runs import Run, RunSettings, TurnRequest
 
 
@@ -17,10 +18,13 @@ def with_settings_of_run(request: TurnRequest, settings: RunSettings) -> TurnReq
     )
 
 
-def accepts_unasked(run: Run, tool: str) -> bool:
-    """Whether the effects of a tool happen in the active loop of a run without anybody's decision, as it is now."""
+def grant_for(run: Run, tool: str) -> Permission | None:
+    """What lets the effects of a tool happen in the active loop of a run without anybody's decision, as it is now."""
     rules = run.settings.tool_rules
     if rules and tool in rules.rejected:
-        return False
-    is_yolo = run.settings.yolo or (run.loop is not None and run.loop.settings.yolo)
-    return is_yolo or (rules is not None and tool in rules.approved)
+        return None
+    if run.settings.yolo:
+        return Permission.RUN
+    if run.loop and run.loop.settings.yolo:
+        return Permission.LOOP
+    return Permission.TOOL_RULE if rules and tool in rules.approved else None

@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.decisions import Decision, DecisionKind, Permission
 from turnwright_core.entries import EntryWrite, State
 from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass, QuestionEffect, WrittenFile
 from turnwright_grammar.reply import Command
@@ -92,6 +92,8 @@ class CommandRecord(Struct, frozen=True):
     body: str = ""
     effect: Effect | None = None
     """What it wants to do, until that is over."""
+    permission: Permission = Permission.UNSPECIFIED
+    """Who allows its effect, from where that is known to its end."""
     is_dispatched: bool = False
     interrupted: Effect | None = None
     """An effect of which nobody knows whether it happened, while somebody is asked."""
@@ -123,17 +125,21 @@ class CommandRecord(Struct, frozen=True):
     def prepared(self, effect: Effect, body: str, attributes: Mapping[str, Any]) -> CommandRecord:
         return replace(self, effect=effect, body=body, attributes={**self.attributes, **attributes})
 
+    def permitted(self, permission: Permission) -> CommandRecord:
+        return replace(self, permission=permission)
+
     def proposed(self) -> CommandRecord:
         return replace(self, state=State.PROPOSED)
 
     def dispatched(self) -> CommandRecord:
         """Its effect may have begun."""
-        is_outside = self.effect_class is EffectClass.OUTSIDE
-        return replace(self, is_dispatched=True, key=secrets.token_hex(8) if is_outside else self.key)
+        key = secrets.token_hex(8) if self.effect_class is EffectClass.OUTSIDE else self.key
+        permission = Permission.DECISION if self.decision else self.permission
+        return replace(self, is_dispatched=True, key=key, permission=permission)
 
     def not_dispatched(self) -> CommandRecord:
         """Its effect has not begun after all."""
-        return replace(self, is_dispatched=False)
+        return replace(self, is_dispatched=False, permission=Permission.UNSPECIFIED)
 
     def asked(self, question: QuestionEffect) -> CommandRecord:
         """Ask somebody what became of the effect; it is kept as `interrupted` until they answer."""
@@ -143,6 +149,7 @@ class CommandRecord(Struct, frozen=True):
             body=question.question,
             effect=question,
             interrupted=self.effect,
+            permission=Permission.UNSPECIFIED,
             is_dispatched=False,
             decision=None,
         )
@@ -164,6 +171,7 @@ class CommandRecord(Struct, frozen=True):
             outcome=done.outcome,
             body=done.body,
             effect=None,
+            permission=Permission.UNSPECIFIED,
             is_dispatched=False,
             interrupted=None,
             call=replace(self.call, owner="") if self.call else None,

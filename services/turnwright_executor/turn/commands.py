@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from turnwright_core.decisions import Permission
 from turnwright_core.entries import State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
@@ -211,14 +212,15 @@ class CommandSteps:
             text = f"Nobody was asked: effects of {record.tool} are rejected in this run. Do without it."
             return self._settle(record, failed(REJECTED_OUTCOME, text))
         record = record.prepared(prepared.effect, prepared.body, prepared.attributes)
-        self._state.records[record.path] = record
+        permission, local_stage = Permission.UNSPECIFIED, LocalStage.UNDECIDED
+        if not prepared.needs_decision:
+            permission, local_stage = Permission.NOT_NEEDED, LocalStage.CLEARED
         # What a client executes, nobody can allow in its place.
-        is_allowed = grants is None or grants.accepts(record.tool)
-        is_granted = is_allowed and not isinstance(prepared.effect, ClientToolEffect)
-        if grants and is_granted and prepared.needs_decision:
-            grants.used.add(record.path)
-        local_stage = LocalStage.GRANTED if is_granted else LocalStage.UNDECIDED
-        self._state.local_stages[record.path] = local_stage if prepared.needs_decision else LocalStage.CLEARED
+        elif not isinstance(prepared.effect, ClientToolEffect):
+            allowed = grants.grant_for(record.tool) if grants else Permission.CALLER
+            permission, local_stage = (allowed, LocalStage.GRANTED) if allowed else (permission, local_stage)
+        self._state.records[record.path] = record.permitted(permission)
+        self._state.local_stages[record.path] = local_stage
         return None
 
     async def _propose(self, record: CommandRecord) -> None:
@@ -247,17 +249,21 @@ class CommandSteps:
 
     async def _mark(self, record: CommandRecord) -> None:
         """Durably mark that the effect may start: it happens at most once, or is recognized by its hashes."""
-        scope, record = self._scope, record.dispatched()
+        scope, earlier = self._scope, record.stage
+        record = record.dispatched()
+        by_grant = scope.grants is not None and record.permission.is_grant
+        if scope.grants and by_grant:
+            # It may be another one than at an earlier mark.
+            record = record.permitted(scope.grants.grant_for(record.tool) or record.permission)
         if record.effect_class is EffectClass.OUTSIDE and not indeterminate.is_retried(record):
             scope.unstarted.add(record.key)
-        by_grant = scope.grants is not None and record.path in scope.grants.used
         scope.buffer.move(record, granted_tool=record.tool if by_grant else "")
         try:
             await scope.buffer.flush(full=True)
         except TurnwrightError as error:
             if error.reason is not Reason.GRANT_WITHDRAWN:
                 raise
-            return await self._ungranted(record)
+            return await self._ungranted(record, was_marked=earlier is Stage.DISPATCHED)
         await scope.confirm()
         if record.path in self._accepted:
             self._accepted.discard(record.path)
@@ -265,16 +271,24 @@ class CommandSteps:
         self._state.local_stages[record.path] = LocalStage.MARKED
         return None
 
-    async def _ungranted(self, record: CommandRecord) -> None:
-        """Prepare an effect again that nobody has decided on, since it is not accepted without asking any more."""
+    async def _ungranted(self, record: CommandRecord, *, was_marked: bool) -> None:
+        """An effect that nobody has decided on is not accepted without asking any more: prepare it again.
+
+        `was_marked`: an earlier owner may have begun it; then what became of it is told, as at an ending (C63).
+        """
         scope = self._scope
         assert scope.grants
-        scope.grants.used.discard(record.path)
         self._accepted.discard(record.path)
         scope.unstarted.discard(record.key)
         self._state.local_stages.pop(record.path, None)
-        scope.buffer.move(record.not_dispatched())
+        is_begun = was_marked and record.effect_class is EffectClass.IDEMPOTENT
+        scope.buffer.move(record if is_begun else record.not_dispatched())
         await scope.grants.refresh()
+        if is_begun and not isinstance(record.effect, FileEffect):
+            return await self._indeterminate(record)
+        if is_begun and (done := await compared(record, self._context(record))):
+            return self._settle(record, done)
+        return scope.buffer.move(record.not_dispatched())
 
     async def save_on_stop(self, error: BaseException) -> None:
         """A step was stopped by this exception: store the results so far."""

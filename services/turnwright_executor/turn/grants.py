@@ -8,29 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from turnwright_core.decisions import Permission
 from turnwright_core.runs import Run
-from turnwright_core.turn_settings import accepts_unasked
+from turnwright_core.turn_settings import grant_for
 
 
 class Grants:
     """The grants of one claimed run. Mutable: they are read again."""
 
-    def __init__(self, run: Run, read: Callable[[], Awaitable[Run]], used: set[str]) -> None:
-        """Start from the run with its active loop; `read` reads it again.
-
-        `used` has the records of the open turn whose effects are to happen because of a grant.
-        """
+    def __init__(self, run: Run, read: Callable[[], Awaitable[Run]]) -> None:
+        """Start from the run with its active loop; `read` reads it again."""
         self._run = run
         self._read = read
-        self.used = used
 
     @property
     def is_yolo(self) -> bool:
         """Whether every proposal is accepted."""
-        return accepts_unasked(self._run, "")
+        return self.grant_for("") is not None
 
-    def accepts(self, tool: str) -> bool:
-        return accepts_unasked(self._run, tool)
+    def grant_for(self, tool: str) -> Permission | None:
+        return grant_for(self._run, tool)
 
     def rejects(self, tool: str) -> bool:
         rules = self._run.settings.tool_rules
@@ -39,7 +36,6 @@ class Grants:
     def turn_begun(self, run: Run | None) -> None:
         """A turn has begun; the run as it is then, None if that is not known."""
         self._run = run or self._run
-        self.used.clear()
 
     async def refresh(self) -> None:
         """Read them again: one was taken away. Raises TurnwrightError."""

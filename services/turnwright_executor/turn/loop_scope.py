@@ -134,7 +134,7 @@ class LoopScope:
         self.unsaved = unsaved
         self.publisher = publisher
         self.lease = lease
-        self.grants = Grants(claim.run, partial(services.ledger.get_run, address), unsaved.granted)
+        self.grants = Grants(claim.run, partial(services.ledger.get_run, address))
         self.slot = slot
         self.model: Model
         self.placement: Placement

@@ -26,8 +26,6 @@ class UnsavedState(Struct):
     """Results of outside effects of the open turn, by record."""
     unstarted: set[str] = field(default_factory=set)
     """Keys of marks that this process made for outside effects that it has not started."""
-    granted: set[str] = field(default_factory=set)
-    """Records of the open turn whose effects are to happen because of a grant."""
     ending: Ending | None = None
     """How it ends, once that is decided from outside its turns."""
 

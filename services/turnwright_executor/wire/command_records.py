@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from turnwright.types.v1 import command_record_pb2 as pb
 
+from turnwright_core.decisions import Permission
 from turnwright_core.entries import Entry, Tier
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
 from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
@@ -44,6 +45,15 @@ _FROM_PB: Final[Mapping[str, Callable[[Any], Any]]] = {
     "interrupted": effect_from_pb,
     "decision": command_decision_from_pb,
 }
+_PERMISSIONS_PB: Final = {
+    Permission.NOT_NEEDED: pb.PERMISSION_NOT_NEEDED,
+    Permission.DECISION: pb.PERMISSION_DECISION,
+    Permission.CALLER: pb.PERMISSION_CALLER,
+    Permission.RUN: pb.PERMISSION_RUN,
+    Permission.LOOP: pb.PERMISSION_LOOP,
+    Permission.TOOL_RULE: pb.PERMISSION_TOOL_RULE,
+}
+_PERMISSIONS: Final[Mapping[int, Permission]] = {number: one for one, number in _PERMISSIONS_PB.items()}
 _CLASSES: Final[Mapping[int, EffectClass]] = {number: effect_class for effect_class, number in _CLASSES_PB.items()}
 
 
@@ -71,6 +81,8 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
     for field in holds:
         if (value := getattr(record, field)) is not None:
             getattr(stage, field).CopyFrom(_TO_PB[field](value))
+    if record.stage is Stage.DISPATCHED:
+        message.dispatched.permission = _PERMISSIONS_PB.get(record.permission, pb.PERMISSION_UNSPECIFIED)
     if record.files:
         message.settled.files.extend(map(written_to_pb, record.files))
     return message
@@ -104,6 +116,7 @@ def record_from_entry(entry: Entry) -> CommandRecord:
         body=entry.body,
         call=ClientCall(call.principal, call.request, call.owner) if message.HasField("call") else None,
         attributes=attributes,
+        permission=_PERMISSIONS.get(message.dispatched.permission, Permission.UNSPECIFIED),
         is_dispatched=message.HasField("dispatched"),
         files=tuple(map(written_from_pb, message.settled.files)),
         **_stage_from_pb(message),

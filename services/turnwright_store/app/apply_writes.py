@@ -28,7 +28,7 @@ from turnwright_core.errors import InvalidError, Reason, fault
 from turnwright_core.owner_calls import ViewChange
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
-from turnwright_core.turn_settings import accepts_unasked
+from turnwright_core.turn_settings import grant_for
 from turnwright_kit.auth import Caller
 from turnwright_store.app.store_paths import store_paths
 from turnwright_store.domain.checks import (
@@ -181,7 +181,7 @@ def apply_writes(
 def _check_granted(tx: Transaction, run: RunHead, tool: str) -> None:
     """Refuse an effect on which nobody has decided, if the run does not accept such effects (any more)."""
     (row,) = load_runs(tx.connection, [run.id])
-    if not (row.active and accepts_unasked(row.run, tool)):
+    if not (row.active and grant_for(row.run, tool)):
         message = f"{run.alias} does not accept effects of {tool} without asking any more: propose this one."
         raise fault(Reason.GRANT_WITHDRAWN, message, run=run.alias, tool=tool)
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 
 import pytest
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
+from turnwright.types.v1 import command_record_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
-from turnwright.types.v1 import settings_pb2
 
 from contract.executor.proposing import DONE, Another
 from contract.executor.sessions import say, state_of, until_state
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
+from contract.executor.test_recovery import left
 from services import running
 from turnwright_client.sessions import user_message
+from turnwright_core.decisions import Decision, DecisionKind, Permission
+from turnwright_core.entries import State
+from turnwright_executor.domain.effects import CallEffect, EffectClass, FileEdit, FileEffect
 
 services = SHARED_SERVICES
 
@@ -88,6 +93,30 @@ async def test_the_next_effect_of_a_running_loop_asks_once_the_grant_is_taken_aw
     assert ran(services)
 
 
+MARKS = {
+    "the run": command_record_pb2.PERMISSION_RUN,
+    "the message": command_record_pb2.PERMISSION_LOOP,
+    "a rule": command_record_pb2.PERMISSION_TOOL_RULE,
+    "somebody": command_record_pb2.PERMISSION_DECISION,
+}
+
+
+@ON_A_SHARED_STACK
+@pytest.mark.parametrize("holder", MARKS)
+async def test_the_mark_of_an_effect_names_who_allowed_it(services, holder):
+    path, where = "log://turn_1/sh/touch_began%3B_until_test_-e_go%3B_do_sleep_0.02%3B_done", (services.project, "r")
+    if holder in HOLDERS:
+        await start(services, holder, WAITS, DONE)
+    else:
+        services.script(WAITS, DONE)
+        await services.until(await services.act(yolo=False), 202)
+        await services.client.resolve(*where, path, accept=True)
+        await begun(services)
+    marked = (await services.entry(path)).record.dispatched
+    (services.files / "go").touch()
+    assert marked.permission == MARKS[holder]
+
+
 @ON_A_SHARED_STACK
 async def test_a_grant_that_comes_in_the_middle_of_a_turn_holds_from_the_next_turn_on(services):
     reply, where = '<set path="{}.txt">1\n</set>', (services.project, "r")
@@ -150,3 +179,80 @@ async def test_an_executor_that_takes_a_loop_over_has_no_grant_of_its_own(tmp_pa
         await until_state(services, "paused")
         await store.peer.close()
         assert not ran(services)
+
+
+# ---- An effect that was marked under a grant, and whose owner ended: C62, C63
+
+ALICE = Decision(DecisionKind.ACCEPTED, "", "alice", 1)
+GRANTS = [permission for permission in Permission if permission.is_grant]
+
+
+async def left_behind(it, files, withdraw=True, **more):
+    """What a marked change of these files comes to, after its owner has ended and the grant was taken away."""
+    edits = [FileEdit(name, hashlib.sha256(b"old\n").hexdigest(), "new\n", "") for name in files]
+    for name, text in files.items():
+        (it.services.files / name).write_text(text)
+    await it.reply()
+    path = await it.record(
+        "set", {"path": next(iter(files))}, "new\n", target="a", key="0" * 16, is_dispatched=True,
+        **{"effect": FileEffect(tuple(edits)), "effect_class": EffectClass.IDEMPOTENT, **more},
+    )  # fmt: skip
+    await it.record("update", {"status": "200"}, "Done.", ordinal=1)
+    if withdraw:
+        await it.services.client.configure_run(it.services.project, "r", OFF)
+    loop = await it.gone()
+    return path, loop.status, [(it.services.files / name).read_text() for name in files]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("permission", GRANTS)
+async def test_a_change_that_a_grant_had_allowed_asks_after_a_crash_once_the_grant_is_gone(
+    tmp_path, monkeypatch, permission
+):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with left(tmp_path) as it:
+        path, status, texts = await left_behind(it, {"a.txt": "old\n"}, permission=permission)
+        assert (status, texts, await it.state(path)) == (202, ["old\n"], (State.PROPOSED, ""))
+        await it.services.client.resolve(it.services.project, "r", path, accept=True)
+        await it.services.client.wait_loop(it.services.project, "r", 1)
+        assert ((it.services.files / "a.txt").read_text(), await it.state(path)) == ("new\n", (State.RESOLVED, ""))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("more", "withdraw"),
+    [
+        ({"permission": Permission.DECISION, "decision": ALICE}, True),
+        ({"decision": ALICE}, True),
+        ({"permission": Permission.NOT_NEEDED}, True),
+        ({"permission": Permission.LOOP}, False),
+        ({"permission": Permission.RUN}, False),
+    ],
+    ids=["a decision", "a decision of an earlier release", "nobody's", "the grant holds", "another grant holds"],
+)
+async def test_a_change_is_carried_out_after_a_crash_where_what_allowed_it_holds(tmp_path, monkeypatch, more, withdraw):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with left(tmp_path) as it:
+        path, status, texts = await left_behind(it, {"a.txt": "old\n"}, withdraw, **more)
+        assert (status, texts, await it.state(path)) == (200, ["new\n"], (State.RESOLVED, ""))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("files", "more", "outcome"),
+    [
+        ({"a.txt": "new\n"}, {}, ""),
+        ({"a.txt": "new\n", "b.txt": "old\n"}, {}, "stopped:499"),
+        ({"a.txt": "somebody's\n"}, {}, "stopped:499"),
+        ({"a.txt": "old\n"}, {"effect": CallEffect({"n": 1})}, "indeterminate:500"),
+    ],
+    ids=["done", "in part", "of somebody", "not known"],
+)
+async def test_what_was_begun_before_a_crash_is_told_and_not_asked_although_the_grant_is_gone(
+    tmp_path, monkeypatch, files, more, outcome
+):
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with left(tmp_path) as it:
+        path, status, texts = await left_behind(it, files, permission=Permission.LOOP, **more)
+        state = State.FAILED if outcome else State.RESOLVED
+        assert (status, texts, await it.state(path)) == (200, list(files.values()), (state, outcome))

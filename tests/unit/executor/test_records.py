@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from turnwright.types.v1 import command_record_pb2
 
-from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.decisions import Decision, DecisionKind, Permission
 from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.streams import channel_base, channel_path, record_of_channel
@@ -108,7 +108,13 @@ REJECTED = Decision(DecisionKind.REJECTED, "no", "bob", 1)
         (WAITING, Stage.PROPOSED),
         (GRANTED, Stage.ACCEPTED),
         (replace(GRANTED, decision=replace(ACCEPTED, contents={}, edited=("", "a"))).dispatched(), Stage.DISPATCHED),
-        (NEW.prepared(CommandEffect("ls", 1.5, True, "bob"), "", {}).dispatched(), Stage.DISPATCHED),
+        *[
+            (
+                NEW.prepared(CommandEffect("ls", 1.5, True, "bob"), "", {}).permitted(permission).dispatched(),
+                Stage.DISPATCHED,
+            )
+            for permission in Permission
+        ],
         (GRANTED.dispatched().asked(ASKED), Stage.ASKED),
         (replace(GRANTED.dispatched().asked(ASKED), state=State.RECORDED, decision=ACCEPTED), Stage.ANSWERED),
         (GRANTED.settled(Done("done", attributes={"exit_code": 0})), Stage.SETTLED),

@@ -48,6 +48,46 @@ EFFECT_CLASS_OUTSIDE: EffectClass.ValueType  # 3
 """It might happen twice. It is never run again without a decision."""
 Global___EffectClass: _TypeAlias = EffectClass  # noqa: Y015
 
+class _Permission:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PermissionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Permission.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PERMISSION_UNSPECIFIED: _Permission.ValueType  # 0
+    """Not specified, as in marks of earlier releases: treated as a grant."""
+    PERMISSION_NOT_NEEDED: _Permission.ValueType  # 1
+    """Nobody had to: its tool asks for no permission."""
+    PERMISSION_DECISION: _Permission.ValueType  # 2
+    """Somebody who accepted the proposal: `decision`."""
+    PERMISSION_CALLER: _Permission.ValueType  # 3
+    """The client that called the tool (CallTool)."""
+    PERMISSION_RUN: _Permission.ValueType  # 4
+    """A grant: `RunSettings.yolo`."""
+    PERMISSION_LOOP: _Permission.ValueType  # 5
+    """A grant: `LoopSettings.yolo`."""
+    PERMISSION_TOOL_RULE: _Permission.ValueType  # 6
+    """A grant: the tool is among the `approved` of `RunSettings.tool_rules`."""
+
+class Permission(_Permission, metaclass=_PermissionEnumTypeWrapper):
+    """Who allowed the effect of a command."""
+
+PERMISSION_UNSPECIFIED: Permission.ValueType  # 0
+"""Not specified, as in marks of earlier releases: treated as a grant."""
+PERMISSION_NOT_NEEDED: Permission.ValueType  # 1
+"""Nobody had to: its tool asks for no permission."""
+PERMISSION_DECISION: Permission.ValueType  # 2
+"""Somebody who accepted the proposal: `decision`."""
+PERMISSION_CALLER: Permission.ValueType  # 3
+"""The client that called the tool (CallTool)."""
+PERMISSION_RUN: Permission.ValueType  # 4
+"""A grant: `RunSettings.yolo`."""
+PERMISSION_LOOP: Permission.ValueType  # 5
+"""A grant: `LoopSettings.yolo`."""
+PERMISSION_TOOL_RULE: Permission.ValueType  # 6
+"""A grant: the tool is among the `approved` of `RunSettings.tool_rules`."""
+Global___Permission: _TypeAlias = Permission  # noqa: Y015
+
 class _Ruling:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -366,6 +406,11 @@ class DispatchedStage(_message.Message):
 
     EFFECT_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
+    PERMISSION_FIELD_NUMBER: _builtins.int
+    permission: Global___Permission.ValueType
+    """Who allowed it. An owner that takes the run over carries out what a grant allowed only while the command would
+    still be accepted without asking; otherwise the effect is proposed, unless it has happened already.
+    """
     @_builtins.property
     def effect(self) -> Global___Effect:
         """What may have happened."""
@@ -379,10 +424,11 @@ class DispatchedStage(_message.Message):
         *,
         effect: Global___Effect | None = ...,
         decision: Global___CommandDecision | None = ...,
+        permission: Global___Permission.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "effect", b"effect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "effect", b"effect"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "effect", b"effect", "permission", b"permission"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -334,6 +334,14 @@ export declare type DispatchedStage = Message<"turnwright.types.v1.DispatchedSta
    * @generated from field: turnwright.types.v1.CommandDecision decision = 2;
    */
   decision?: CommandDecision | undefined;
+
+  /**
+   * Who allowed it. An owner that takes the run over carries out what a grant allowed only while the command would
+   * still be accepted without asking; otherwise the effect is proposed, unless it has happened already.
+   *
+   * @generated from field: turnwright.types.v1.Permission permission = 3;
+   */
+  permission: Permission;
 };
 
 /**
@@ -836,6 +844,67 @@ export enum EffectClass {
  * Describes the enum turnwright.types.v1.EffectClass.
  */
 export declare const EffectClassSchema: GenEnum<EffectClass>;
+
+/**
+ * Who allowed the effect of a command.
+ *
+ * @generated from enum turnwright.types.v1.Permission
+ */
+export enum Permission {
+  /**
+   * Not specified, as in marks of earlier releases: treated as a grant.
+   *
+   * @generated from enum value: PERMISSION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Nobody had to: its tool asks for no permission.
+   *
+   * @generated from enum value: PERMISSION_NOT_NEEDED = 1;
+   */
+  NOT_NEEDED = 1,
+
+  /**
+   * Somebody who accepted the proposal: `decision`.
+   *
+   * @generated from enum value: PERMISSION_DECISION = 2;
+   */
+  DECISION = 2,
+
+  /**
+   * The client that called the tool (CallTool).
+   *
+   * @generated from enum value: PERMISSION_CALLER = 3;
+   */
+  CALLER = 3,
+
+  /**
+   * A grant: `RunSettings.yolo`.
+   *
+   * @generated from enum value: PERMISSION_RUN = 4;
+   */
+  RUN = 4,
+
+  /**
+   * A grant: `LoopSettings.yolo`.
+   *
+   * @generated from enum value: PERMISSION_LOOP = 5;
+   */
+  LOOP = 5,
+
+  /**
+   * A grant: the tool is among the `approved` of `RunSettings.tool_rules`.
+   *
+   * @generated from enum value: PERMISSION_TOOL_RULE = 6;
+   */
+  TOOL_RULE = 6,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.Permission.
+ */
+export declare const PermissionSchema: GenEnum<Permission>;
 
 /**
  * What was decided on a proposal.
