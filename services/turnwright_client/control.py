@@ -17,7 +17,6 @@ from turnwright.executor.v1 import (
     event_pb2,
     executor_service_pb2,
     executor_service_pb2_grpc,
-    plan_pb2,
     watch_pb2,
 )
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
@@ -36,7 +35,7 @@ from turnwright_kit.peer import Peer
 
 ConstraintKind: TypeAlias = project_pb2.FileConstraintKind.ValueType
 RunsMessage = run_service_pb2.WatchRunsResponse
-PlansMessage = plan_pb2.WatchPlansResponse
+PlansMessage = plan_service_pb2.WatchPlansResponse
 PlanForm = Literal["none", "legacy", "operations"]
 """The form in which a watch receives plans."""
 
@@ -199,8 +198,8 @@ class ControlCalls:
 
         After a reconnect a snapshot replaces everything. If you stop before it ends, close it (`contextlib.aclosing`).
         """
-        request = plan_pb2.WatchPlansRequest(project=project, run=run)
-        return watch_inbox(partial(self._peer.stream, self._stub.WatchPlans, request, None), self._policy)
+        request = plan_service_pb2.WatchPlansRequest(project=project, run=run)
+        return watch_inbox(partial(self._peer.stream, self._plans.WatchPlans, request, None), self._policy)
 
     async def open_stream(
         self, project: str, run: str, tool: str, target: str, *, channels: Sequence[int] = (), request_id: str = ""

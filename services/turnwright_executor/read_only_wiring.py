@@ -53,7 +53,7 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
 
     def register(server: Any) -> None:
         executor_service_pb2_grpc.add_ExecutorServiceServicer_to_server(servicer, server)
-        server.add_generic_rpc_handlers(mounts(store, reads.around(), OpenWatches()))
+        server.add_generic_rpc_handlers(mounts(store, reads.around(), OpenWatches(settings.event_heartbeat_s)))
 
     name = executor_service_pb2.DESCRIPTOR.services_by_name["ExecutorService"].full_name
     return Service("executor", name, register, close=close, settings=settings)

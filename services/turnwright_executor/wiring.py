@@ -190,7 +190,7 @@ class _Wired:
         explained = PacketExplanations(store, self._assembler, services, projects.root, places.current_files)
         roots = ClientRoots(settings.client_roots, settings.home, projects)
         self._gate = ProjectGate(roots.is_open)
-        self._watches = OpenWatches()
+        self._watches = OpenWatches(settings.event_heartbeat_s)
 
         async def tool_host(project: str) -> Placement:
             return await places.tool_host(project, await projects.root(project))
@@ -205,7 +205,6 @@ class _Wired:
             self._hubs,
             PlanCache(ledger),
             self._scheduler,
-            self._watches,
             self._calls,
             places.like_run,
             explained.explain,
@@ -213,7 +212,6 @@ class _Wired:
             status.read,
             check_vendor,
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),
-            heartbeat_s=settings.event_heartbeat_s,
         )
         relays = Relays(TailBounds(settings.tail_events, settings.tail_bytes))
         monitors = OwnerMonitors(self._owners, settings.owner_poll_s)
@@ -221,8 +219,7 @@ class _Wired:
         router.route(self._servicer)
         commands = ClientCommands(ledger, self._hubs, self._scheduler, check_vendor)
         calls = ProjectCalls(store, projects.at, roots.admits, roots.opens, locate, unfit)
-        heartbeat_s, to_owner = settings.event_heartbeat_s, router.owner_handler
-        runs = ClientRuns(self._hubs, self._scheduler, check_vendor, to_owner, self._watches, heartbeat_s)
+        runs = ClientRuns(self._hubs, self._scheduler, check_vendor, router.owner_handler)
         models = around_models(store, check_vendor, is_open=settings.client_models)
         inbox = Inbox(ledger, self._hubs, self._scheduler, self._gate.shown, router.owner_handler)
         around = (router.around(), calls.around(), commands.around(), runs.around(), models, inbox.around())

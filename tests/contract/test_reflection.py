@@ -119,8 +119,8 @@ async def test_grpcurl_and_ghz_need_nothing_but_the_address_and_a_token(stack, t
     # Every service, with its methods and options.
     described = await ran(*grpcurl, socket, "describe")
     assert all(f"rpc {rpc.name} " in described for rpc in SERVICE.methods)
-    method = f"{SERVICE.full_name}.WatchPlans"
-    assert f"rpc WatchPlans ( .{SERVICE.methods_by_name['WatchPlans'].input_type.full_name} )" in await ran(
+    method = f"{SERVICE.full_name}.WatchRun"
+    assert f"rpc WatchRun ( .{SERVICE.methods_by_name['WatchRun'].input_type.full_name} )" in await ran(
         *grpcurl, socket, "describe", method
     )
     asks = json.dumps({"project": stack.project})

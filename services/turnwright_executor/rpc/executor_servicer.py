@@ -16,7 +16,6 @@ from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
-from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plan_cache import PlanCache
@@ -40,7 +39,6 @@ class ExecutorServicer(
         hubs: Hubs,
         plans: PlanCache,
         scheduler: Scheduler,
-        watches: OpenWatches,
         calls: ToolCalls,
         like_run: Callable[[str], str],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
@@ -48,8 +46,6 @@ class ExecutorServicer(
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
         check_vendor: CheckVendor,
         catalogue: watch_pb2.DiscoverResponse,
-        *,
-        heartbeat_s: float,
     ) -> None:
         self.store, self.rows = store, store_service_pb2_grpc.StoreServiceStub(store.channel)
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
@@ -57,11 +53,9 @@ class ExecutorServicer(
         self._hubs = hubs
         self.plans = plans
         self._scheduler = scheduler
-        self._watches = watches
         self._calls = calls
         self._like_run = like_run
         self._status = status
         self._explain, self._preview = explain, preview
         self.check_vendor = check_vendor
         self._catalogue = catalogue
-        self._heartbeat_s = heartbeat_s

@@ -1,13 +1,16 @@
 """Mounts: services of the store that the executor serves for clients.
 
 A call is forwarded as it is, at its caller's tier, and a change in its caller's name, so the store decides what is
-allowed.
-Source: architecture 7, 10; docs/adr/0054.
+allowed. A watch that begins with a snapshot holds one of the store. If that one ends, the watcher only gets heartbeats
+until the store answers again, and then another snapshot, which replaces what it has: nothing is missed, and nothing is
+reported twice as new.
+Source: architecture 7, 10; rows RU241, RU242, RU246; docs/adr/0054.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -25,9 +28,13 @@ from turnwright.schedules.v1 import schedule_service_pb2
 from turnwright.sessions.v1 import session_service_pb2
 from turnwright.streams.v1 import stream_service_pb2
 from turnwright.turns.v1 import turn_service_pb2
+from turnwright.types.v1 import heartbeat_pb2
 
 from turnwright_core.entries import Tier
+from turnwright_core.errors import TurnwrightError
+from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.rpc.watches import OpenWatches
+from turnwright_executor.watching.hub import FEED_BACKOFF
 from turnwright_kit.auth import OPERATOR, Caller, current_caller
 from turnwright_kit.peer import Around, Peer, rpc_of
 
@@ -58,6 +65,31 @@ def mounts(store: Peer, around: Mapping[str, Around], watches: OpenWatches) -> t
 def _handler(
     method: MethodDescriptor, store: Peer, around: Around | None, watches: OpenWatches
 ) -> grpc.RpcMethodHandler[Any, Any]:
+    request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    codecs: dict[str, Any] = {
+        "request_deserializer": request.FromString,
+        "response_serializer": answer.SerializeToString,
+    }
+    lasts = "heartbeat" in method.output_type.fields_by_name
+    handler: Any = _forwarding(method, store, lasts=lasts)
+    handler = around(method, handler) if around else handler
+    if not method.server_streaming:
+        return grpc.unary_unary_rpc_method_handler(handler, **codecs)
+
+    async def keep(request: Any, context: Any) -> AsyncGenerator[Any]:
+        silence_s = watches.heartbeat_s if lasts else None
+        async with (
+            aclosing(handler(request, context)) as answers,
+            aclosing(watches.follow(answers, silence_s)) as following,
+        ):
+            async for message in following:
+                yield _heartbeat(answer) if message is None else message
+
+    return grpc.unary_stream_rpc_method_handler(keep, **codecs)
+
+
+def _forwarding(method: MethodDescriptor, store: Peer, *, lasts: bool) -> Any:
+    """The handler that forwards; one that lasts calls the store again when it is back."""
     rpc = rpc_of(store.channel, method)
 
     async def forward(request: Any, _context: Any) -> Any:
@@ -68,21 +100,26 @@ def _handler(
             async for answer in answers:
                 yield answer
 
-    handler: Any = forward_stream if method.server_streaming else forward
-    handler = around(method, handler) if around else handler
+    async def forward_lasting(request: Any, context: Any) -> AsyncGenerator[Any]:
+        pauses = FEED_BACKOFF.pauses()
+        while True:
+            try:
+                async with aclosing(forward_stream(request, context)) as answers:
+                    async for answer in answers:
+                        pauses = FEED_BACKOFF.pauses()
+                        yield answer
+            except TurnwrightError as error:
+                if error.reason not in AWAY:
+                    raise
+            await asyncio.sleep(next(pauses))
 
-    async def keep(request: Any, context: Any) -> AsyncGenerator[Any]:
-        async with aclosing(handler(request, context)) as answers, aclosing(watches.follow(answers)) as following:
-            async for answer in following:
-                yield answer
+    return forward_lasting if lasts else forward_stream if method.server_streaming else forward
 
-    request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    of_method = grpc.unary_stream_rpc_method_handler if method.server_streaming else grpc.unary_unary_rpc_method_handler
-    return of_method(
-        keep if method.server_streaming else handler,
-        request_deserializer=request.FromString,
-        response_serializer=answer.SerializeToString,
-    )
+
+def _heartbeat(answer: Callable[..., Any]) -> Any:
+    message = answer(heartbeat=heartbeat_pb2.Heartbeat())
+    message.time.GetCurrentTime()
+    return message
 
 
 def _caller_of(method: MethodDescriptor) -> Caller:

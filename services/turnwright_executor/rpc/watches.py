@@ -12,9 +12,10 @@ T = TypeVar("T")
 
 
 class OpenWatches:
-    """The open watches of this executor, to end them together."""
+    """The open watches of this executor, to end them together. `heartbeat_s`: the interval of heartbeats in seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, heartbeat_s: float) -> None:
+        self.heartbeat_s = heartbeat_s
         self._closing = asyncio.Event()
 
     def close(self) -> None:

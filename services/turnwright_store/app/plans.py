@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn
 
 from msgspec import Struct
@@ -78,6 +78,10 @@ class PlanChange(Struct, frozen=True):
     """Epoch of the owner's fencing token; None: a write from outside the loop."""
     window: int = 0
     """Tokens of a packet; 0: by the settings of the run."""
+
+
+PlanMark = tuple[int, ...]
+"""Changes with a plan: its position, another one if it was deleted meanwhile, and what it and its deltas contain."""
 
 
 class _LoadedPlan(Struct, frozen=True):
@@ -297,16 +301,36 @@ def list_plans(connection: Connection, address: RunRef, size: int, token: str) -
     size = page_size(size)
     (after,) = decode_page_token(token, str) or ("",)
     run = get_run_head(connection, address.project, address.run)
+    rows = _rows_by_plan(connection, run)
+    plans = (_load(connection, run, plan_id, rows[plan_id]) for plan_id in sorted(rows) if plan_id > str(after))
+    return page_of(plans, size, lambda plan: (plan.plan_id,), plan_weight)
+
+
+def marked_plans(
+    connection: Connection, run: RunHead, known: Mapping[str, PlanMark]
+) -> tuple[dict[str, PlanMark], list[Plan]]:
+    """The marks of all plans, in the order in which they first appeared, and the plans whose marks are not known."""
+    rows = _rows_by_plan(connection, run)
+    in_order = sorted(rows.items(), key=lambda each: each[1][0].position)
+    marks = {plan_id: (own[0].position, *(row.content for row in own)) for plan_id, own in in_order}
+    return marks, [_load(connection, run, one, rows[one]) for one, mark in marks.items() if known.get(one) != mark]
+
+
+def _rows_by_plan(connection: Connection, run: RunHead) -> dict[str, list[EntryRow]]:
+    """The rows of each plan: its own, and then its deltas."""
     rows: defaultdict[str, list[EntryRow]] = defaultdict(list)
-    for row in current_plans(connection, run.id)[0]:
+    for row in sorted(current_plans(connection, run.id)[0], key=lambda row: part_of(row.path).sequence):
         rows[part_of(row.path).plan_id].append(row)
-    later = (plan_id for plan_id in sorted(rows) if plan_id > str(after))
-    found = ((plan_id, _of_entries(load_entries(connection, run, rows[plan_id], Wanted()))) for plan_id in later)
-    plans = (_plan(plan_id, seen) for plan_id, seen in found if seen)
-    return page_of(plans, size, lambda plan: (plan.plan_id,), _weight)
+    return rows
 
 
-def _weight(plan: Plan) -> int:
+def _load(connection: Connection, run: RunHead, plan_id: str, rows: Sequence[EntryRow]) -> Plan:
+    loaded = _of_entries(load_entries(connection, run, rows, Wanted()))
+    assert loaded is not None, "deltas are archived with their plan"
+    return _plan(plan_id, loaded)
+
+
+def plan_weight(plan: Plan) -> int:
     # A plan of items is sent as its text and as its items.
     times = 2 if plan.kind is PlanKind.ITEMS else 1
     return times * len(plan.body.encode()) + sum(64 + len(delta.text.encode()) for delta in plan.deltas) + 512

@@ -6,18 +6,21 @@ from typing import Any
 
 from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1 import plan_service_pb2_grpc
+from turnwright.types.v1 import heartbeat_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.plans.plan import MAIN
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
+from turnwright_core.wire.times import time_to_pb
 from turnwright_kit.auth import Caller
 from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange
+from turnwright_store.app.watch_plans import PlansChange, PlansWatch, watch_plans
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import Connection, Transaction
-from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
+from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks, watch
 
 
 class PlanServicer(Calls, plan_service_pb2_grpc.PlanServiceServicer):
@@ -47,6 +50,21 @@ class PlanServicer(Calls, plan_service_pb2_grpc.PlanServiceServicer):
     def ListPlans(self, request: pb.ListPlansRequest, connection: Connection) -> Fields:
         found, token = plans.list_plans(connection, address_of(request), request.page_size, request.page_token)
         return {"plans": map(plan_to_pb, found), "next_page_token": token}
+
+    def _change_to_pb(self, change: PlansChange) -> pb.WatchPlansResponse:
+        time, plans = time_to_pb(self._service.clock_ms()), list(map(plan_to_pb, change.plans))
+        if change.part is not None:
+            snapshot = pb.PlansSnapshot(part=change.part, last=change.is_last, plans=plans)
+            return pb.WatchPlansResponse(time=time, snapshot=snapshot)
+        if change.removed:
+            return pb.WatchPlansResponse(time=time, removed_plan_id=change.removed)
+        if plans:
+            return pb.WatchPlansResponse(time=time, updated=plans[0])
+        return pb.WatchPlansResponse(time=time, heartbeat=heartbeat_pb2.Heartbeat())
+
+    @watch(_change_to_pb, min_tier=Tier.CLIENT)
+    async def WatchPlans(self, request: pb.WatchPlansRequest) -> PlansWatch:
+        return await watch_plans(self._database, address_of(request))
 
 
 def _by(request: Any, caller: Caller) -> PlanChange:

@@ -44,7 +44,7 @@ class Store(turn_service_pb2_grpc.TurnServiceServicer):
 @pytest_asyncio.fixture
 async def stack(tmp_path):
     """The store, the watches of the executor, and the executor's client."""
-    store, watches = Store(), OpenWatches()
+    store, watches = Store(), OpenWatches(60.0)
 
     async def served(name, register) -> RunningServer:
         grpc_name = "turnwright.turns.v1.TurnService"

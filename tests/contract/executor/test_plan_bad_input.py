@@ -12,7 +12,6 @@ import re
 import grpc
 import pytest
 import pytest_asyncio
-from turnwright.executor.v1.plan_pb2 import WatchPlansRequest
 from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, plan_pb2, settings_pb2
@@ -180,14 +179,14 @@ async def test_the_secret_of_the_deployment_changes_plans_as_a_client(run) -> No
     ("method", "asked"),
     [
         ("turnwright.plans.v1.PlanService/UpdatePlan", pb.UpdatePlanRequest(run="@@@")),
-        ("turnwright.executor.v1.ExecutorService/WatchPlans", WatchPlansRequest(run="@@@")),
+        ("turnwright.plans.v1.PlanService/WatchPlans", pb.WatchPlansRequest(run="@@@")),
     ],
 )
 async def test_half_a_character_on_the_wire_is_an_error_with_a_name(run, method, asked) -> None:
     """What Python's messages cannot even say, other languages' can send."""
     message = asked.SerializeToString().replace(b"@@@", b"\xed\xa0\x80")
     async with grpc.aio.insecure_channel(run.addresses["executor"]) as channel:
-        is_watch = isinstance(asked, WatchPlansRequest)
+        is_watch = isinstance(asked, pb.WatchPlansRequest)
         call = (channel.unary_stream if is_watch else channel.unary_unary)(f"/{method}")
         answer = call(message, metadata=call_metadata(SECRET), timeout=10)
         with pytest.raises(grpc.aio.AioRpcError) as error:

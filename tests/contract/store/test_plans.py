@@ -1,6 +1,7 @@
 """Plans: set, added to, removed and read in every version."""
 
 import asyncio
+import contextlib
 import json
 from functools import partial
 
@@ -432,6 +433,44 @@ async def test_plans_live_side_by_side_and_are_listed_by_identity(run):
     await delete_plan(run, "b")
     left = (await run.client.call("ListPlans", **run.address)).plans
     assert [plan.plan_id for plan in left] == ["a", "a-b", "main", "x1"]
+
+
+async def shown(messages):
+    """The next message that is no heartbeat, in short."""
+    async for message in messages:
+        match message.WhichOneof("event"):
+            case "snapshot":
+                part = message.snapshot
+                return part.part, part.last, [plan.plan_id for plan in part.plans]
+            case "updated":
+                return told(message.updated)
+            case "removed_plan_id":
+                return message.removed_plan_id
+    return None
+
+
+async def test_plans_are_watched_from_a_snapshot_on(run):
+    for plan_id in "ba":
+        await set_plan(run, "x" * BODY_MAX, plan_id)
+    for _ in range(16):
+        await update_plan(run, "x" * DELTA_MAX, "a")
+    async with contextlib.aclosing(run.client.stream("WatchPlans", **run.address)) as messages:
+        assert [await shown(messages), await shown(messages)] == [(0, False, ["b"]), (1, True, ["a"])]
+        await run.write(set_("known://a", "no plan"))
+        await update_plan(run, "more", "b")
+        assert await shown(messages) == ("b", MARKDOWN, 1, "", "x" * BODY_MAX, [(1, "more")])
+        await delete_plan(run, "b")
+        assert await shown(messages) == "b"
+        await set_plan(run, "again", "b")
+        assert await shown(messages) == ("b", MARKDOWN, 2, "", "again", [])
+
+
+async def test_a_watch_of_plans_begins_with_none_where_there_are_none(run):
+    async with contextlib.aclosing(run.client.stream("WatchPlans", **run.address)) as messages:
+        assert await shown(messages) == (0, True, [])
+        assert (await anext(messages)).HasField("heartbeat")
+    error = await refused(anext(run.client.stream("WatchPlans", project=run.project, run="nobody")))
+    assert error.reason is Reason.RUN_NOT_FOUND
 
 
 async def fork(run):

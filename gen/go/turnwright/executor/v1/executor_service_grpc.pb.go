@@ -26,7 +26,6 @@ const (
 	ExecutorService_Notify_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Notify"
 	ExecutorService_ExplainPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
 	ExecutorService_PreviewPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
-	ExecutorService_WatchPlans_FullMethodName    = "/turnwright.executor.v1.ExecutorService/WatchPlans"
 	ExecutorService_Discover_FullMethodName      = "/turnwright.executor.v1.ExecutorService/Discover"
 	ExecutorService_GetStatus_FullMethodName     = "/turnwright.executor.v1.ExecutorService/GetStatus"
 )
@@ -56,8 +55,6 @@ type ExecutorServiceClient interface {
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
 	// Explains the packet that the next turn would be sent. Writes nothing.
 	PreviewPacket(ctx context.Context, in *PreviewPacketRequest, opts ...grpc.CallOption) (*PreviewPacketResponse, error)
-	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
-	WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error)
 	// Returns the status of this executor and of the services behind it.
@@ -158,38 +155,6 @@ func (c *executorServiceClient) PreviewPacket(ctx context.Context, in *PreviewPa
 	return out, nil
 }
 
-func (c *executorServiceClient) WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (ExecutorService_WatchPlansClient, error) {
-	stream, err := c.cc.NewStream(ctx, &ExecutorService_ServiceDesc.Streams[1], ExecutorService_WatchPlans_FullMethodName, opts...)
-	if err != nil {
-		return nil, err
-	}
-	x := &executorServiceWatchPlansClient{stream}
-	if err := x.ClientStream.SendMsg(in); err != nil {
-		return nil, err
-	}
-	if err := x.ClientStream.CloseSend(); err != nil {
-		return nil, err
-	}
-	return x, nil
-}
-
-type ExecutorService_WatchPlansClient interface {
-	Recv() (*WatchPlansResponse, error)
-	grpc.ClientStream
-}
-
-type executorServiceWatchPlansClient struct {
-	grpc.ClientStream
-}
-
-func (x *executorServiceWatchPlansClient) Recv() (*WatchPlansResponse, error) {
-	m := new(WatchPlansResponse)
-	if err := x.ClientStream.RecvMsg(m); err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 func (c *executorServiceClient) Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error) {
 	out := new(DiscoverResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_Discover_FullMethodName, in, out, opts...)
@@ -233,8 +198,6 @@ type ExecutorServiceServer interface {
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
 	// Explains the packet that the next turn would be sent. Writes nothing.
 	PreviewPacket(context.Context, *PreviewPacketRequest) (*PreviewPacketResponse, error)
-	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
-	WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error)
 	// Returns the status of this executor and of the services behind it.
@@ -266,9 +229,6 @@ func (UnimplementedExecutorServiceServer) ExplainPacket(context.Context, *Explai
 }
 func (UnimplementedExecutorServiceServer) PreviewPacket(context.Context, *PreviewPacketRequest) (*PreviewPacketResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method PreviewPacket not implemented")
-}
-func (UnimplementedExecutorServiceServer) WatchPlans(*WatchPlansRequest, ExecutorService_WatchPlansServer) error {
-	return status.Errorf(codes.Unimplemented, "method WatchPlans not implemented")
 }
 func (UnimplementedExecutorServiceServer) Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Discover not implemented")
@@ -418,27 +378,6 @@ func _ExecutorService_PreviewPacket_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutorService_WatchPlans_Handler(srv interface{}, stream grpc.ServerStream) error {
-	m := new(WatchPlansRequest)
-	if err := stream.RecvMsg(m); err != nil {
-		return err
-	}
-	return srv.(ExecutorServiceServer).WatchPlans(m, &executorServiceWatchPlansServer{stream})
-}
-
-type ExecutorService_WatchPlansServer interface {
-	Send(*WatchPlansResponse) error
-	grpc.ServerStream
-}
-
-type executorServiceWatchPlansServer struct {
-	grpc.ServerStream
-}
-
-func (x *executorServiceWatchPlansServer) Send(m *WatchPlansResponse) error {
-	return x.ServerStream.SendMsg(m)
-}
-
 func _ExecutorService_Discover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DiscoverRequest)
 	if err := dec(in); err != nil {
@@ -519,11 +458,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "WatchRun",
 			Handler:       _ExecutorService_WatchRun_Handler,
-			ServerStreams: true,
-		},
-		{
-			StreamName:    "WatchPlans",
-			Handler:       _ExecutorService_WatchPlans_Handler,
 			ServerStreams: true,
 		},
 	},

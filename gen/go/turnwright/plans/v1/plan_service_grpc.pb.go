@@ -24,6 +24,7 @@ const (
 	PlanService_DeletePlan_FullMethodName = "/turnwright.plans.v1.PlanService/DeletePlan"
 	PlanService_GetPlan_FullMethodName    = "/turnwright.plans.v1.PlanService/GetPlan"
 	PlanService_ListPlans_FullMethodName  = "/turnwright.plans.v1.PlanService/ListPlans"
+	PlanService_WatchPlans_FullMethodName = "/turnwright.plans.v1.PlanService/WatchPlans"
 )
 
 // PlanServiceClient is the client API for PlanService service.
@@ -40,6 +41,9 @@ type PlanServiceClient interface {
 	GetPlan(ctx context.Context, in *GetPlanRequest, opts ...grpc.CallOption) (*GetPlanResponse, error)
 	// Lists the plans of a run.
 	ListPlans(ctx context.Context, in *ListPlansRequest, opts ...grpc.CallOption) (*ListPlansResponse, error)
+	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it. Needs the
+	// tier `client`.
+	WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (PlanService_WatchPlansClient, error)
 }
 
 type planServiceClient struct {
@@ -95,6 +99,38 @@ func (c *planServiceClient) ListPlans(ctx context.Context, in *ListPlansRequest,
 	return out, nil
 }
 
+func (c *planServiceClient) WatchPlans(ctx context.Context, in *WatchPlansRequest, opts ...grpc.CallOption) (PlanService_WatchPlansClient, error) {
+	stream, err := c.cc.NewStream(ctx, &PlanService_ServiceDesc.Streams[0], PlanService_WatchPlans_FullMethodName, opts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &planServiceWatchPlansClient{stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+type PlanService_WatchPlansClient interface {
+	Recv() (*WatchPlansResponse, error)
+	grpc.ClientStream
+}
+
+type planServiceWatchPlansClient struct {
+	grpc.ClientStream
+}
+
+func (x *planServiceWatchPlansClient) Recv() (*WatchPlansResponse, error) {
+	m := new(WatchPlansResponse)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // PlanServiceServer is the server API for PlanService service.
 // All implementations must embed UnimplementedPlanServiceServer
 // for forward compatibility
@@ -109,6 +145,9 @@ type PlanServiceServer interface {
 	GetPlan(context.Context, *GetPlanRequest) (*GetPlanResponse, error)
 	// Lists the plans of a run.
 	ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error)
+	// Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it. Needs the
+	// tier `client`.
+	WatchPlans(*WatchPlansRequest, PlanService_WatchPlansServer) error
 	mustEmbedUnimplementedPlanServiceServer()
 }
 
@@ -130,6 +169,9 @@ func (UnimplementedPlanServiceServer) GetPlan(context.Context, *GetPlanRequest) 
 }
 func (UnimplementedPlanServiceServer) ListPlans(context.Context, *ListPlansRequest) (*ListPlansResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListPlans not implemented")
+}
+func (UnimplementedPlanServiceServer) WatchPlans(*WatchPlansRequest, PlanService_WatchPlansServer) error {
+	return status.Errorf(codes.Unimplemented, "method WatchPlans not implemented")
 }
 func (UnimplementedPlanServiceServer) mustEmbedUnimplementedPlanServiceServer() {}
 
@@ -234,6 +276,27 @@ func _PlanService_ListPlans_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PlanService_WatchPlans_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchPlansRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PlanServiceServer).WatchPlans(m, &planServiceWatchPlansServer{stream})
+}
+
+type PlanService_WatchPlansServer interface {
+	Send(*WatchPlansResponse) error
+	grpc.ServerStream
+}
+
+type planServiceWatchPlansServer struct {
+	grpc.ServerStream
+}
+
+func (x *planServiceWatchPlansServer) Send(m *WatchPlansResponse) error {
+	return x.ServerStream.SendMsg(m)
+}
+
 // PlanService_ServiceDesc is the grpc.ServiceDesc for PlanService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -262,6 +325,12 @@ var PlanService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _PlanService_ListPlans_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchPlans",
+			Handler:       _PlanService_WatchPlans_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "turnwright/plans/v1/plan_service.proto",
 }

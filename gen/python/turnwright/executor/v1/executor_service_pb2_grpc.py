@@ -6,7 +6,6 @@ import warnings
 from turnwright.executor.v1 import control_pb2 as turnwright_dot_executor_dot_v1_dot_control__pb2
 from turnwright.executor.v1 import executor_service_pb2 as turnwright_dot_executor_dot_v1_dot_executor__service__pb2
 from turnwright.executor.v1 import explain_pb2 as turnwright_dot_executor_dot_v1_dot_explain__pb2
-from turnwright.executor.v1 import plan_pb2 as turnwright_dot_executor_dot_v1_dot_plan__pb2
 from turnwright.executor.v1 import query_pb2 as turnwright_dot_executor_dot_v1_dot_query__pb2
 from turnwright.executor.v1 import task_pb2 as turnwright_dot_executor_dot_v1_dot_task__pb2
 from turnwright.executor.v1 import watch_pb2 as turnwright_dot_executor_dot_v1_dot_watch__pb2
@@ -82,11 +81,6 @@ class ExecutorServiceStub(object):
                 '/turnwright.executor.v1.ExecutorService/PreviewPacket',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
-                _registered_method=True)
-        self.WatchPlans = channel.unary_stream(
-                '/turnwright.executor.v1.ExecutorService/WatchPlans',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
                 _registered_method=True)
         self.Discover = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Discover',
@@ -167,13 +161,6 @@ class ExecutorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WatchPlans(self, request, context):
-        """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Discover(self, request, context):
         """Returns what this executor supports: methods, notifications, tools.
         """
@@ -225,11 +212,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.PreviewPacket,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.SerializeToString,
-            ),
-            'WatchPlans': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchPlans,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.SerializeToString,
             ),
             'Discover': grpc.unary_unary_rpc_method_handler(
                     servicer.Discover,
@@ -439,33 +421,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/PreviewPacket',
             turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchPlans(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/WatchPlans',
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_plan__pb2.WatchPlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

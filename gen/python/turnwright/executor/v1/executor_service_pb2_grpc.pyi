@@ -8,7 +8,6 @@ from grpc import aio as _aio
 from turnwright.executor.v1 import control_pb2 as _control_pb2
 from turnwright.executor.v1 import executor_service_pb2 as _executor_service_pb2
 from turnwright.executor.v1 import explain_pb2 as _explain_pb2
-from turnwright.executor.v1 import plan_pb2 as _plan_pb2
 from turnwright.executor.v1 import query_pb2 as _query_pb2
 from turnwright.executor.v1 import task_pb2 as _task_pb2
 from turnwright.executor.v1 import watch_pb2 as _watch_pb2
@@ -71,8 +70,6 @@ class ExecutorServiceStub:
     """
     PreviewPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]
     """Explains the packet that the next turn would be sent. Writes nothing."""
-    WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]
-    """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
     """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]
@@ -115,8 +112,6 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     """
     PreviewPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]  # type: ignore[assignment]
     """Explains the packet that the next turn would be sent. Writes nothing."""
-    WatchPlans: _aio.UnaryStreamMultiCallable[_plan_pb2.WatchPlansRequest, _plan_pb2.WatchPlansResponse]  # type: ignore[assignment]
-    """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
     Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
     """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]  # type: ignore[assignment]
@@ -198,14 +193,6 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.PreviewPacketResponse, _abc.Awaitable[_explain_pb2.PreviewPacketResponse]]:
         """Explains the packet that the next turn would be sent. Writes nothing."""
-
-    @_abc_1.abstractmethod
-    def WatchPlans(
-        self,
-        request: _plan_pb2.WatchPlansRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_plan_pb2.WatchPlansResponse], _abc.AsyncIterator[_plan_pb2.WatchPlansResponse]]:
-        """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it."""
 
     @_abc_1.abstractmethod
     def Discover(

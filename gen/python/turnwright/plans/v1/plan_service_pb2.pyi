@@ -6,9 +6,11 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
+from turnwright.types.v1 import heartbeat_pb2 as _heartbeat_pb2
 from turnwright.types.v1 import plan_pb2 as _plan_pb2
 import builtins as _builtins
 import sys
@@ -391,3 +393,112 @@ class ListPlansResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListPlansResponse: _TypeAlias = ListPlansResponse  # noqa: Y015
+
+@_typing.final
+class WatchPlansRequest(_message.Message):
+    """Watches the plans of a run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the run. Fails with NOT_FOUND, reason RUN_NOT_FOUND, if there is no such run."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchPlansRequest: _TypeAlias = WatchPlansRequest  # noqa: Y015
+
+@_typing.final
+class WatchPlansResponse(_message.Message):
+    """One message about the plans of a run. The stream begins with the parts of a snapshot; changes follow in order. If an
+    executor had to restart its own watch of the store, another snapshot comes and replaces everything. After a lost
+    connection, call again to get a new snapshot.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    UPDATED_FIELD_NUMBER: _builtins.int
+    REMOVED_PLAN_ID_FIELD_NUMBER: _builtins.int
+    HEARTBEAT_FIELD_NUMBER: _builtins.int
+    removed_plan_id: _builtins.str
+    """Id of a plan that was deleted. If it is set again, it comes last in the order of plans."""
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When it was sent."""
+
+    @_builtins.property
+    def snapshot(self) -> Global___PlansSnapshot:
+        """The plans of the run as they are now."""
+
+    @_builtins.property
+    def updated(self) -> _plan_pb2.Plan:
+        """A plan that was set or updated, as it is now with its deltas."""
+
+    @_builtins.property
+    def heartbeat(self) -> _heartbeat_pb2.Heartbeat:
+        """Nothing has happened for a while."""
+
+    def __init__(
+        self,
+        *,
+        time: _timestamp_pb2.Timestamp | None = ...,
+        snapshot: Global___PlansSnapshot | None = ...,
+        updated: _plan_pb2.Plan | None = ...,
+        removed_plan_id: _builtins.str = ...,
+        heartbeat: _heartbeat_pb2.Heartbeat | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "heartbeat", b"heartbeat", "removed_plan_id", b"removed_plan_id", "snapshot", b"snapshot", "time", b"time", "updated", b"updated"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event", b"event", "heartbeat", b"heartbeat", "removed_plan_id", b"removed_plan_id", "snapshot", b"snapshot", "time", b"time", "updated", b"updated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "updated", "removed_plan_id", "heartbeat"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WatchPlansResponse: _TypeAlias = WatchPlansResponse  # noqa: Y015
+
+@_typing.final
+class PlansSnapshot(_message.Message):
+    """The plans of a run at one moment; many plans come in several parts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    PLANS_FIELD_NUMBER: _builtins.int
+    part: _builtins.int
+    """0-based number of this part. Part 0 replaces everything that the client has."""
+    last: _builtins.bool
+    """True in the last part."""
+    @_builtins.property
+    def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
+        """The plans, in the order in which they first appeared."""
+
+    def __init__(
+        self,
+        *,
+        part: _builtins.int = ...,
+        last: _builtins.bool = ...,
+        plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "part", b"part", "plans", b"plans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlansSnapshot: _TypeAlias = PlansSnapshot  # noqa: Y015

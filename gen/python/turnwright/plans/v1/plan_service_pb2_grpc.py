@@ -60,6 +60,11 @@ class PlanServiceStub(object):
                 request_serializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.ListPlansRequest.SerializeToString,
                 response_deserializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.ListPlansResponse.FromString,
                 _registered_method=True)
+        self.WatchPlans = channel.unary_stream(
+                '/turnwright.plans.v1.PlanService/WatchPlans',
+                request_serializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.WatchPlansRequest.SerializeToString,
+                response_deserializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.WatchPlansResponse.FromString,
+                _registered_method=True)
 
 
 class PlanServiceServicer(object):
@@ -101,6 +106,14 @@ class PlanServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchPlans(self, request, context):
+        """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it. Needs the
+        tier `client`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlanServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +141,11 @@ def add_PlanServiceServicer_to_server(servicer, server):
                     servicer.ListPlans,
                     request_deserializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.ListPlansRequest.FromString,
                     response_serializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.ListPlansResponse.SerializeToString,
+            ),
+            'WatchPlans': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPlans,
+                    request_deserializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.WatchPlansRequest.FromString,
+                    response_serializer=turnwright_dot_plans_dot_v1_dot_plan__service__pb2.WatchPlansResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +284,33 @@ class PlanService(object):
             '/turnwright.plans.v1.PlanService/ListPlans',
             turnwright_dot_plans_dot_v1_dot_plan__service__pb2.ListPlansRequest.SerializeToString,
             turnwright_dot_plans_dot_v1_dot_plan__service__pb2.ListPlansResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPlans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/turnwright.plans.v1.PlanService/WatchPlans',
+            turnwright_dot_plans_dot_v1_dot_plan__service__pb2.WatchPlansRequest.SerializeToString,
+            turnwright_dot_plans_dot_v1_dot_plan__service__pb2.WatchPlansResponse.FromString,
             options,
             channel_credentials,
             insecure,

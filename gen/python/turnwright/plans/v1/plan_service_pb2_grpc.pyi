@@ -43,6 +43,10 @@ class PlanServiceStub:
     """Reads the latest or an earlier version of a plan."""
     ListPlans: _grpc.UnaryUnaryMultiCallable[_plan_service_pb2.ListPlansRequest, _plan_service_pb2.ListPlansResponse]
     """Lists the plans of a run."""
+    WatchPlans: _grpc.UnaryStreamMultiCallable[_plan_service_pb2.WatchPlansRequest, _plan_service_pb2.WatchPlansResponse]
+    """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it. Needs the
+    tier `client`.
+    """
 
 @_typing.type_check_only
 class PlanServiceAsyncStub(PlanServiceStub):
@@ -59,6 +63,10 @@ class PlanServiceAsyncStub(PlanServiceStub):
     """Reads the latest or an earlier version of a plan."""
     ListPlans: _aio.UnaryUnaryMultiCallable[_plan_service_pb2.ListPlansRequest, _plan_service_pb2.ListPlansResponse]  # type: ignore[assignment]
     """Lists the plans of a run."""
+    WatchPlans: _aio.UnaryStreamMultiCallable[_plan_service_pb2.WatchPlansRequest, _plan_service_pb2.WatchPlansResponse]  # type: ignore[assignment]
+    """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it. Needs the
+    tier `client`.
+    """
 
 class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
     """The plans of a run: documents that say what it intends to do. The store serves it, and the executor for clients."""
@@ -102,5 +110,15 @@ class PlanServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_plan_service_pb2.ListPlansResponse, _abc.Awaitable[_plan_service_pb2.ListPlansResponse]]:
         """Lists the plans of a run."""
+
+    @_abc_1.abstractmethod
+    def WatchPlans(
+        self,
+        request: _plan_service_pb2.WatchPlansRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_plan_service_pb2.WatchPlansResponse], _abc.AsyncIterator[_plan_service_pb2.WatchPlansResponse]]:
+        """Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it. Needs the
+        tier `client`.
+        """
 
 def add_PlanServiceServicer_to_server(servicer: PlanServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -13,7 +13,6 @@ import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponse
 import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema } from "./watch_pb.js";
 import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
-import type { WatchPlansRequestSchema, WatchPlansResponseSchema } from "./plan_pb.js";
 import type { GetStatusRequestSchema, GetStatusResponseSchema } from "./query_pb.js";
 
 /**
@@ -486,16 +485,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof PreviewPacketRequestSchema;
     output: typeof PreviewPacketResponseSchema;
-  },
-  /**
-   * Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.WatchPlans
-   */
-  watchPlans: {
-    methodKind: "server_streaming";
-    input: typeof WatchPlansRequestSchema;
-    output: typeof WatchPlansResponseSchema;
   },
   /**
    * Returns what this executor supports: methods, notifications, tools.

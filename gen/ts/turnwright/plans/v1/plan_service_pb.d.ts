@@ -7,6 +7,8 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Tier } from "../../types/v1/entry_pb.js";
 import type { Plan } from "../../types/v1/plan_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Heartbeat } from "../../types/v1/heartbeat_pb.js";
 
 /**
  * Describes the file turnwright/plans/v1/plan_service.proto.
@@ -404,6 +406,128 @@ export declare type ListPlansResponse = Message<"turnwright.plans.v1.ListPlansRe
 export declare const ListPlansResponseSchema: GenMessage<ListPlansResponse>;
 
 /**
+ * Watches the plans of a run.
+ *
+ * @generated from message turnwright.plans.v1.WatchPlansRequest
+ */
+export declare type WatchPlansRequest = Message<"turnwright.plans.v1.WatchPlansRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the run. Fails with NOT_FOUND, reason RUN_NOT_FOUND, if there is no such run.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+};
+
+/**
+ * Describes the message turnwright.plans.v1.WatchPlansRequest.
+ * Use `create(WatchPlansRequestSchema)` to create a new message.
+ */
+export declare const WatchPlansRequestSchema: GenMessage<WatchPlansRequest>;
+
+/**
+ * One message about the plans of a run. The stream begins with the parts of a snapshot; changes follow in order. If an
+ * executor had to restart its own watch of the store, another snapshot comes and replaces everything. After a lost
+ * connection, call again to get a new snapshot.
+ *
+ * @generated from message turnwright.plans.v1.WatchPlansResponse
+ */
+export declare type WatchPlansResponse = Message<"turnwright.plans.v1.WatchPlansResponse"> & {
+  /**
+   * When it was sent.
+   *
+   * @generated from field: google.protobuf.Timestamp time = 1;
+   */
+  time?: Timestamp | undefined;
+
+  /**
+   * The event.
+   *
+   * @generated from oneof turnwright.plans.v1.WatchPlansResponse.event
+   */
+  event: {
+    /**
+     * The plans of the run as they are now.
+     *
+     * @generated from field: turnwright.plans.v1.PlansSnapshot snapshot = 2;
+     */
+    value: PlansSnapshot;
+    case: "snapshot";
+  } | {
+    /**
+     * A plan that was set or updated, as it is now with its deltas.
+     *
+     * @generated from field: turnwright.types.v1.Plan updated = 3;
+     */
+    value: Plan;
+    case: "updated";
+  } | {
+    /**
+     * Id of a plan that was deleted. If it is set again, it comes last in the order of plans.
+     *
+     * @generated from field: string removed_plan_id = 4;
+     */
+    value: string;
+    case: "removedPlanId";
+  } | {
+    /**
+     * Nothing has happened for a while.
+     *
+     * @generated from field: turnwright.types.v1.Heartbeat heartbeat = 5;
+     */
+    value: Heartbeat;
+    case: "heartbeat";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message turnwright.plans.v1.WatchPlansResponse.
+ * Use `create(WatchPlansResponseSchema)` to create a new message.
+ */
+export declare const WatchPlansResponseSchema: GenMessage<WatchPlansResponse>;
+
+/**
+ * The plans of a run at one moment; many plans come in several parts.
+ *
+ * @generated from message turnwright.plans.v1.PlansSnapshot
+ */
+export declare type PlansSnapshot = Message<"turnwright.plans.v1.PlansSnapshot"> & {
+  /**
+   * 0-based number of this part. Part 0 replaces everything that the client has.
+   *
+   * @generated from field: uint32 part = 1;
+   */
+  part: number;
+
+  /**
+   * True in the last part.
+   *
+   * @generated from field: bool last = 2;
+   */
+  last: boolean;
+
+  /**
+   * The plans, in the order in which they first appeared.
+   *
+   * @generated from field: repeated turnwright.types.v1.Plan plans = 3;
+   */
+  plans: Plan[];
+};
+
+/**
+ * Describes the message turnwright.plans.v1.PlansSnapshot.
+ * Use `create(PlansSnapshotSchema)` to create a new message.
+ */
+export declare const PlansSnapshotSchema: GenMessage<PlansSnapshot>;
+
+/**
  * The plans of a run: documents that say what it intends to do. The store serves it, and the executor for clients.
  *
  * @generated from service turnwright.plans.v1.PlanService
@@ -458,6 +582,17 @@ export declare const PlanService: GenService<{
     methodKind: "unary";
     input: typeof ListPlansRequestSchema;
     output: typeof ListPlansResponseSchema;
+  },
+  /**
+   * Streams the plans of a run: first a snapshot, then every change, with heartbeats, until the caller ends it. Needs the
+   * tier `client`.
+   *
+   * @generated from rpc turnwright.plans.v1.PlanService.WatchPlans
+   */
+  watchPlans: {
+    methodKind: "server_streaming";
+    input: typeof WatchPlansRequestSchema;
+    output: typeof WatchPlansResponseSchema;
   },
 }>;
 
