@@ -1,25 +1,35 @@
-"""The runs of a project as a table, and how one is named: by its alias, or by a beginning that no other run has."""
+"""The runs of a project as a table, also a live one, and how one is named.
+
+That is by its alias, or by a beginning that no other run has.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import run_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, show_lines, show_table
+from turnwright_cli.output import Column, console, show_lines, show_table, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project
-from turnwright_cli.status_words import run_words, title_of
-from turnwright_client import Client
+from turnwright_cli.status_words import run_words, title_of, turns_words
+from turnwright_client import Client, RunList, RunsMessage
 from turnwright_core.errors import MissingError, Reason
 from turnwright_core.suggestions import did_you_mean
 
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
 TITLE_CHARS = 60
+ROWS_MAX = 50
+"""Runs that a live table shows; the rest is counted."""
 SHOWN_MAX = 5
 """Runs that are named if a beginning is that of several."""
 
@@ -78,8 +88,6 @@ SUMMARY_CHARS = 60
 
 async def runs(call: Invocation, *, watch: bool) -> int:
     if watch:
-        from turnwright_cli.steering import watch_runs  # noqa: PLC0415 - not to list them
-
         return await watch_runs(call)
     return await list_runs(call)
 
@@ -113,3 +121,64 @@ def show_runs(found: Iterable[run_pb2.Run]) -> None:
         ),
         empty="No runs yet. Start one with `turnwright act PROMPT`.",
     )
+
+
+async def watch_runs(call: Invocation) -> int:
+    # Not for the commands that list.
+    from rich.live import Live  # noqa: PLC0415
+
+    from turnwright_cli.inbox import show_watch  # noqa: PLC0415
+
+    out = console()
+    with contextlib.ExitStack() as stack:
+        show: Callable[[RunsMessage], None] = _show_lines
+        if not call.as_json and out.is_terminal:
+            show = _live(stack.enter_context(Live(console=out, auto_refresh=False)))
+        async with open_project(call) as (client, name):
+            await show_watch(call, client.watch_runs(name), show)
+    return 0
+
+
+def _live(live: Live) -> Callable[[RunsMessage], None]:
+    run_list = RunList()
+
+    def show(message: RunsMessage) -> None:
+        run_list.apply(message)
+        live.update(run_list_table(run_list), refresh=True)
+
+    return show
+
+
+def _show_lines(message: RunsMessage) -> None:
+    for alias in message.changed.removed:
+        write_line(f"{safe_line(alias)}: gone")
+    for one in (*message.snapshot.runs, *message.changed.runs):
+        write_line(overview_line(one))
+
+
+def overview_line(one: run_pb2.RunOverview) -> str:
+    waiting = f", {one.proposals} to decide" if one.proposals else ""
+    text = safe_line(title_of(one.run), SUMMARY_CHARS)
+    stands = f"{run_words(one.run)}, {turns_words(one.run.turn)}{waiting}"
+    return f"{safe_line(one.run.run)}: {stands}: {text}"
+
+
+def run_list_table(run_list: RunList) -> Table:
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("run", "status", "turns", "to decide", "title"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    ones = sorted(run_list.runs.values(), key=lambda one: one.run.update_time.ToNanoseconds(), reverse=True)
+    for one in ones[:ROWS_MAX]:
+        table.add_row(
+            Text(safe_line(one.run.run)),
+            run_words(one.run),
+            str(one.run.turn),
+            str(one.proposals or ""),
+            Text(safe_line(title_of(one.run), SUMMARY_CHARS)),
+        )
+    if len(ones) > ROWS_MAX:
+        table.add_row(f"and {len(ones) - ROWS_MAX} more", "", "", "", "")
+    return table

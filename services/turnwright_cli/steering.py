@@ -1,38 +1,27 @@
-"""`fork`, `rename`, `inject`, `config`, `project`, `runs remove` and `runs --watch`."""
+"""`fork`, `rename`, `inject`, `config`, `project` and `runs remove`."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
-from rich.text import Text
 from turnwright.types.v1 import run_pb2, schedule_pb2, settings_pb2
 
 from turnwright_cli.exit_codes import usage
-from turnwright_cli.inbox import show_watch
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.lists import budget_words, call_words
-from turnwright_cli.output import Column, answer, console, show_list, write_line
+from turnwright_cli.output import Column, answer, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import SUMMARY_CHARS, open_run
-from turnwright_cli.session import open_project, open_session
-from turnwright_cli.status_words import run_words, title_of, turns_words
-from turnwright_client import RunList, RunsMessage
+from turnwright_cli.session import open_session
+from turnwright_cli.status_words import run_words
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
 from turnwright_core.runs import Assembly
-
-if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.table import Table
-
-ROWS_MAX = 50
-"""Runs that a live table shows; the rest is counted."""
 
 
 async def fork_run(call: Invocation, *, run: str, to: str, turn: int) -> int:
@@ -114,66 +103,6 @@ def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
         f"yolo           {'yes' if settings.yolo else 'no'}",
         f"calls          {call_words(settings.calls)}",
     ]
-
-
-# Watching -------------------------------------------------------------------------------------------------------------
-
-
-async def watch_runs(call: Invocation) -> int:
-    from rich.live import Live  # noqa: PLC0415 - not for the commands that list
-
-    out = console()
-    with contextlib.ExitStack() as stack:
-        show: Callable[[RunsMessage], None] = _show_lines
-        if not call.as_json and out.is_terminal:
-            show = _live(stack.enter_context(Live(console=out, auto_refresh=False)))
-        async with open_project(call) as (client, name):
-            await show_watch(call, client.watch_runs(name), show)
-    return 0
-
-
-def _live(live: Live) -> Callable[[RunsMessage], None]:
-    run_list = RunList()
-
-    def show(message: RunsMessage) -> None:
-        run_list.apply(message)
-        live.update(run_list_table(run_list), refresh=True)
-
-    return show
-
-
-def _show_lines(message: RunsMessage) -> None:
-    for alias in message.changed.removed:
-        write_line(f"{safe_line(alias)}: gone")
-    for one in (*message.snapshot.runs, *message.changed.runs):
-        write_line(overview_line(one))
-
-
-def overview_line(one: run_pb2.RunOverview) -> str:
-    waiting = f", {one.proposals} to decide" if one.proposals else ""
-    text = safe_line(title_of(one.run), SUMMARY_CHARS)
-    stands = f"{run_words(one.run)}, {turns_words(one.run.turn)}{waiting}"
-    return f"{safe_line(one.run.run)}: {stands}: {text}"
-
-
-def run_list_table(run_list: RunList) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - as above
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("run", "status", "turns", "to decide", "title"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True)
-    ones = sorted(run_list.runs.values(), key=lambda one: one.run.update_time.ToNanoseconds(), reverse=True)
-    for one in ones[:ROWS_MAX]:
-        table.add_row(
-            Text(safe_line(one.run.run)),
-            run_words(one.run),
-            str(one.run.turn),
-            str(one.proposals or ""),
-            Text(safe_line(title_of(one.run), SUMMARY_CHARS)),
-        )
-    if len(ones) > ROWS_MAX:
-        table.add_row(f"and {len(ones) - ROWS_MAX} more", "", "", "", "")
-    return table
 
 
 def _words(run: run_pb2.Run, what: str) -> str:

@@ -5,12 +5,14 @@ Source: RU064, RU142, RU143, RU215-RU218, RU222; decisions C3, C9, C23, C26.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
+from msgspec import Struct
+
 from turnwright_assembler.domain.blocks import Block, Figures
-from turnwright_assembler.domain.fixed import PlanCost
 from turnwright_assembler.domain.ladder import STEPS, LadderResult, LadderStep, Measured, Rung
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
@@ -33,6 +35,24 @@ _SENTENCES: Final = {
     Rung.OVERFLOW: "The loop ends. That is what would be left if these were summarized; they stay as they are:",
     Rung.TURN: "What the turn brought was summarized; its commands are carried out all the same:",
 }
+
+
+class PlanCost(Struct, frozen=True):
+    """The tokens of a plan with its deltas."""
+
+    plan_id: str
+    tokens: int
+    deltas: int
+
+
+def plan_costs(fixed: Iterable[Block]) -> tuple[PlanCost, ...]:
+    """What each plan of a packet costs, largest first."""
+    by_plan: defaultdict[str, list[int]] = defaultdict(list)
+    for block in fixed:
+        if block.plan:
+            by_plan[block.plan.plan_id].append(block.s_tokens)
+    costs = (PlanCost(plan_id, sum(tokens), len(tokens) - 1) for plan_id, tokens in by_plan.items())
+    return tuple(sorted(costs, key=lambda cost: (-cost.tokens, cost.plan_id)))
 
 
 def effects_of(

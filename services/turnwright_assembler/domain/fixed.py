@@ -8,9 +8,7 @@ RH03, RH05; decisions C34, C46, C47; ADR 28.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,9 +17,6 @@ from turnwright_assembler.domain.envelope import element, fenced
 from turnwright_core.entries import Entry
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 from turnwright_core.plans.plan import PlanPart, part_of
-
-if TYPE_CHECKING:
-    from turnwright_assembler.domain.blocks import Block
 
 FIXED_SCHEMES: Final = frozenset({"plan", "event"})
 
@@ -82,21 +77,3 @@ def event_element(path: str, event: EventPart, body: str) -> str:
 
 def _json_line(payload: object) -> str:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":")).translate(_JSON_ESCAPES)
-
-
-class PlanCost(Struct, frozen=True):
-    """The tokens of a plan with its deltas."""
-
-    plan_id: str
-    tokens: int
-    deltas: int
-
-
-def plan_costs(fixed: Iterable[Block]) -> tuple[PlanCost, ...]:
-    """What each plan of a packet costs, largest first."""
-    by_plan: defaultdict[str, list[int]] = defaultdict(list)
-    for block in fixed:
-        if block.plan:
-            by_plan[block.plan.plan_id].append(block.s_tokens)
-    costs = (PlanCost(plan_id, sum(tokens), len(tokens) - 1) for plan_id, tokens in by_plan.items())
-    return tuple(sorted(costs, key=lambda cost: (-cost.tokens, cost.plan_id)))

@@ -29,4 +29,4 @@ SECTIONS: Final = tuple(sorted(_ALL, key=lambda section: section.priority))
 
 
 def indexed(blocks: Iterable[Block]) -> BlockIndex:
-    return BlockIndex(BLOCK_SECTIONS, blocks)
+    return BlockIndex((section.tag for section in BLOCK_SECTIONS), blocks)

@@ -13,7 +13,6 @@ from msgspec import Struct, field
 
 from turnwright_assembler.domain.account import EntryCounts
 from turnwright_assembler.domain.blocks import Block, active_prompt
-from turnwright_assembler.sections.contract import BlockSection
 
 T = TypeVar("T")
 Place = tuple[int, str]
@@ -41,8 +40,8 @@ class ByPlace(Struct, Generic[T]):
 class BlockIndex:
     """Blocks by section. Mutable."""
 
-    def __init__(self, sections: Iterable[BlockSection], blocks: Iterable[Block] = ()) -> None:
-        self._texts: dict[str, ByPlace[str]] = {section.tag: ByPlace() for section in sections}
+    def __init__(self, tags: Iterable[str], blocks: Iterable[Block] = ()) -> None:
+        self._texts: dict[str, ByPlace[str]] = {tag: ByPlace() for tag in tags}
         self._prompts: dict[str, Block] = {}
         self._active = ""
         """Path of the active prompt."""

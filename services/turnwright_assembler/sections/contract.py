@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 
 from turnwright_assembler.domain.blocks import Block, Figures
+from turnwright_assembler.sections.block_index import BlockIndex
 from turnwright_core.entries import Entry
-
-if TYPE_CHECKING:
-    from turnwright_assembler.sections.block_index import BlockIndex
 
 NOT_SETTLED: Final = Figures(0, 0)
 

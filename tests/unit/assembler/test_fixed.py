@@ -12,9 +12,8 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import make_block
 from turnwright_assembler.domain.compression import report_write
-from turnwright_assembler.domain.effects import PLANS_LISTED_MAX, effects_of
+from turnwright_assembler.domain.effects import PLANS_LISTED_MAX, PlanCost, effects_of, plan_costs
 from turnwright_assembler.domain.eviction import Room, WeighedMessage, evict
-from turnwright_assembler.domain.fixed import PlanCost, plan_costs
 from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.run_message import MessageKind

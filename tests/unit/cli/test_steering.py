@@ -13,7 +13,8 @@ from turnwright.types.v1 import budget_pb2, loop_pb2, run_pb2, settings_pb2
 
 from turnwright_cli.lists import budget_words, spend_words
 from turnwright_cli.render import TextScreen
-from turnwright_cli.steering import ROWS_MAX, overview_line, run_list_table, settings_lines
+from turnwright_cli.run_list import ROWS_MAX, overview_line, run_list_table
+from turnwright_cli.steering import settings_lines
 from turnwright_client import RunList
 
 
