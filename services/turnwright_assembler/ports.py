@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from msgspec import Struct
+from turnwright.types.v1.cursor_pb2 import Moment
 
 from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import Schemes
@@ -21,13 +22,6 @@ class ViewPart(Struct, frozen=True):
     """The registered schemes, only in the first part and only if the reader has another version."""
 
 
-class PastMoment(Struct, frozen=True):
-    """An earlier moment of a run: a cursor, or else that of the packet of an ended turn, inherited ones included."""
-
-    cursor: Cursor | None = None
-    packet_of_turn: int = 0
-
-
 class RunReader(Protocol):
     """Reads the input of packets."""
 
@@ -41,9 +35,7 @@ class RunReader(Protocol):
     def read_messages(self, project: str, run: str, after: Cursor | None) -> AsyncGenerator[ViewPart, None]:
         """The same of what the messages of a run are made of, which no scheme has a say in."""
 
-    def read_at(
-        self, project: str, run: str, at: PastMoment | None, *, messages: bool
-    ) -> AsyncGenerator[ViewPart, None]:
+    def read_at(self, project: str, run: str, at: Moment | None, *, messages: bool) -> AsyncGenerator[ViewPart, None]:
         """A snapshot as `read` or `read_messages` reads it, of a moment; None: now. Raises TurnwrightError."""
 
     async def read_packet(self, project: str, run: str, turn: int) -> tuple[tuple[str, tuple[str, ...]], ...]:

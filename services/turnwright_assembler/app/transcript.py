@@ -63,8 +63,8 @@ class Transcript(Struct, frozen=True):
     tokens: int
     chars: int
     strength: CompressionStrength
-    segments: tuple[Segment, ...] = ()
-    """Of a draft: what it consists of."""
+    segments: tuple[Segment, ...]
+    """What the conversation consists of, without edits."""
     effects: tuple[EntryWrite, ...] = ()
     evicted: Evicted | None = None
     """What was evicted in this turn, if anything was."""
@@ -85,8 +85,8 @@ def fitting_transcript(
 ) -> Transcript:
     """The transcript of a run, after eviction if it would not fit, with the writes that make that last.
 
-    Edits are applied to what is left; `budget` is the room beside them. A draft has its segments and is not
-    sent. Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
+    Edits are applied to what is left; `budget` is the room beside them. A draft is not sent, and has none.
+    Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
     """
     make = partial(_made, rows, ask, divisor, is_draft=is_draft)
     before = rows.condensed_by_packets()
@@ -186,13 +186,10 @@ def _after_eviction(rows: TranscriptRows, evicted: Evicted, make: Callable[[], T
 
 
 def _made(rows: TranscriptRows, ask: AssembleCall, divisor: int, *, is_draft: bool) -> Transcript:
-    rows.conversation.compose()
-    tokens = tokens_of(rows.chars, divisor)
-    if is_draft:
-        return Transcript((), "", tokens, rows.chars, rows.strength, tuple(rows.conversation.segments()))
-    if ask.edits:
-        return _edited(rows, ask, Transcript((), "", tokens, rows.chars, rows.strength), divisor)
-    return Transcript(*rows.as_delta(ask.base_digest), tokens, rows.chars, rows.strength)
+    segments = tuple(rows.conversation.segments())
+    messages, digest = rows.as_delta(ask.base_digest) if not (is_draft or ask.edits) else ((), "")
+    made = Transcript(messages, digest, tokens_of(rows.chars, divisor), rows.chars, rows.strength, segments)
+    return _edited(rows, ask, made, divisor) if ask.edits and not is_draft else made
 
 
 def _edited(rows: TranscriptRows, ask: AssembleCall, made: Transcript, divisor: int) -> Transcript:

@@ -9,7 +9,7 @@ from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import cursor_pb2, scheme_pb2
 
-from turnwright_assembler.ports import PastMoment, ViewPart
+from turnwright_assembler.ports import ViewPart
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import INSTRUCTION_PATHS
@@ -40,9 +40,9 @@ class StoreReader:
         return self._read(project, run, messages=True, after=cursor_to_pb(after) if after else None)
 
     def read_at(
-        self, project: str, run: str, at: PastMoment | None, *, messages: bool
+        self, project: str, run: str, at: cursor_pb2.Moment | None, *, messages: bool
     ) -> AsyncGenerator[ViewPart, None]:
-        return self._read(project, run, messages=messages, at=_moment(at) if at else None)
+        return self._read(project, run, messages=messages, at=at)
 
     async def read_packet(self, project: str, run: str, turn: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
         request = turn_service_pb2.ReadPacketRequest(project=project, run=run, turn=turn)
@@ -81,9 +81,3 @@ class StoreReader:
         if registry.version != self._schemes.version:
             self._schemes = registry_from_pb(registry)
         return self._schemes
-
-
-def _moment(at: PastMoment) -> cursor_pb2.Moment:
-    if at.cursor:
-        return cursor_pb2.Moment(cursor=cursor_to_pb(at.cursor))
-    return cursor_pb2.Moment(packet_of_turn=at.packet_of_turn)

@@ -11,18 +11,23 @@ from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2
 from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.explaining import Explainer
 from turnwright_assembler.rpc.checks import check_assemble
-from turnwright_assembler.rpc.explanation import explain_request_from, explanation_to_pb
+from turnwright_core.checks import check_count, invalid
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.limits import CHUNK_BYTES
+from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
+from turnwright_core.limits import CHUNK_BYTES, EXPLAINED_PIECES_MAX, WRITES_MAX
 from turnwright_core.owner_calls import AssembleCall, AssembledPart, PacketPieces
-from turnwright_core.wire.entries import write_to_pb
-from turnwright_core.wire.owner_calls import check_budget_from_pb
+from turnwright_core.text import scheme_of
+from turnwright_core.wire.entries import write_from_pb, write_to_pb
+from turnwright_core.wire.owner_calls import assemble_from_pb, check_budget_from_pb
 
 SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 
 
 BESIDE_REPORT_BYTES_MAX: Final = CHUNK_BYTES // 2
 """Maximum bytes of the pieces in the message with the report, which needs some room itself."""
+
+_BEHIND: Final = 2**40
+"""A position that no entry has."""
 
 _OVERHEAD_BYTES: Final = 16
 """Maximum overhead of a piece on the wire, besides its text."""
@@ -66,10 +71,28 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
     async def Explain(
         self, request: assembler_service_pb2.ExplainRequest, context: Any
     ) -> assembler_service_pb2.ExplainResponse:
-        explained = await self._explainer.explain(explain_request_from(request))
-        explanation = explanation_to_pb(explained, request.pieces_max)
-        explanation.render_version = self._assembler.packet_plugins.render_version
+        check_count("pieces_max", request.pieces_max, EXPLAINED_PIECES_MAX)
+        check_count("writes", len(request.writes), WRITES_MAX)
+        packet = assemble_from_pb(request.assemble)
+        check_assemble(packet)
+        new = [_new_entry(index, write_from_pb(write), packet) for index, write in enumerate(request.writes)]
+        explanation = await self._explainer.explain(request, packet, new)
         return assembler_service_pb2.ExplainResponse(explanation=explanation)
+
+
+def _new_entry(place: int, write: EntryWrite, packet: AssembleCall) -> Entry:
+    """A new entry as a turn would have it, behind all others."""
+    change = write.change
+    if not isinstance(change, SetEntry):
+        raise invalid(f"writes[{place}]", "A turn that has not begun can only set new entries.")
+    path, body = write.path.replace("{turn}", str(packet.turn)), change.body or ""
+    visibility = change.visibility or change.initial_visibility or Visibility.VISIBLE
+    return Entry(
+        path, scheme_of(path) or "", "", body, len(body.encode(errors="replace")), change.attributes_json or "{}",
+        visibility, change.state or State.RESOLVED, change.outcome or "", write.writer,
+        packet.turn if write.turn is None else write.turn, packet.loop,
+        _BEHIND + place, 1, 0, "", 0,
+    )  # fmt: skip
 
 
 def _parts(pieces: Iterable[Copied | str]) -> Iterator[tuple[tuple[Copied | str, ...], int]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cases import params
-from turnwright_assembler.domain.explanation import common_prefix
+from turnwright_assembler.app.explaining import common_prefix
 from turnwright_core.entries import State
 from turnwright_core.models import Reasoning
 from turnwright_core.runs import SessionState
