@@ -1,5 +1,4 @@
 """`turnwright`, also `python -m turnwright_cli`."""
-# ruff: noqa: PLC0415 - imports are deferred until they are needed
 
 from __future__ import annotations
 

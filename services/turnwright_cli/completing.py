@@ -27,7 +27,7 @@ _VARIABLE: Final = "_TURNWRIGHT_COMPLETE"
 
 
 def print_script(_call: Invocation, *, shell: str) -> int:
-    from turnwright_cli.app import app  # noqa: PLC0415 - it names this function
+    from turnwright_cli.app import app
 
     made = get_completion_class(shell)
     if made is None:

@@ -107,7 +107,7 @@ def effect_lines(proposal: proposal_pb2.Proposal, *, styled: bool, whole: bool =
 
 
 def _line(text: str, style: str = "") -> Text:
-    from rich.text import Text  # noqa: PLC0415 - lists draw nothing
+    from rich.text import Text
 
     return Text(text, style=style)
 
@@ -175,6 +175,6 @@ def diff_view(patch: str, *, styled: bool) -> RenderableType:
     text = shown_text(patch).rstrip("\n")
     if not styled:
         return _line(text)
-    from rich.syntax import Syntax  # noqa: PLC0415 - it loads the highlighter
+    from rich.syntax import Syntax
 
     return Syntax(text, "diff", theme="ansi_dark", background_color="default", word_wrap=True)

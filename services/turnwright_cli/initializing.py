@@ -63,7 +63,7 @@ async def _open_to_clients(call: Invocation, *, clients: bool) -> int:
 
 async def _models_at(url: str) -> list[str]:
     """Names of the models of a server; none if it does not answer in time, or with something else."""
-    import httpx  # noqa: PLC0415 - only this command calls a model server itself
+    import httpx
 
     try:
         async with httpx.AsyncClient(timeout=ANSWER_S_MAX, trust_env=False) as client:

@@ -122,7 +122,7 @@ def apply_file(file: Path, environment: MutableMapping[str, str]) -> None:
 
 def _wrong(variables: Mapping[str, str]) -> Iterator[str]:
     """Sentences on keys that are no settings, and on values that settings do not take."""
-    from turnwright_cli.stack import setting_fields  # noqa: PLC0415 - it loads the settings of all services
+    from turnwright_cli.stack import setting_fields
 
     fields = setting_fields(CliSettings) if variables else {}
     for name, value in variables.items():
@@ -173,7 +173,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise SettingsError(f"{file} cannot be read: {error}") from None
     if len(text) > _BYTES_MAX:
         raise SettingsError(f"{file} has more than {_BYTES_MAX} bytes.")
-    import tomllib  # noqa: PLC0415 - most people have no such file
+    import tomllib
 
     try:
         return tomllib.loads(text)

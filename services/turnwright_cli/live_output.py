@@ -212,6 +212,6 @@ class ShownReplies:
 
 def reply_reader() -> ReplyReader:
     """What takes commands out of a reply as it comes."""
-    from turnwright_grammar.reader.streaming import ReplyReader  # noqa: PLC0415 - only a session needs the grammar
+    from turnwright_grammar.reader.streaming import ReplyReader
 
     return ReplyReader()

@@ -79,7 +79,7 @@ class MarkdownStream:
         self._draw()
 
     def _draw(self) -> None:
-        from rich.live import Live  # noqa: PLC0415 - see `_parser`
+        from rich.live import Live
 
         self._redraw = None
         below = [Text(line) for line in self._below()]
@@ -132,8 +132,8 @@ def _rendered(text: str) -> Any:
 @cache
 def _renderer() -> tuple[Callable[[], Any], MarkdownIt]:
     """Loaded with the first text: the import takes as long as the start of a small command."""
-    from markdown_it import MarkdownIt  # noqa: PLC0415
-    from rich.markdown import Heading, Markdown, TableElement  # noqa: PLC0415
+    from markdown_it import MarkdownIt
+    from rich.markdown import Heading, Markdown, TableElement
 
     class PlainHeading(Heading):
         """At the left and without a box, as in a text."""

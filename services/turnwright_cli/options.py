@@ -3,7 +3,6 @@
 A function is named as `module:function` of this package and is loaded when its command runs, so that --help and usage
 errors load nothing else. It takes the `Invocation` and the command's own options by their names.
 """
-# ruff: noqa: PLC0415 - nothing is loaded before a command needs it
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 A table fits the width of a terminal. In a pipe it is one row per line with tabs, never wrapped or truncated, with
 control characters, tabs, line feeds and backslashes in a value escaped.
 """
-# ruff: noqa: PLC0415 - rich is loaded where something is drawn: its import takes as long as the reading of a list
 
 from __future__ import annotations
 

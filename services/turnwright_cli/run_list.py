@@ -125,9 +125,9 @@ def show_runs(found: Iterable[run_pb2.Run]) -> None:
 
 async def watch_runs(call: Invocation) -> int:
     # Not for the commands that list.
-    from rich.live import Live  # noqa: PLC0415
+    from rich.live import Live
 
-    from turnwright_cli.inbox import show_watch  # noqa: PLC0415
+    from turnwright_cli.inbox import show_watch
 
     out = console()
     with contextlib.ExitStack() as stack:
@@ -164,8 +164,8 @@ def overview_line(one: run_pb2.RunOverview) -> str:
 
 
 def run_list_table(run_list: RunList) -> Table:
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415
+    from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("run", "status", "turns", "to decide", "title"):

@@ -72,7 +72,7 @@ async def serve(
         stop_probes = serve_readiness(settings.ready_listen)
     except (OSError, ModuleNotFoundError) as error:
         raise FailureError(FAILED, str(error)) from None
-    from turnwright_kit.server import ends_before  # noqa: PLC0415 - not for other commands
+    from turnwright_kit.server import ends_before
 
     stack = Stack(plan)
     with Interrupts().entered() as interrupts:

@@ -160,7 +160,7 @@ async def _embed_or_join(settings: CliSettings, plan: StackPlan) -> tuple[Stack 
     Between opening the database and answering the first call, a stack can be neither replaced nor found; this waits
     until that is over.
     """
-    from turnwright_store.edge.lock import DatabaseInUseError  # noqa: PLC0415 - only an embedding process needs the store
+    from turnwright_store.edge.lock import DatabaseInUseError
 
     clock = asyncio.get_running_loop().time
     deadline = clock() + JOIN_WAIT_S
@@ -246,8 +246,8 @@ def unknown_variables(environment: Iterable[str]) -> list[str]:
     names = sorted(one for one in environment if one.startswith(PREFIX))
     if not names:
         return []
-    from turnwright_provider.domain.prices import PRICE_PREFIX  # noqa: PLC0415 - most have none
-    from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX  # noqa: PLC0415 - as above
+    from turnwright_provider.domain.prices import PRICE_PREFIX
+    from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
     known = setting_fields(CliSettings)
     prefixes = (MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX)

@@ -2,7 +2,6 @@
 
 Peers use the addresses that the services really listen on.
 """
-# ruff: noqa: PLC0415 - a process loads the services that it runs
 
 from __future__ import annotations
 

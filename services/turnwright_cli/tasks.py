@@ -305,7 +305,7 @@ def _screen(*, as_json: bool) -> tuple[Screen, Keyboard | None]:
         return JsonScreen(write_line), None
     if not has_terminal():
         return TextScreen(console()), None
-    from turnwright_cli.keyboard import Keyboard  # noqa: PLC0415 - programs need none
+    from turnwright_cli.keyboard import Keyboard
 
     screen = TextScreen(console(), session=True)
     return screen, Keyboard(screen.pause)

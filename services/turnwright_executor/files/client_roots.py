@@ -37,7 +37,7 @@ def not_a_project(root: str) -> str:
     in_tree = any(path.is_relative_to(tree) for tree in _SYSTEM_TREES) and not path.is_relative_to("/dev/shm")
     if in_tree or root in _SYSTEM_FOLDERS:
         return "a folder of the system"
-    homes = {os.path.expanduser("~")}  # noqa: PTH111 - as a text
+    homes = {os.path.expanduser("~")}
     with contextlib.suppress(OSError, KeyError):
         homes.add(pwd.getpwuid(path.stat().st_uid).pw_dir)
     is_home = path.parent in (Path("/home"), Path("/Users")) or root in map(os.path.realpath, homes)
@@ -62,7 +62,7 @@ class ClientRoots:
     def __init__(self, directories: str, home: Path, projects: Projects) -> None:
         """`directories` are absolute paths separated by colons; `~` is the executor's user."""
         self._projects = projects
-        self._directories = [os.path.expanduser(path) for path in directories.split(os.pathsep) if path]  # noqa: PTH111
+        self._directories = [os.path.expanduser(path) for path in directories.split(os.pathsep) if path]
         self._home = home
         self._open: dict[str, float] = {}
 

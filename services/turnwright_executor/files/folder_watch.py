@@ -171,9 +171,9 @@ class _Queue:
                     self._remove(folder)
 
     def _add(self, folder: str) -> None:
-        path = os.path.join(self._root, folder)  # noqa: PTH118
+        path = os.path.join(self._root, folder)
         device = self._identity[0] if self._identity else -1
-        if os.stat(path).st_dev != device or not MOUNTS.is_local(device):  # noqa: PTH116
+        if os.stat(path).st_dev != device or not MOUNTS.is_local(device):
             raise OSError(errno.EXDEV, "its changes may come from elsewhere", path)
         watch = self._inotify.add_watch(path, _EVENTS)
         self._folders[folder], self._names[watch] = watch, folder
@@ -201,7 +201,7 @@ def _queue_of(root: str) -> _Queue:
 def _identity(root: str) -> tuple[int, int, tuple[Mount, ...]] | None:
     """What a root is: another folder may take its name, and something may be mounted over a folder that is watched."""
     try:
-        status = os.stat(root)  # noqa: PTH116
+        status = os.stat(root)
     except OSError:
         return None
     return status.st_dev, status.st_ino, MOUNTS.mounts_below(root)

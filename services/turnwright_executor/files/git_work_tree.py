@@ -115,20 +115,20 @@ class GitWorkTree:
         if len(lines) != 3:
             # Outside a work tree, or below a folder with a line break in its name.
             return None
-        top, index, exclude = (os.path.join(self._root, line) for line in lines)  # noqa: PTH118
+        top, index, exclude = (os.path.join(self._root, line) for line in lines)
         if not Path(self._root).is_relative_to(os.path.realpath(top)):
             return None
-        above = [os.path.join(folder, IGNORE_FILE) for folder in _folders_between(self._root, top)]  # noqa: PTH118
+        above = [os.path.join(folder, IGNORE_FILE) for folder in _folders_between(self._root, top)]
         return Inputs(index, (exclude, *above, *self._configuration(top), *_usual_files()))
 
     def _configuration(self, top: str) -> Iterator[str]:
         """The configuration files of git here, and the ignore files that they name."""
         names = _names(self._ask("config", "--list", "--show-origin", "-z") or b"")
         for origin in {origin.removeprefix("file:") for origin in names[::2] if origin.startswith("file:")}:
-            yield from (os.path.join(base, origin) for base in {self._root, top})  # noqa: PTH118
+            yield from (os.path.join(base, origin) for base in {self._root, top})
         for value in names[1::2]:
             if value.startswith("core.excludesfile\n"):
-                yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))  # noqa: PTH111, PTH118
+                yield os.path.join(top, os.path.expanduser(value.partition("\n")[2]))
 
     def _ask(self, *question: str, stdin: bytes = b"") -> bytes | None:
         if special := special_file(self._root) or (self._met if _is_special(self._met) else ""):
@@ -218,7 +218,7 @@ def _named_in(waiting: list[Path], top: Path) -> Iterator[Path]:
         with suppress(OSError, ValueError):
             for key, value in _NAMED.findall(read_beginning(one, _CONFIGURATION_BYTES_MAX)):
                 base = one.parent if key.lower() == b"path" else top
-                named = base / os.path.expanduser(os.fsdecode(value.strip()).strip('"'))  # noqa: PTH111
+                named = base / os.path.expanduser(os.fsdecode(value.strip()).strip('"'))
                 yield named
                 waiting.append(named)
 
@@ -259,12 +259,12 @@ def _repositories(entry: Path) -> tuple[Path, ...]:
 
 def _is_special(path: str | Path) -> bool:
     try:
-        status = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)
     except (OSError, ValueError):
         return False
     # To open a socket fails at once, and /dev/null is an empty file.
     is_device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
-    return stat.S_ISFIFO(status.st_mode) or (is_device and status.st_rdev != os.stat(os.devnull).st_rdev)  # noqa: PTH116
+    return stat.S_ISFIFO(status.st_mode) or (is_device and status.st_rdev != os.stat(os.devnull).st_rdev)
 
 
 def _names(output: bytes) -> list[str]:

@@ -107,7 +107,7 @@ class ListingSnapshot(Struct):
         return found
 
     def full(self, *names: str) -> str:
-        return os.path.join(self.tree.root, *names)  # noqa: PTH118
+        return os.path.join(self.tree.root, *names)
 
     def depend_on(self, *files: str) -> None:
         """Add files, existing or not."""
@@ -218,7 +218,7 @@ class ProjectListing:
         found = look.at(folder)
         if found is None or (REPOSITORY in found.names and folder):
             return []
-        return [os.path.join(folder, name) for name in sorted(found.folders) if name != REPOSITORY]  # noqa: PTH118
+        return [os.path.join(folder, name) for name in sorted(found.folders) if name != REPOSITORY]
 
     def _walked(self, look: ListingSnapshot) -> Iterator[str]:
         """The paths without hidden and generated folders, without following links; at most as many as wanted."""
@@ -232,9 +232,9 @@ class ProjectListing:
             names = (name for name in sorted(found.names - found.folders) if not _is_secret(name))
             for name in names:
                 count += 1
-                yield os.path.join(folder, name)  # noqa: PTH118
+                yield os.path.join(folder, name)
             inner = (name for name in sorted(found.folders, reverse=True) if _is_walked(name))
-            waiting += [os.path.join(folder, name) for name in inner]  # noqa: PTH118
+            waiting += [os.path.join(folder, name) for name in inner]
 
 
 def look_into(tree: Tree, path: str, now_ns: int, before: Folder | None) -> Folder | None:
@@ -255,7 +255,7 @@ def look_into(tree: Tree, path: str, now_ns: int, before: Folder | None) -> Fold
 def signature_of(path: str, now_ns: int) -> Signature:
     """A value that changes with a file; empty if there is none."""
     try:
-        status = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)
     except OSError:
         return _ABSENT
     # Of a repository's own folder only its identity matters.
@@ -286,12 +286,12 @@ def _folders_of(paths: Iterable[str]) -> set[str]:
     """
     folders, chars = {""}, 0
     for path in paths:
-        folder = os.path.dirname(path)  # noqa: PTH120
+        folder = os.path.dirname(path)
         while folder not in folders:
             folders.add(folder)
             if (chars := chars + len(folder)) > OUTPUT_BYTES_MAX:
                 raise TooMuchError("git lists more folders than files could have")
-            folder = os.path.dirname(folder)  # noqa: PTH120
+            folder = os.path.dirname(folder)
     return folders
 
 

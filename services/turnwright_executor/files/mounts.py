@@ -69,7 +69,7 @@ class Mounts:
     def is_local_tree(self, root: str) -> bool:
         """Whether all that lies below a folder is on this machine."""
         try:
-            device = os.stat(root).st_dev  # noqa: PTH116
+            device = os.stat(root).st_dev
         except OSError:
             return False
         with self._lock:

@@ -191,7 +191,7 @@ class DiskWorkspace:
 
     def _resolved(self, path: str) -> str:
         """The path relative to the root, links resolved. Raises OSError, ValueError."""
-        return os.path.relpath(os.path.realpath(os.path.join(self.root, path)), self.root)  # noqa: PTH118
+        return os.path.relpath(os.path.realpath(os.path.join(self.root, path)), self.root)
 
     def _check(self, path: str, relative: str, *, writing: bool = False) -> None:
         """Raises OutsideProjectError for a path that tools may not use. `relative` is where it leads."""

@@ -174,7 +174,7 @@ class Placements:
 
 def _is_place(root: str) -> bool:
     """Whether a project is where it was registered: a link in its place would lead to a directory that nobody named."""
-    return os.path.isdir(root) and os.path.realpath(root) == root  # noqa: PTH112 - `Path.is_dir` may raise
+    return os.path.isdir(root) and os.path.realpath(root) == root
 
 
 async def locate(root: str) -> FoundWorkspace | None:
@@ -184,7 +184,7 @@ async def locate(root: str) -> FoundWorkspace | None:
 
 def _locate(path: Path) -> FoundWorkspace | None:
     # `Path.is_dir` raises for some inaccessible paths: too long a name, or a folder without permission.
-    if not path.is_absolute() or not os.path.isdir(path):  # noqa: PTH112
+    if not path.is_absolute() or not os.path.isdir(path):
         return None
     found = find_workspace(path)
     if found.copied_from:

@@ -47,14 +47,14 @@ def new_mark() -> int:
 
 def marked_processes(mark: int) -> Iterator[int]:
     """The processes with a mark, in no order."""
-    names = os.listdir("/proc")  # noqa: PTH208 - thousands of names, and paths cost ten times more
+    names = os.listdir("/proc")
     yield from (int(name) for name in names if name.isdecimal() and _mark_of(name) == mark)
 
 
 def _mark_of(process: str) -> int:
     """The mark of a process; 0 if it has none, is gone, or is inaccessible."""
     try:
-        with open(f"/proc/{process}/limits", "rb") as file:  # noqa: PTH123 - as above
+        with open(f"/proc/{process}/limits", "rb") as file:
             found = next((line for line in file if line.startswith(_LINE)), b"")
         return int(found.split()[-2])
     except (OSError, IndexError, ValueError):

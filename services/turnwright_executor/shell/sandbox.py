@@ -88,7 +88,7 @@ class Sandbox(Struct, frozen=True):
     def _mounts(self, root: str, *, read_only: bool) -> Iterator[str]:
         """The mount options: deeper paths come later, and of two for one path the later wins."""
         bind = "--ro-bind-try" if read_only else "--bind-try"
-        home = os.path.expanduser("~")  # noqa: PTH111 - text in, text out
+        home = os.path.expanduser("~")
         beside = [
             *(_shown(path) for path in self.readable if not self._is_replaced(path)),
             *(_empty(path) for path in ("/tmp", "/var/tmp", "/run", home)),  # noqa: S108
@@ -178,12 +178,12 @@ async def find_sandbox(
 
 
 def _expanded(paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(os.path.expanduser(path) for path in paths)  # noqa: PTH111 - text in, text out
+    return tuple(os.path.expanduser(path) for path in paths)
 
 
 def _existing(*paths: Path | str) -> tuple[str, ...]:
     # `Path.exists` raises if a folder above is inaccessible; what we cannot see does not exist for commands either.
-    return tuple(str(Path(path).resolve()) for path in paths if os.path.exists(path))  # noqa: PTH110
+    return tuple(str(Path(path).resolve()) for path in paths if os.path.exists(path))
 
 
 async def _problem(sandbox: Sandbox) -> str:

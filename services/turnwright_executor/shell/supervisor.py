@@ -66,7 +66,7 @@ def _stat(name: str) -> tuple[str, int, int] | None:
     """State, parent and group of a process; None if it is gone."""
     try:
         # pathlib would cost ten times more, and there may be thousands.
-        with open(f"/proc/{name}/stat", errors="replace") as file:  # noqa: PTH123
+        with open(f"/proc/{name}/stat", errors="replace") as file:
             state, parent, group = file.read().rpartition(")")[2].split(maxsplit=3)[:3]
     except (OSError, ValueError):
         return None
@@ -125,7 +125,7 @@ def _set_mark(mark: int) -> None:
 
 def _environment() -> dict[bytes, bytes]:
     """The original environment: the interpreter adds a locale to its own if there is none."""
-    with open("/proc/self/environ", "rb") as file:  # noqa: PTH123 - as above
+    with open("/proc/self/environ", "rb") as file:
         pairs = (line.partition(b"=") for line in file.read().split(b"\0"))
     return {name: value for name, _, value in pairs if name}
 

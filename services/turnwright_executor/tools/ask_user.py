@@ -32,14 +32,14 @@ class AskUser:
     )
     effect_class = EffectClass.PURE
 
-    async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         question = command.attributes.get("question", "").strip()
         if not question:
             return failed("invalid:400", '<ask_user> needs a question: <ask_user question="Which one?"/>.')
         options = options_of(command.attributes.get("options", "") or command.body)
         return Proposed(QuestionEffect(question, options), "\n".join([question, *(f"- {one}" for one in options)]))
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, QuestionEffect):
             return failed("invalid:400", "<ask_user> asks a question and changes nothing.")
         if not effect.answer:

@@ -36,10 +36,10 @@ class ClientExecutedTool:
         self.schema: dict[str, Any] = json.loads(tool.parameters) if tool.parameters else {"type": "object"}
         self.descriptor = ToolDescriptor(tool.name, "act", frozenset(), "")
 
-    async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         return Proposed(ClientToolEffect(), f"The client executes {self.name}.")
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         if not isinstance(effect, ClientToolEffect):
             return failed("invalid:400", f"{self.name} is executed by the client.")
         return _result(effect.result, is_failed=effect.failed)

@@ -14,7 +14,7 @@ class ImmediateTool:
 
     effect_class = EffectClass.PURE
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """An effect that this tool did not propose is refused."""
         return failed("conflict:409", f"<{command.name}> proposes nothing, so there is nothing to carry out.")
 
@@ -25,5 +25,5 @@ class Think(ImmediateTool):
     name = "think"
     parameters = (ToolParameter(BODY, "The reasoning.", required=True),)
 
-    async def prepare(self, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def prepare(self, command: Command, context: Context) -> Done:
         return Done("")

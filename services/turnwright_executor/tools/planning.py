@@ -59,7 +59,7 @@ class SetPlan:
         await _check_body(plan, context)
         return Proposed(CallEffect(), f"set the plan {plan.plan_id}", needs_decision=False)
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         plan = await _answered(context.plans.set(_plan_of(command, context), context.key))
         tokens = count_tokens(plan.body, self._settings.token_divisor)
         return Done(
@@ -75,14 +75,14 @@ class UpdatePlan:
     parameters = (_WHICH, ToolParameter(BODY, "What is to be added.", required=True))
     effect_class = EffectClass.IDEMPOTENT
 
-    async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         plan_id = _plan_id(command)
         if not command.body:
             raise refusal("invalid:400", "<update_plan> needs what is to be added: <update_plan>...</update_plan>.")
         _check_bytes("A delta of a plan", command.body, PLAN_DELTA_BYTES_MAX)
         return Proposed(CallEffect(), f"add to the plan {plan_id}", needs_decision=False)
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         plan = await _answered(context.plans.update(_plan_id(command), command.body, context.key))
         sequence = plan.deltas[-1].sequence
         text = f"Added to the plan {plan.plan_id}: delta {sequence} of version {plan.version}."

@@ -87,7 +87,7 @@ class PluginTool:
         """Settle the command, or propose an effect. Has no effect outside the store."""
         raise NotImplementedError
 
-    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:  # noqa: ARG002
+    async def perform(self, effect: Effect, command: Command, context: Context) -> Done:
         """Carry out an accepted effect of `prepare`. May be called again after a crash unless OUTSIDE."""
         return failed("conflict:409", f"<{command.name}> proposes nothing, so there is nothing to carry out.")
 

@@ -35,7 +35,7 @@ class Running:
     def __init__(self, settings: ExecutorSettings) -> None:
         self._settings = settings
 
-    async def prepare(self, command: Command, context: Context) -> Done | Proposed:  # noqa: ARG002
+    async def prepare(self, command: Command, context: Context) -> Done | Proposed:
         return self._proposed(command)
 
     def _proposed(self, command: Command, *, read_only: bool = False) -> Done | Proposed:
