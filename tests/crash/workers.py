@@ -206,7 +206,8 @@ class Owner(Worker):
 
     async def step(self) -> None:
         known = self.known
-        if known.loops == known.ended or self.dice.random() < 0.1:
+        waiting = known.loops - known.ended
+        if not waiting or (waiting < WAITING_MAX and self.dice.random() < 0.1):
             await self._enqueue()
         elif not (self.holds and known.running):
             started = 1 if known.running == 0 else 0
