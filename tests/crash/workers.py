@@ -181,6 +181,10 @@ def _differences(found, known, hoped):
     }
 
 
+WAITING_MAX = 20
+"""Tasks that wait in a run at a time: a store takes 100."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What the ledger of a run says."""
