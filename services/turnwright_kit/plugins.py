@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import lru_cache, partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from msgspec import Struct
 
@@ -62,26 +63,34 @@ class Plugin(Struct, frozen=True):
     load: Callable[[], Any]
 
 
-S = TypeVar("S")
+T = TypeVar("T")
 
 
-class PluginRegistry(Generic[S]):
-    """The argument of a plugin's `register(registry)`.
+class PluginRegistry:
+    """The argument of a plugin's `register(registry)`: one list of all that plugins bring, of every kind.
 
     A class may be several kinds of plugin at once: every service constructs it, its registry keeps what concerns that
-    service and ignores the rest.
+    service and ignores the rest. The service takes each kind by its type.
     """
 
-    nothing: Callable[[], S]
-    """The empty registrations of a service."""
+    plugin: str = RUNTIME
+    """On whose behalf it is called."""
 
-    def __init__(self, plugin: str = RUNTIME, _shared: S | None = None) -> None:
-        self.plugin = plugin
-        self._shared = self.nothing() if _shared is None else _shared
+    def __init__(self) -> None:
+        self._brought: list[tuple[str, Any]] = []
 
     def of(self, plugin: str) -> Self:
         """The same registry, on behalf of another plugin."""
-        return type(self)(plugin, self._shared)
+        other = copy(self)
+        other.plugin = plugin
+        return other
+
+    def bring(self, item: object) -> None:
+        self._brought.append((self.plugin, item))
+
+    def brought(self, kind: type[T]) -> list[tuple[str, T]]:
+        """What plugins bring of a kind, each with its plugin, in the order of registration."""
+        return [(plugin, item) for plugin, item in self._brought if isinstance(item, kind)]
 
     def on(self, *_: Any, **__: Any) -> None: ...
 
@@ -97,7 +106,7 @@ class PluginRegistry(Generic[S]):
     def vendor(self, *_: Any, **__: Any) -> None: ...
 
 
-R = TypeVar("R", bound=PluginRegistry[Any])
+R = TypeVar("R", bound=PluginRegistry)
 
 
 def select_plugins(kind: PluginKind, enabled: str) -> list[Plugin]:
@@ -124,7 +133,7 @@ def select_plugins(kind: PluginKind, enabled: str) -> list[Plugin]:
     return found
 
 
-def register(plugin: Plugin, registry: PluginRegistry[Any], setting: str, more: str = "") -> None:
+def register(plugin: Plugin, registry: PluginRegistry, setting: str, more: str = "") -> None:
     """Load one plugin and let it register. Raises SettingsError that begins with the setting that named it.
 
     `more` names the variable that can exclude plugins, if it is another one.

@@ -9,18 +9,12 @@ Source: rows OM22, OM25, OM26, OM31, OM35, OM36; architecture 4.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptEditor, PromptPlugin
 from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage
-from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.runs import RequestKind, TurnRequest
-from turnwright_kit.logs import get_logger
 from turnwright_kit.plugin_calls import PluginCalls, PluginError
-from turnwright_kit.plugins import PROMPT
-
-_log = get_logger("plugins")
 
 
 class PromptPlugins:
@@ -69,15 +63,5 @@ class PromptPlugins:
                 f"it returned {type(returned).__name__}: edit the prompt with its methods, return nothing"
             )
         if failed is not None:
-            raise _failure(one.plugin, failed)
+            raise one.failure("failed while it edited the prompt", failed)
         return done
-
-
-def _failure(plugin: str, error: BaseException) -> TurnwrightError:
-    error_id = secrets.token_hex(8)
-    _log.error("plugin_failed", plugin=plugin, part="prompt", error_id=error_id, exc_info=error)
-    message = (
-        f"The plugin {plugin} failed while it edited the prompt (error {error_id}): nothing is sent without it. "
-        f"Repair it, or leave it out with {PROMPT.setting}."
-    )
-    return fault(Reason.PLUGIN_FAILED, message, plugin=plugin, part="prompt", error_id=error_id)

@@ -8,21 +8,16 @@ charge, and nothing that it still changes is used. A thread cannot be stopped; s
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 from turnwright_assembler.sections.plugin_sections import PacketPlugins, PluginFunction, watched
-from turnwright_core.errors import TurnwrightError
-from turnwright_kit.logs import get_logger
 from turnwright_kit.plugin_calls import LateError, PluginCalls, PluginError
 
 DEADLINE_S: Final = 10.0
 """Default time limit of a step, in seconds."""
 
 T = TypeVar("T")
-
-_log = get_logger("plugins")
 
 
 class StepRunner:
@@ -41,14 +36,9 @@ class StepRunner:
         try:
             result: T = await self._calls.call(watched, busy, work, *given)
         except PluginError as error:
-            raise self._overdue(busy) if isinstance(error.fault, LateError) else error.fault from None
+            if not isinstance(error.fault, LateError):
+                raise error.fault from None
+            part = busy[-1] if busy else PluginFunction(" ".join(self._packet_plugins.plugins), "the packet", str)
+            what = f"did not finish {part.name} within {self._calls.deadline_s:g} s"
+            raise part.failure(what, error.fault) from None
         return result
-
-    def _overdue(self, busy: list[PluginFunction]) -> TurnwrightError:
-        part = busy[-1] if busy else PluginFunction(" ".join(self._packet_plugins.plugins), "the packet", str)
-        deadline_s = self._calls.deadline_s if self._calls else 0.0
-        error_id = secrets.token_hex(8)
-        _log.error(
-            "plugin_deadline_exceeded", plugin=part.plugin, part=part.name, error_id=error_id, deadline_s=deadline_s
-        )
-        return part.failure(f"did not finish {part.name} within {deadline_s:g} s", error_id)

@@ -27,6 +27,8 @@ from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.logs import get_logger
 from turnwright_kit.plugin_calls import PluginError, call_sync
+from turnwright_kit.plugins import SECTIONS as SECTION_PLUGINS
+from turnwright_kit.plugins import PluginKind
 
 _log = get_logger("plugins")
 
@@ -65,11 +67,12 @@ class SystemContext(Struct, frozen=True):
 
 
 class PluginFunction(Struct, frozen=True):
-    """A plugin's function and its purpose: `<weather>`, `assembly.user`."""
+    """A plugin's function and its purpose: `<weather>`, `assembly.user`, `prompt`."""
 
     plugin: str
     name: str
     function: Callable[..., Any]
+    of_kind: PluginKind = SECTION_PLUGINS
 
     def guarded(self, work: Callable[..., Any], *given: object) -> Any:
         """Run work that calls the function. Raises PLUGIN_FAILED; the cause is only logged."""
@@ -77,17 +80,17 @@ class PluginFunction(Struct, frozen=True):
         try:
             return call_sync(work, *given)
         except PluginError as error:
-            error_id = secrets.token_hex(8)
-            _log.error("plugin_failed", plugin=self.plugin, part=self.name, error_id=error_id, exc_info=error.fault)
+            raise self.failure(f"failed in {self.name}", error.fault) from None
         finally:
             _here.busy.pop()
-        raise self.failure(f"failed in {self.name}", error_id)
 
-    def failure(self, what: str, error_id: str) -> TurnwrightError:
-        """The error for a failure of the plugin; `error_id` identifies the log line."""
+    def failure(self, what: str, error: BaseException) -> TurnwrightError:
+        """The error for a failure of the plugin, which is only logged."""
+        error_id = secrets.token_hex(8)
+        _log.error("plugin_failed", plugin=self.plugin, part=self.name, error_id=error_id, exc_info=error)
         message = (
-            f"The plugin {self.plugin} {what} (error {error_id}): no packet is made without it. "
-            "Repair it, or leave it out with TURNWRIGHT_SECTIONS."
+            f"The plugin {self.plugin} {what} (error {error_id}): nothing is sent without it. "
+            f"Repair it, or leave it out with {self.of_kind.setting}."
         )
         return fault(Reason.PLUGIN_FAILED, message, plugin=self.plugin, part=self.name, error_id=error_id)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright_assembler.sections.plugin_sections import PluginFunction
 from turnwright_core.chat import prompt_edits
 from turnwright_core.chat.prompt_edits import (
     Parts,
@@ -120,9 +121,7 @@ class PromptEditor:
 PromptFunction = Callable[[PromptEditor, PromptContext], Any]
 
 
-class PromptPlugin(Struct, frozen=True):
+class PromptPlugin(PluginFunction, frozen=True, kw_only=True):
     """A function of a plugin, and the kinds of model calls that it is called for."""
 
-    plugin: str
-    function: PromptFunction
     kinds: frozenset[RequestKind]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_assembler.domain.projection import Projection, Views
@@ -47,19 +47,18 @@ TAKEN: Final = RESERVED | DEFAULT_TOOLS | set(BY_NAME) | {"file", "error", "item
 """Tags that a section of a plugin cannot have: they mean something else already."""
 
 
-class _Shared(Struct):
-    """What all plugins have registered. Mutable: filled at the start."""
-
-    steps: list[PluginSection | PluginPacketFilter] = field(default_factory=list)
-    system: list[tuple[int, PluginFunction]] = field(default_factory=list)
-    projections: dict[str, tuple[str, Projection]] = field(default_factory=dict)
-    prompts: list[PromptPlugin] = field(default_factory=list)
+class _SystemFilter(Struct, frozen=True):
+    priority: int
+    part: PluginFunction
 
 
-class SectionRegistry(PluginRegistry[_Shared]):
+class _SchemeView(Struct, frozen=True):
+    scheme: str
+    view: Projection
+
+
+class SectionRegistry(PluginRegistry):
     """Collects the sections, projections and filters that plugins bring to packets."""
-
-    nothing = _Shared
 
     def section(
         self,
@@ -76,11 +75,10 @@ class SectionRegistry(PluginRegistry[_Shared]):
         """
         if not TAG.fullmatch(tag):
             raise ValueError(f"{tag!r} is not a tag: write a lower-case letter, then letters, digits or _")
-        owner = {one.tag: one.part.plugin for one in self._shared.steps if isinstance(one, PluginSection)}.get(tag)
+        owner = {one.tag: plugin for plugin, one in self.brought(PluginSection)}.get(tag)
         if owner or tag in TAKEN:
             raise ValueError(f"the tag <{tag}> is taken, by {owner or 'the runtime'}")
-        part = self._part(f"<{tag}>", render)
-        self._shared.steps.append(PluginSection(tag, _place(priority), part, frozenset(schemes)))
+        self.bring(PluginSection(tag, _place(priority), self._part(f"<{tag}>", render), frozenset(schemes)))
 
     def projection(
         self,
@@ -93,14 +91,14 @@ class SectionRegistry(PluginRegistry[_Shared]):
 
         Raises ValueError for a scheme that the runtime, or another plugin, shows.
         """
-        owner = self._shared.projections.get(scheme)
+        owner = {one.scheme: plugin for plugin, one in self.brought(_SchemeView)}.get(scheme)
         if owner or scheme in BY_NAME:
-            raise ValueError(f"entries of {scheme}:// are already shown by {owner[0] if owner else 'the runtime'}")
+            raise ValueError(f"entries of {scheme}:// are already shown by {owner or 'the runtime'}")
         seen, short = (
             self._part(f"{scheme}:// ({name})", view) if view else None
             for name, view in (("visible", visible), ("summarized", summarized))
         )
-        self._shared.projections[scheme] = (self.plugin, projection(seen, short))
+        self.bring(_SchemeView(scheme, projection(seen, short)))
 
     def filter(
         self, hook: Any, function: Callable[..., Any], priority: int = PRIORITY_DEFAULT, schemes: Sequence[str] = ()
@@ -112,10 +110,9 @@ class SectionRegistry(PluginRegistry[_Shared]):
         """
         name = hook if isinstance(hook, str) else str(getattr(hook, "name", ""))
         if name == SYSTEM:
-            self._shared.system.append((int(priority), self._part(name, function)))
+            self.bring(_SystemFilter(int(priority), self._part(name, function)))
         elif name == USER:
-            part = self._part(name, function)
-            self._shared.steps.append(PluginPacketFilter(part, _place(priority), frozenset(schemes)))
+            self.bring(PluginPacketFilter(self._part(name, function), _place(priority), frozenset(schemes)))
         elif name.startswith(ASSEMBLY):
             raise ValueError(f"there is no filter {name!r}; there are {SYSTEM} and {USER}")
 
@@ -128,12 +125,13 @@ class SectionRegistry(PluginRegistry[_Shared]):
             raise TypeError(f"prompt: {function!r} is not a function")
         if isinstance(kinds, str) or not kinds or not set(kinds) <= KINDS.keys():
             raise ValueError(f"prompt: {kinds!r} are not kinds of model calls: list some of {', '.join(KINDS)}")
-        self._shared.prompts.append(PromptPlugin(self.plugin, function, frozenset(KINDS[kind] for kind in kinds)))
+        wanted = frozenset(KINDS[kind] for kind in kinds)
+        self.bring(PromptPlugin(self.plugin, "prompt", function, PROMPT, kinds=wanted))
 
     @property
     def prompts(self) -> tuple[PromptPlugin, ...]:
         """What edits prompts, in the order of registration."""
-        return tuple(self._shared.prompts)
+        return tuple(one for _, one in self.brought(PromptPlugin))
 
     def _part(self, name: str, function: Callable[..., Any]) -> PluginFunction:
         if not callable(function) or inspect.iscoroutinefunction(function):
@@ -141,32 +139,27 @@ class SectionRegistry(PluginRegistry[_Shared]):
         return PluginFunction(self.plugin, name, function)
 
     def packet_plugins(self, plugins: Iterable[Plugin]) -> PacketPlugins:
-        shared = self._shared
         # What only edits prompts is no part of packets: its edits are recorded.
-        editing = {one.plugin for one in shared.prompts} - self._bringing()
+        parts = {plugin for plugin, one in self.brought(object) if not isinstance(one, PromptPlugin)}
+        editing = {one.plugin for one in self.prompts} - parts
         named = sorted((one for one in plugins if one.name not in editing), key=lambda plugin: plugin.name)
-        sections = [one for one in shared.steps if isinstance(one, PluginSection)]
-        steps = sorted((*SECTIONS, *shared.steps), key=lambda step: step.priority)
+        steps = [one for _, one in self.brought(object) if isinstance(one, PluginSection | PluginPacketFilter)]
+        system = sorted((one for _, one in self.brought(_SystemFilter)), key=lambda one: one.priority)
         return PacketPlugins(
-            steps=tuple(steps),
-            system_filters=tuple(part for _, part in sorted(shared.system, key=lambda one: one[0])),
+            steps=tuple(sorted((*SECTIONS, *steps), key=lambda step: step.priority)),
+            system_filters=tuple(one.part for one in system),
             views=Views(
-                {scheme: view for scheme, (_, view) in shared.projections.items()},
-                RESERVED | {one.tag for one in sections},
+                {one.scheme: one.view for _, one in self.brought(_SchemeView)},
+                RESERVED | {one.tag for _, one in self.brought(PluginSection)},
             ),
-            schemes=frozenset().union(*(one.schemes for one in shared.steps)),
+            schemes=frozenset().union(*(one.schemes for one in steps)),
             render_version=" ".join([RENDER_VERSION, *(f"{plugin.name}={plugin.version}" for plugin in named)]),
             plugins=tuple(plugin.name for plugin in named),
         )
 
-    def _bringing(self) -> set[str]:
-        shared = self._shared
-        parts = [*(step.part for step in shared.steps), *(part for _, part in shared.system)]
-        return {part.plugin for part in parts} | {plugin for plugin, _ in shared.projections.values()}
-
 
 def load_plugins(sections: str, prompt: str = NONE) -> tuple[PacketPlugins, tuple[PromptPlugin, ...]]:
-    """What the enabled plugins bring; the words are those of `kit.plugins.chosen`. Raises SettingsError."""
+    """What the enabled plugins bring; for the settings see `select_plugins`. Raises SettingsError."""
     registry, plugins = load_all(SectionRegistry(), ((SECTION_PLUGINS, sections), (PROMPT, prompt)))
     return registry.packet_plugins(plugins), registry.prompts
 

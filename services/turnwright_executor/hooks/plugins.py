@@ -28,7 +28,7 @@ def new_registry() -> Registry:
 
 
 def load_plugins(hooks: str, tools: str) -> Registry:
-    """The registry with the runtime's rules and the enabled plugins; for the settings see `kit.plugins.chosen`.
+    """The registry with the runtime's rules and the enabled plugins; for the settings see `select_plugins`.
 
     Raises SettingsError, which names the plugin that cannot be loaded.
     """

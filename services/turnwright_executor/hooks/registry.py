@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
@@ -44,50 +44,46 @@ class HookSubscription(Struct, frozen=True):
     """Whether it is one of the runtime's own rules: pure and fast, so it is called in the event loop."""
 
 
-class _Shared(Struct):
-    """The registrations of all plugins. Mutable: filled at start-up."""
-
-    subscriptions: list[HookSubscription] = field(default_factory=list)
-    tools: dict[str, tuple[str, PluginTool]] = field(default_factory=dict)
-    open_entries: Callable[[TurnAddress], Entries] | None = None
-
-
-class Registry(PluginRegistry[_Shared]):
+class Registry(PluginRegistry):
     """Collects the tools, observers and filters that plugins bring to turns."""
 
-    nothing = _Shared
+    def __init__(self) -> None:
+        super().__init__()
+        self._open_entries: list[Callable[[TurnAddress], Entries]] = []
+        """What gives access to the entries of a run; empty before the executor has started."""
 
     def tool(self, tool: PluginTool) -> None:
         """Add a tool. Raises ValueError if its name is taken, or if it is invalid."""
         check_tool(tool)
-        other = self._shared.tools.get(tool.name)
-        if other or tool.name in TAKEN:
-            raise ValueError(f"the name <{tool.name}> is taken, by {other[0] if other else 'the runtime'}")
-        self._shared.tools[tool.name] = (self.plugin, tool)
+        owner = {one.name: plugin for plugin, one in self.brought(PluginTool)}.get(tool.name)
+        if owner or tool.name in TAKEN:
+            raise ValueError(f"the name <{tool.name}> is taken, by {owner or 'the runtime'}")
+        self.bring(tool)
 
     def entries(self, at: TurnAddress) -> Entries:
         """The entries of a run, for an observer or a filter: reads see what the run sees, writes have plugin tier.
 
         Raises RuntimeError before the executor has started.
         """
-        if self._shared.open_entries is None:
+        if not self._open_entries:
             raise RuntimeError("the store is not available before the executor has started: use it when an event comes")
-        return PluginEntries(self._shared.open_entries(at))
+        return PluginEntries(self._open_entries[-1](at))
 
     def opened(self, open_entries: Callable[[TurnAddress], Entries]) -> None:
         """The store is available from now on: `open_entries` gives access to the entries of a run."""
-        self._shared.open_entries = open_entries
+        self._open_entries.append(open_entries)
 
     def offered(self, calls: PluginCalls) -> tuple[PluginToolAdapter, ...]:
         """The plugins' tools in the order of registration. `calls` limits each of their steps, for each plugin."""
-        own = {plugin: calls.isolated() for plugin, _ in self._shared.tools.values()}
-        return tuple(PluginToolAdapter(tool, plugin, own[plugin]) for plugin, tool in self._shared.tools.values())
+        tools = self.brought(PluginTool)
+        own = {plugin: calls.isolated() for plugin, _ in tools}
+        return tuple(PluginToolAdapter(tool, plugin, own[plugin]) for plugin, tool in tools)
 
     @property
     def tool_descriptors(self) -> tuple[ToolDescriptor, ...]:
         """What must be known of plugins' tools before one of their commands is dispatched."""
-        tools = (tool for _, tool in self._shared.tools.values())
-        return tuple(ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target) for tool in tools)
+        tools = self.brought(PluginTool)
+        return tuple(ToolDescriptor(tool.name, tool.phase, tool.needs, tool.target) for _, tool in tools)
 
     def on(self, hook: EventHook[P] | str, observer: Callable[[P], object], priority: int = PRIORITY_DEFAULT) -> None:
         """Register an observer, sync or async. Raises ValueError if the hook is not an event."""
@@ -112,19 +108,18 @@ class Registry(PluginRegistry[_Shared]):
             raise TypeError(f"{hook}: {call!r} is not a function")
         name = str(getattr(call, "__qualname__", "") or type(call).__qualname__)
         is_rule = self.plugin == RUNTIME
-        self._shared.subscriptions.append(HookSubscription(hook, self.plugin, name, int(priority), call, is_rule))
+        self.bring(HookSubscription(hook, self.plugin, name, int(priority), call, is_rule))
 
     def chain(self, hook: str) -> tuple[HookSubscription, ...]:
-        return tuple(
-            sorted((one for one in self._shared.subscriptions if one.hook == hook), key=lambda one: one.priority)
-        )
+        found = (one for _, one in self.brought(HookSubscription) if one.hook == hook)
+        return tuple(sorted(found, key=lambda one: one.priority))
 
     def plugins(self) -> dict[str, tuple[str, ...]]:
         """The hooks that each plugin uses, and its tools as `<name>`; the runtime is left out."""
         taken: dict[str, set[str]] = {}
-        for one in self._shared.subscriptions:
+        for plugin, one in self.brought(HookSubscription):
             if not one.is_rule:
-                taken.setdefault(one.plugin, set()).add(one.hook)
-        for name, (plugin, _) in self._shared.tools.items():
-            taken.setdefault(plugin, set()).add(f"<{name}>")
+                taken.setdefault(plugin, set()).add(one.hook)
+        for plugin, tool in self.brought(PluginTool):
+            taken.setdefault(plugin, set()).add(f"<{tool.name}>")
         return {plugin: tuple(sorted(names)) for plugin, names in taken.items()}

@@ -147,7 +147,7 @@ async def test_a_plugin_that_takes_too_long_is_named_and_the_next_packet_is_made
     )  # fmt: skip
     assert "did not finish <slow> within 2 s" in error.message
     said = [(line["event"], line["plugin"], line["error_id"]) for line in lines]
-    assert said == [("plugin_deadline_exceeded", "late:register", error.metadata["error_id"])]
+    assert said == [("plugin_failed", "late:register", error.metadata["error_id"])]
 
 
 async def test_a_plugin_that_takes_long_holds_up_no_other_run(store, assembling):
