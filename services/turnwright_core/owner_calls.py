@@ -33,30 +33,35 @@ _WRITE_BYTES: Final = 200
 """Estimated size of a write in bytes, besides its texts."""
 
 
-class StoredMessage(Struct, frozen=True):
-    """One message of a packet: new pieces, and runs of pieces of the base packet."""
+class PacketMessage(Struct, frozen=True):
+    """A message of a packet, or a part of one: new pieces, and runs of pieces of the base packet."""
 
     role: str
     pieces: tuple[Copied | str, ...]
+    shows: Mapping[str, str] = field(default_factory=dict)
+    """Texts that show the body of an entry, each with its path."""
 
 
 class TurnPacket(Struct, frozen=True, dict=True):
     """The packet of a turn."""
 
     turn: int
-    messages: tuple[StoredMessage, ...]
+    messages: tuple[PacketMessage, ...]
     base_turn: int = 0
     """The turn of the base packet; 0: none."""
     note: str = ""
     """A note of its owner, opaque to the store."""
-    shows: Mapping[str, str] = field(default_factory=dict)
-    """New texts that show the body of an entry, each with its path."""
     again: bool = False
     """Only count another call with the stored packet; everything else is empty."""
 
     @cached_property
     def texts(self) -> list[str]:
         return [piece for message in self.messages for piece in message.pieces if isinstance(piece, str)]
+
+    @cached_property
+    def shows(self) -> dict[str, str]:
+        """Those of all messages."""
+        return {text: path for message in self.messages for text, path in message.shows.items()}
 
     @cached_property
     def copies(self) -> list[Copied]:
@@ -189,17 +194,8 @@ class AssembleCall(Struct, frozen=True):
     """Whether the transcript is for a turn that summarizes."""
 
 
-class PacketPieces(Struct, frozen=True):
-    """Pieces of one message of a packet; `shows` maps texts that show the body of an entry to its path."""
-
-    index: int
-    role: str
-    pieces: tuple[Copied | str, ...]
-    shows: Mapping[str, str] = field(default_factory=dict)
-
-
 class PacketReport(Struct, frozen=True):
-    """What is known of an assembled packet, with its last pieces."""
+    """What is known of an assembled packet."""
 
     digest: str
     tokens: int
@@ -222,15 +218,14 @@ class PacketReport(Struct, frozen=True):
     """The part of the packet's tokens that edits take."""
     after_reply: tuple[EntryWrite, ...] = ()
     """The writes by which the reply, a summary, replaces messages."""
-    pieces: tuple[PacketPieces, ...] = ()
     replaced_chars: int = 0
     """Code points of the messages that the reply, a summary, replaces."""
 
 
 class AssembledPart(Struct, frozen=True):
-    """AssembleResponse: pieces, or after them the report."""
+    """AssembleResponse: messages, or parts of them, and at last the report."""
 
-    pieces: PacketPieces | None = None
+    messages: tuple[PacketMessage, ...]
     report: PacketReport | None = None
 
 

@@ -13,11 +13,11 @@ from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Cursor, Entry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.owner_calls import PacketReport
+from turnwright_core.owner_calls import PacketMessage, PacketReport
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_executor.peers.packets import turn_packet
-from turnwright_executor.ports.packets import Packet, PacketMessage
+from turnwright_executor.ports.packets import AssembledMessage, Packet
 
 CEILING = 1_000_000
 DIVISOR = 2
@@ -47,7 +47,11 @@ class Packets:
         """The packet of a turn, by what differs from the one before."""
         made = compose(self._rows.ordered(), self._rows.system, 1, CEILING, DIVISOR)
         told, digest = self._rows.as_delta(made.messages, self._digest)
-        messages = tuple(PacketMessage(role, tuple(decode(parts, self._pieces)), parts) for role, parts in told)
+        shows = self._rows.shows()
+        messages = tuple(
+            AssembledMessage(role, tuple(decode(parts, self._pieces)), PacketMessage(role, parts, shows))
+            for role, parts in told
+        )
         self._digest, self._pieces = digest, tuple(chain.from_iterable(message.pieces for message in messages))
         packet = Packet(
             messages=messages,
@@ -58,7 +62,6 @@ class Packets:
                 chars=0,
                 cursor=Cursor("0" * 16, self._position, 0, 0),
             ),
-            shows=self._rows.shows(),
         )
         return packet_to_pb(turn_packet(turn, packet, turn - 1))
 

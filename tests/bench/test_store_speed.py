@@ -22,7 +22,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
-from turnwright.types.v1 import turn_pb2
+from turnwright.types.v1 import packet_pb2, turn_pb2
 
 from bench.packets import Packets
 from bench.processes import ECHO_METHOD, echo_process, store_process
@@ -326,7 +326,7 @@ def _turn_of(bench: Bench, number: int) -> list[tuple[str, object]]:
     results = [set_(path, BODY[:500], state=RESOLVED) for path in paths]
     told = [piece_to_pb(f"{number}, {BODY[:500]}")] + ([piece_to_pb(Copied(0, number - 1))] if number > 1 else [])
     packet = write_pb2.PacketRecord(
-        turn=number, messages=[write_pb2.PacketMessage(role="user", pieces=told)], base_turn=number - 1
+        turn=number, messages=[packet_pb2.PacketMessage(role="user", pieces=told)], base_turn=number - 1
     )
     end = ledger_pb2.EndTurnRequest(
         **common, turn=number, result=result, writes=results, next=ledger_pb2.NextTurn(request=request())

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 from turnwright.store.v1 import write_pb2
-from turnwright.types.v1 import command_record_pb2
+from turnwright.types.v1 import command_record_pb2, packet_pb2
 
 from contract.store.harness import Client, new_project, set_, start_store, working_run
 from turnwright_assembler.app.assemble import Assembler, Rules
@@ -151,7 +151,7 @@ async def test_what_the_first_turn_after_a_restart_costs(tmp_path, capsys) -> No
         await run.begin()
         made = await assembler.assemble(replace(ask, turn=number, base_digest=digest))
         messages = [
-            write_pb2.PacketMessage(role=role, pieces=[piece_to_pb(piece, {}) for piece in pieces])
+            packet_pb2.PacketMessage(role=role, pieces=[piece_to_pb(piece, {}) for piece in pieces])
             for role, pieces in made.messages
         ]
         digest = made.report.digest

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Final
 
-from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
 
 from turnwright_assembler.app.assemble import Assembler
@@ -15,7 +14,7 @@ from turnwright_core.checks import check_count, invalid
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
 from turnwright_core.limits import CHUNK_BYTES, EXPLAINED_PIECES_MAX, WRITES_MAX
-from turnwright_core.owner_calls import AssembleCall, AssembledPart, PacketPieces
+from turnwright_core.owner_calls import AssembleCall, AssembledPart, PacketMessage
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.entries import write_from_pb, write_to_pb
 from turnwright_core.wire.owner_calls import assemble_from_pb, check_budget_from_pb
@@ -24,7 +23,7 @@ SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 
 
 BESIDE_REPORT_BYTES_MAX: Final = CHUNK_BYTES // 2
-"""Maximum bytes of the pieces in the message with the report, which needs some room itself."""
+"""Maximum bytes of the messages in the part with the report, which needs some room itself."""
 
 _BEHIND: Final = 2**40
 """A position that no entry has."""
@@ -43,20 +42,20 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
     async def Assemble(  # type: ignore[override]
         self, call: AssembleCall, context: Any
     ) -> AsyncIterator[AssembledPart]:
-        """The packet's pieces in parts, then the report, with the last pieces if they fit into one message with it."""
+        """The messages in parts, then the report, with the last of them if they fit into one message with it."""
         check_assemble(call)
         assembled = await self._assembler.assemble(call)
-        held: list[PacketPieces] = []
+        held: list[PacketMessage] = []
         size = 0
-        for index, (role, pieces) in enumerate(assembled.messages):
+        for role, pieces in assembled.messages:
             for part, part_bytes in _parts(pieces):
-                held.append(PacketPieces(index, role, part, assembled.shows))
+                held.append(PacketMessage(role, part, assembled.shows))
                 size += part_bytes
                 if size > BESIDE_REPORT_BYTES_MAX:
                     for one in held:
-                        yield AssembledPart(pieces=one)
+                        yield AssembledPart((one,))
                     held, size = [], 0
-        yield AssembledPart(report=replace(assembled.report, pieces=tuple(held)))
+        yield AssembledPart(tuple(held), assembled.report)
 
     async def CheckBudget(self, request: budget_pb2.CheckBudgetRequest, context: Any) -> budget_pb2.CheckBudgetResponse:
         """What to summarize if the results of a turn are too large."""

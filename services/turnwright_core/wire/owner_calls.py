@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from turnwright.assembler.v1 import assembler_service_pb2, budget_pb2
 from turnwright.store.v1 import ledger_pb2, read_pb2, write_pb2
-from turnwright.types.v1 import message_pb2, view_pb2
+from turnwright.types.v1 import view_pb2
 
 from turnwright_core.owner_calls import (
     AssembleCall,
     AssembledPart,
     EndTurnCall,
     EntriesWritten,
-    PacketPieces,
     PacketReport,
     ReturnView,
     RunChanges,
-    StoredMessage,
     TurnEnd,
     TurnEnded,
     TurnPacket,
@@ -27,7 +24,6 @@ from turnwright_core.owner_calls import (
     WatchChangesCall,
     WriteEntriesCall,
 )
-from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.rpc_codec import Codecs, RpcCodec
 from turnwright_core.runs import LoopEnd
 from turnwright_core.wire.codec import codec, each
@@ -40,7 +36,7 @@ from turnwright_core.wire.entries import (
     write_to_pb,
 )
 from turnwright_core.wire.model_calls import GENERATE
-from turnwright_core.wire.packets import piece_from_pb, piece_to_pb, shown_in
+from turnwright_core.wire.packets import packet_message_from_pb, packet_message_to_pb
 from turnwright_core.wire.prompt_edits import EDITS
 from turnwright_core.wire.runs import (
     loop_from_pb,
@@ -55,26 +51,8 @@ from turnwright_core.wire.runs import (
     turn_to_pb,
 )
 
-
-def packet_to_pb(packet: TurnPacket) -> write_pb2.PacketRecord:
-    encode = partial(piece_to_pb, shows=packet.shows)
-    return write_pb2.PacketRecord(
-        turn=packet.turn,
-        messages=[
-            write_pb2.PacketMessage(role=message.role, pieces=map(encode, message.pieces))
-            for message in packet.messages
-        ],
-        base_turn=packet.base_turn,
-        note=packet.note,
-        again=packet.again,
-    )
-
-
-def packet_from_pb(record: write_pb2.PacketRecord) -> TurnPacket:
-    messages = tuple(StoredMessage(each.role, tuple(map(piece_from_pb, each.pieces))) for each in record.messages)
-    return TurnPacket(record.turn, messages, record.base_turn, record.note, shown_in(record.messages), record.again)
-
-
+_MESSAGES: Final = each(packet_message_to_pb, packet_message_from_pb)
+packet_to_pb, packet_from_pb = codec(TurnPacket, write_pb2.PacketRecord, messages=_MESSAGES)
 _CURSOR: Final = (cursor_to_pb, cursor_from_pb)
 view_change_to_pb, view_change_from_pb = codec(
     ViewChange,
@@ -92,32 +70,11 @@ assemble_to_pb, assemble_from_pb = codec(
     edits=EDITS,
     request=(turn_request_to_pb, turn_request_from_pb),
 )
-
-
-def packet_pieces_to_pb(pieces: PacketPieces) -> assembler_service_pb2.MessagePieces:
-    return assembler_service_pb2.MessagePieces(
-        index=pieces.index,
-        role=_ROLES.get(pieces.role, message_pb2.ROLE_UNSPECIFIED),
-        pieces=map(partial(piece_to_pb, shows=pieces.shows), pieces.pieces),
-        tools=pieces.role == "tools",
-        conversation=pieces.role == CONVERSATION,
-    )
-
-
-def packet_pieces_from_pb(message: assembler_service_pb2.MessagePieces) -> PacketPieces:
-    role = CONVERSATION if message.conversation else _ROLE_NAMES.get(message.role, "assistant")
-    role = "tools" if message.tools else role
-    return PacketPieces(message.index, role, tuple(map(piece_from_pb, message.pieces)), shown_in((message,)))
-
-
-_ROLES: Final = {"system": message_pb2.ROLE_SYSTEM, "user": message_pb2.ROLE_USER}
-_ROLE_NAMES: Final = {number: name for name, number in _ROLES.items()}
-_PIECES: Final = (packet_pieces_to_pb, packet_pieces_from_pb)
 _WRITES: Final = each(write_to_pb, write_from_pb)
 assembled_part_to_pb, assembled_part_from_pb = codec(
     AssembledPart,
     assembler_service_pb2.AssembleResponse,
-    pieces=_PIECES,
+    messages=_MESSAGES,
     report=codec(
         PacketReport,
         assembler_service_pb2.PacketReport,
@@ -128,7 +85,6 @@ assembled_part_to_pb, assembled_part_from_pb = codec(
         ),
         edits=EDITS,
         after_reply=_WRITES,
-        pieces=each(*_PIECES),
     ),
 )
 

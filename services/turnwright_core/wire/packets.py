@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from turnwright.types.v1 import packet_pb2
 
 from turnwright_core.delta_encoding import Copied
+from turnwright_core.owner_calls import PacketMessage
 
 if TYPE_CHECKING:
     from turnwright.turns.v1 import turn_service_pb2
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-class _Pieces(Protocol):
-    """A message with pieces, of either service."""
-
-    @property
-    def pieces(self) -> Iterable[packet_pb2.PacketPiece]: ...
 
 
 def piece_to_pb(piece: Copied | str, shows: Mapping[str, str] = _NOTHING) -> packet_pb2.PacketPiece:
@@ -36,9 +31,14 @@ def piece_from_pb(piece: packet_pb2.PacketPiece) -> Copied | str:
     return Copied(piece.copied.first, piece.copied.count) if piece.HasField("copied") else piece.text
 
 
-def shown_in(holders: Iterable[_Pieces]) -> dict[str, str]:
-    """The texts that show the body of an entry, with its path."""
-    return {piece.text: piece.shows for one in holders for piece in one.pieces if piece.shows}
+def packet_message_to_pb(message: PacketMessage) -> packet_pb2.PacketMessage:
+    pieces = map(partial(piece_to_pb, shows=message.shows), message.pieces)
+    return packet_pb2.PacketMessage(role=message.role, pieces=pieces)
+
+
+def packet_message_from_pb(message: packet_pb2.PacketMessage) -> PacketMessage:
+    shows = {piece.text: piece.shows for piece in message.pieces if piece.shows}
+    return PacketMessage(message.role, tuple(map(piece_from_pb, message.pieces)), shows)
 
 
 class PacketParts:

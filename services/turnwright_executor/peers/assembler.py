@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
 
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.delta_encoding import Copied, decode
+from turnwright_core.delta_encoding import decode
 from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.owner_calls import AssembleCall, PacketReport, ViewChange
+from turnwright_core.owner_calls import AssembleCall, PacketMessage, PacketReport, ViewChange
 from turnwright_core.runs import Assembly, RequestKind, Turn
 from turnwright_core.wire.entries import write_from_pb
 from turnwright_core.wire.owner_calls import check_budget_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
-from turnwright_executor.ports.packets import CheckedBudget, Packet, PacketMessage, StoredPacket
+from turnwright_executor.ports.packets import AssembledMessage, CheckedBudget, Packet, StoredPacket
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 
@@ -78,20 +78,24 @@ class AssemblerPackets:
 
     async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
         """The reassembled packet; None if its digest does not match."""
-        changes: dict[int, tuple[str, list[Copied | str]]] = {}
-        shows: dict[str, str] = {}
+        deltas: list[PacketMessage] = []
         report: PacketReport | None = None
         async with self._peer.stream(self._by_value.Assemble, call, self._peer.timeout_s) as parts:
             async for part in parts:
                 report = part.report
-                for one in report.pieces if report else (part.pieces,):
-                    changes.setdefault(one.index, (one.role, []))[1].extend(one.pieces)
-                    shows |= one.shows
+                for one in part.messages:
+                    # A long message comes in parts.
+                    before = deltas.pop() if deltas and deltas[-1].role == one.role else PacketMessage(one.role, ())
+                    deltas.append(PacketMessage(one.role, before.pieces + one.pieces, {**before.shows, **one.shows}))
         if report is None:
             raise self._peer.cut_short("a report")
-        messages = _messages(changes, base)
+        try:
+            messages = tuple([AssembledMessage(one.role, tuple(decode(one.pieces, base)), one) for one in deltas])
+        except IndexError:
+            # They copy pieces that the base packet does not have.
+            return None
         chars = sum(sum(map(len, message.pieces)) for message in messages)
-        return Packet(messages, report, shows) if chars == report.chars else None
+        return Packet(messages, report) if chars == report.chars else None
 
     async def check_budget(
         self,
@@ -104,16 +108,3 @@ class AssemblerPackets:
         call = replace(assemble_call(address, turn, calibration, edits), at_least=at_least)
         answer = await self._peer.call(self._stub.CheckBudget, check_budget_to_pb(call))
         return CheckedBudget(tuple(map(write_from_pb, answer.effects)), answer.summarize)
-
-
-def _messages(
-    changes: Mapping[int, tuple[str, Sequence[Copied | str]]], base: Sequence[str]
-) -> tuple[PacketMessage, ...]:
-    """The messages in order; empty if they copy pieces that the base packet does not have."""
-    try:
-        return tuple(
-            PacketMessage(role, tuple(decode(pieces, base)), tuple(pieces))
-            for _, (role, pieces) in sorted(changes.items())
-        )
-    except IndexError:
-        return ()

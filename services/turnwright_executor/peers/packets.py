@@ -16,23 +16,23 @@ from turnwright.turns.v1 import turn_service_pb2
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor
-from turnwright_core.owner_calls import PacketReport, StoredMessage, TurnPacket
+from turnwright_core.owner_calls import PacketMessage, PacketReport, TurnPacket
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.runs import CompressionStrength, TokenSource
 from turnwright_core.wire.packets import PacketParts
 from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.domain.tokens import TokenRate
-from turnwright_executor.ports.packets import Packet, PacketMessage
+from turnwright_executor.ports.packets import AssembledMessage, Packet
 
 
 def turn_packet(turn: int, packet: Packet, base_turn: int) -> TurnPacket:
     """The packet as it is stored: a delta of the packet of `base_turn`, or whole if it copies nothing of it."""
-    if not any(isinstance(piece, Copied) for message in packet.messages for piece in message.changes):
+    if not any(isinstance(piece, Copied) for message in packet.messages for piece in message.delta.pieces):
         base_turn = 0
     messages = tuple(
-        StoredMessage(message.role, message.changes if base_turn else message.pieces) for message in packet.messages
+        one.delta if base_turn else PacketMessage(one.role, one.pieces, one.delta.shows) for one in packet.messages
     )
-    return TurnPacket(turn, messages, base_turn, _note_of(packet), packet.shows)
+    return TurnPacket(turn, messages, base_turn, _note_of(packet))
 
 
 class PacketNote(Struct, frozen=True, omit_defaults=True):
@@ -88,7 +88,7 @@ async def packet_from_parts(parts: AsyncIterator[turn_service_pb2.ReadPacketResp
         return None
     note, messages = packet_note(stored.note), stored.messages()
     return Packet(
-        messages=tuple(PacketMessage(role, pieces, pieces) for role, pieces in messages),
+        messages=tuple(AssembledMessage(role, pieces, PacketMessage(role, pieces)) for role, pieces in messages),
         report=PacketReport(
             digest=packet_digest(messages),
             tokens=note.tokens,

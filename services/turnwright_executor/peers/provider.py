@@ -24,7 +24,7 @@ from turnwright_core.wire.codec import known
 from turnwright_core.wire.model_calls import generate_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
 from turnwright_executor.peers.cache_marks import mark_conversation
-from turnwright_executor.ports.packets import PacketMessage
+from turnwright_executor.ports.packets import AssembledMessage
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 
@@ -88,7 +88,7 @@ class ProviderModels:
         return known
 
     async def count_tokens(
-        self, model: Model, messages: Sequence[PacketMessage], images: Sequence[Image], near: int
+        self, model: Model, messages: Sequence[AssembledMessage], images: Sequence[Image], near: int
     ) -> tuple[int, TokenSource] | None:
         call = GenerateCall(model, _sent(messages, images), tools=_tools(messages))
         wanted = pb.CountTokensRequest(call=generate_to_pb(call), near=near)
@@ -102,7 +102,7 @@ class ProviderModels:
     def generate(
         self,
         model: Model,
-        messages: Sequence[PacketMessage],
+        messages: Sequence[AssembledMessage],
         request: TurnRequest,
         call_index: int,
         *,
@@ -138,7 +138,7 @@ def summary_tokens_max(model: Model, request: TurnRequest) -> int:
     return min(SUMMARY_TOKENS_MAX, share, model.output_tokens_max or SUMMARY_TOKENS_MAX)
 
 
-def _sent(messages: Sequence[PacketMessage], images: Sequence[Image]) -> tuple[Message, ...]:
+def _sent(messages: Sequence[AssembledMessage], images: Sequence[Image]) -> tuple[Message, ...]:
     """The messages for the provider, without tools.
 
     What edits added to a packet stands in conversations before and after its user message.
@@ -184,7 +184,7 @@ class _PacketTool(Struct):
 _PACKET_TOOLS: Final = Decoder(list[_PacketTool])
 
 
-def _tools(messages: Sequence[PacketMessage]) -> tuple[ToolDefinition, ...]:
+def _tools(messages: Sequence[AssembledMessage]) -> tuple[ToolDefinition, ...]:
     """The tools in the `tools` messages, with a cache mark at their end."""
     tools = [
         ToolDefinition(one.name, one.description, bytes(one.parameters).decode())

@@ -10,7 +10,7 @@ from turnwright_core.chat.message import Image
 from turnwright_core.model_calls import GeneratePart
 from turnwright_core.models import Model
 from turnwright_core.runs import TokenSource, TurnRequest
-from turnwright_executor.ports.packets import PacketMessage
+from turnwright_executor.ports.packets import AssembledMessage
 
 
 class Models(Protocol):
@@ -20,7 +20,7 @@ class Models(Protocol):
         """The model, completed by what its vendor reports. Unchanged if nobody answers in time. Never raises."""
 
     async def count_tokens(
-        self, model: Model, messages: Sequence[PacketMessage], images: Sequence[Image], near: int
+        self, model: Model, messages: Sequence[AssembledMessage], images: Sequence[Image], near: int
     ) -> tuple[int, TokenSource] | None:
         """Input tokens of a call, and how they were counted; None if nobody says in time. Raises nothing.
 
@@ -30,7 +30,7 @@ class Models(Protocol):
     def generate(
         self,
         model: Model,
-        messages: Sequence[PacketMessage],
+        messages: Sequence[AssembledMessage],
         request: TurnRequest,
         call_index: int,
         *,

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.chat.transcript import from_json_lines
-from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
-from turnwright_core.owner_calls import PacketReport, ReturnView, ViewChange
+from turnwright_core.owner_calls import PacketMessage, PacketReport, ReturnView, ViewChange
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.runs import Turn
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 
 
-class PacketMessage(Struct, frozen=True, dict=True):
+class AssembledMessage(Struct, frozen=True, dict=True):
     """One message for the model: `system` or `user` with its text in pieces; `tools` holds tool definitions as JSON."""
 
     role: str
     pieces: tuple[str, ...]
-    changes: tuple[Copied | str, ...]
-    """The pieces as a delta of the base packet."""
+    delta: PacketMessage
+    """The same as a delta of the base packet, for the store."""
 
     @property
     def text(self) -> str:
@@ -47,10 +46,8 @@ class Packet(Struct, frozen=True):
     Of a packet that was read from the store, the report has what its note has; its effects were committed with it.
     """
 
-    messages: tuple[PacketMessage, ...]
+    messages: tuple[AssembledMessage, ...]
     report: PacketReport
-    shows: Mapping[str, str] = field(default_factory=dict)
-    """New texts that show the body of an entry, each with its path. For the store."""
     effects_chars: float = 0
     """Upper bound in code points for effects that were committed with it and are no longer listed."""
     rate: TokenRate = TokenRate()

@@ -20,7 +20,7 @@ from turnwright_core.models import Model
 from turnwright_core.runs import Turn, Usage
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import Models
-from turnwright_executor.ports.packets import PacketMessage
+from turnwright_executor.ports.packets import AssembledMessage
 from turnwright_executor.ports.publishing import Activity, Publisher, StreamBegan, StreamBroke, StreamEnded
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Generation:
         publisher: Publisher,
         turn: Turn,
         model: Model,
-        messages: Sequence[PacketMessage],
+        messages: Sequence[AssembledMessage],
         call_index: int,
         begin: Callable[[], Draft],
         again: Callable[[], Awaitable[None]],

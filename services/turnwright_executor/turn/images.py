@@ -25,7 +25,7 @@ from turnwright_core.runs import Loop
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.packets import PacketMessage
+from turnwright_executor.ports.packets import AssembledMessage
 from turnwright_executor.tools.ports import OutsideProjectError, TooMuchError, Workspace
 
 FIELD: Final = f"settings.{IMAGES}"
@@ -84,7 +84,7 @@ async def image_writes(ledger: Ledger, address: RunAddress, loop: Loop, workspac
 
 
 async def read_images(
-    ledger: Ledger, address: RunAddress, loop: Loop, messages: Sequence[PacketMessage]
+    ledger: Ledger, address: RunAddress, loop: Loop, messages: Sequence[AssembledMessage]
 ) -> Sequence[Image]:
     """The images that a packet shows the model, each with its path: those of the loop, and those of conversations.
 

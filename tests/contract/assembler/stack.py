@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import grpc
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
@@ -68,22 +69,23 @@ class Answer:
 
     @property
     def report(self) -> assembler_service_pb2.PacketReport:
-        assert [message.WhichOneof("part") for message in self.parts].index("report") == len(self.parts) - 1
-        report = assembler_service_pb2.PacketReport()
-        report.CopyFrom(self.parts[-1].report)
-        # The pieces in it are told by what differs, like those before it.
-        report.ClearField("pieces")
-        return report
+        assert [part.HasField("report") for part in self.parts].index(True) == len(self.parts) - 1
+        return self.parts[-1].report
 
     def text(self, index: int) -> str:
         return "".join(self.pieces(index))
 
     def pieces(self, index: int) -> list[Copied | str]:
-        return [piece_from_pb(piece) for part in self.messages if part.index == index for piece in part.pieces]
+        return self.messages[index][1]
 
     @property
-    def messages(self) -> list[assembler_service_pb2.MessagePieces]:
-        return [*(part.pieces for part in self.parts[:-1]), *self.parts[-1].report.pieces]
+    def messages(self) -> list[tuple[str, list[Copied | str]]]:
+        """Roles, each with the pieces of all parts."""
+        parts = (message for part in self.parts for message in part.messages)
+        return [
+            (role, [piece_from_pb(piece) for message in messages for piece in message.pieces])
+            for role, messages in groupby(parts, key=lambda message: message.role)
+        ]
 
     @property
     def system(self) -> str:

@@ -6,7 +6,6 @@ from hashlib import sha256
 import grpc
 import pytest
 from turnwright.store.v1 import read_pb2
-from turnwright.types.v1 import message_pb2
 
 from contract.assembler.stack import SECRET, Client, ScriptedStore, at, part, start_assembler
 from turnwright_core.delta_encoding import decode
@@ -39,8 +38,7 @@ def reason(error: grpc.aio.AioRpcError) -> str:
 async def test_a_packet_is_two_messages_and_a_report(store, client):
     store.says(part(SYSTEM, PROMPT, entry("src/a.py", "pass", position=2), cursor=at(7)))
     answer = await client.assemble()
-    roles = {message.index: message.role for message in answer.messages}
-    assert roles == {0: message_pb2.ROLE_SYSTEM, 1: message_pb2.ROLE_USER}
+    assert [role for role, _ in answer.messages] == ["system", "user"]
     assert answer.system.endswith("\n\n## get\n\nYou are Ada.")
     assert names(answer.user) == ["prompt", "summary", "visible", "instructions", "budget"]
     report = answer.report

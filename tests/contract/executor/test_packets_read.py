@@ -6,17 +6,18 @@ import pytest
 import pytest_asyncio
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
-from turnwright.types.v1 import message_pb2
+from turnwright.types.v1 import packet_pb2
 
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.owner_calls import PacketMessage
 from turnwright_core.runs import Turn, TurnRequest
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 from turnwright_executor.peers.assembler import AssemblerPackets
-from turnwright_executor.ports.packets import PacketMessage, StoredPacket
+from turnwright_executor.ports.packets import AssembledMessage, StoredPacket
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
 from turnwright_kit.service import Service
@@ -47,8 +48,11 @@ class Scripted(assembler_service_pb2_grpc.AssemblerServiceServicer):
 
 
 def said(*pieces: Copied | str) -> pb.AssembleResponse:
-    user = message_pb2.ROLE_USER
-    return pb.AssembleResponse(pieces=pb.MessagePieces(index=0, role=user, pieces=map(piece_to_pb, pieces)))
+    return pb.AssembleResponse(messages=[packet_pb2.PacketMessage(role="user", pieces=map(piece_to_pb, pieces))])
+
+
+def read(pieces: tuple[str, ...], *changes: Copied | str) -> tuple[AssembledMessage]:
+    return (AssembledMessage("user", pieces, PacketMessage("user", changes)),)
 
 
 @pytest_asyncio.fixture
@@ -74,14 +78,14 @@ async def assembled(scripted, base: StoredPacket | None, *answers: list[pb.Assem
 
 async def test_copied_pieces_are_those_of_the_packet_before(scripted):
     packet = await assembled(scripted, BASE, [said("zero"), said(Copied(1, 1)), report(7)])
-    assert packet.messages == (PacketMessage("user", ("zero", "two"), ("zero", Copied(1, 1))),)
+    assert packet.messages == read(("zero", "two"), "zero", Copied(1, 1))
 
 
 async def test_the_last_pieces_come_with_the_report(scripted):
     last = report(10)
-    last.report.pieces.extend([said(Copied(1, 1)).pieces, said("four").pieces])
+    last.messages.extend([*said(Copied(1, 1)).messages, *said("four").messages])
     packet = await assembled(scripted, BASE, [said("one"), last])
-    assert packet.messages == (PacketMessage("user", ("one", "two", "four"), ("one", Copied(1, 1), "four")),)
+    assert packet.messages == read(("one", "two", "four"), "one", Copied(1, 1), "four")
 
 
 @pytest.mark.parametrize("copied", [Copied(1, 2), Copied(2**32 - 1, 2**32 - 1), Copied(0, 2)])
@@ -89,7 +93,7 @@ async def test_a_packet_that_is_based_on_another_one_is_asked_for_whole(scripted
     """Beyond the end of the packet before, or inside of it but not as long as the one that was meant."""
     answers = [said("zero", copied), report(99)], [said("zero", "two"), report(7)]
     packet = await assembled(scripted, BASE, *answers)
-    assert packet.messages == (PacketMessage("user", ("zero", "two"), ("zero", "two")),)
+    assert packet.messages == read(("zero", "two"), "zero", "two")
     assert scripted.bases == [BASE.digest, ""]
 
 

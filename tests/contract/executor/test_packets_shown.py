@@ -10,11 +10,10 @@ from contract.executor.test_pipeline import DONE, Asked
 from services import running
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.entries import Cursor
-from turnwright_core.owner_calls import PacketReport
-from turnwright_core.wire.owner_calls import packet_to_pb
-from turnwright_core.wire.packets import shown_in
+from turnwright_core.owner_calls import PacketMessage, PacketReport
+from turnwright_core.wire.owner_calls import packet_from_pb, packet_to_pb
 from turnwright_executor.peers.packets import turn_packet
-from turnwright_executor.ports.packets import Packet, PacketMessage
+from turnwright_executor.ports.packets import AssembledMessage, Packet
 from turnwright_store.sql.pieces import TextGroup
 
 pytestmark = pytest.mark.asyncio
@@ -49,7 +48,7 @@ async def test_a_body_that_the_model_is_shown_is_stored_once(tmp_path):
         assert SOURCE[::-1] in sent
         assert leaning(tmp_path / "home" / "turnwright.db") >= {"a.py", "known://b"}
     packets = [request.packet for _, request in writes.asked if request.HasField("packet")]
-    named = [set(shown_in(packet.messages).values()) for packet in packets]
+    named = [set(packet_from_pb(packet).shows.values()) for packet in packets]
     assert ["a.py" in paths for paths in named].count(True) == 1
     assert ["known://b" in paths for paths in named].count(True) == 1
     assert named[3] == set()
@@ -57,9 +56,11 @@ async def test_a_body_that_the_model_is_shown_is_stored_once(tmp_path):
 
 @pytest.mark.parametrize("base_turn", [0, 1])
 async def test_what_the_assembler_says_of_its_texts_is_passed_on(base_turn):
-    message = PacketMessage("user", ("old", "new", "last"), (Copied(0, 1), "new", "last"))
+    message = AssembledMessage(
+        "user", ("old", "new", "last"), PacketMessage("user", (Copied(0, 1), "new", "last"), {"new": "known://a"})
+    )
     cursor = Cursor("i", 1, 1, 1)
-    packet = Packet((message,), PacketReport("0" * 64, 3, 100, 10, cursor), shows={"new": "known://a"})
+    packet = Packet((message,), PacketReport("0" * 64, 3, 100, 10, cursor))
     record = packet_to_pb(turn_packet(2, packet, base_turn))
-    assert shown_in(record.messages) == {"new": "known://a"}
+    assert packet_from_pb(record).shows == {"new": "known://a"}
     assert [piece.shows for piece in record.messages[0].pieces] == ["", "known://a", ""]

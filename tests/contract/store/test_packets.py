@@ -20,7 +20,7 @@ def packet(turn: int, *messages: tuple[str, list[Copied | str]], base_turn: int 
     """A packet of messages: role and pieces."""
     return write_pb2.PacketRecord(
         turn=turn,
-        messages=[write_pb2.PacketMessage(role=role, pieces=map(piece_to_pb, parts)) for role, parts in messages],
+        messages=[packet_pb2.PacketMessage(role=role, pieces=map(piece_to_pb, parts)) for role, parts in messages],
         base_turn=base_turn,
     )
 
@@ -199,16 +199,16 @@ async def test_a_packet_needs_the_fence(run):
 @pytest.mark.parametrize(
     ("record", "metadata"),
     [
-        ([write_pb2.PacketMessage(role="tool")], {"field": "packet.role"}),
+        ([packet_pb2.PacketMessage(role="tool")], {"field": "packet.role"}),
         (
-            [write_pb2.PacketMessage(role="user")] * 17,
+            [packet_pb2.PacketMessage(role="user")] * 17,
             {"field": "packet.messages", "limit": "16", "actual": "17", "unit": "items"},
         ),
         (
-            [write_pb2.PacketMessage(role="user", pieces=[packet_pb2.PacketPiece()] * 50_001)] * 2,
+            [packet_pb2.PacketMessage(role="user", pieces=[packet_pb2.PacketPiece()] * 50_001)] * 2,
             {"field": "packet.pieces", "limit": "100000", "actual": "100002", "unit": "items"},
         ),
-        ([write_pb2.PacketMessage(role="user", pieces=[piece_to_pb(Copied(0, 1))])], {"field": "packet.copied"}),
+        ([packet_pb2.PacketMessage(role="user", pieces=[piece_to_pb(Copied(0, 1))])], {"field": "packet.copied"}),
     ],
     ids=["role", "messages", "pieces", "copied"],
 )

@@ -118,12 +118,11 @@ func (a *assembler) Assemble(request *assemblerpb.AssembleRequest, stream assemb
 	}
 	note("Assemble", request)
 	messages := []struct {
-		name   string
-		role   types.Role
+		role   string
 		pieces []string
 	}{
-		{"system", types.Role_ROLE_SYSTEM, []string{"Write files with <set>. ", "End with <update>."}},
-		{"user", types.Role_ROLE_USER, []string{"Grüße für alle. ", fmt.Sprintf("This is turn %d.", request.Turn)}},
+		{"system", []string{"Write files with <set>. ", "End with <update>."}},
+		{"user", []string{"Grüße für alle. ", fmt.Sprintf("This is turn %d.", request.Turn)}},
 	}
 	report := &assemblerpb.PacketReport{
 		Tokens: 20, Ceiling: contextLength, Cursor: request.AtLeast, RenderVersion: "fixed-1",
@@ -134,24 +133,24 @@ func (a *assembler) Assemble(request *assemblerpb.AssembleRequest, stream assemb
 	packet := sha256.New()
 	for index, message := range messages {
 		whole := sha256.New()
-		part := &assemblerpb.MessagePieces{Index: uint32(index), Role: message.role}
+		part := &types.PacketMessage{Role: message.role}
 		for _, text := range message.pieces {
 			digest := sha256.Sum256([]byte(text))
 			whole.Write(digest[:])
 			report.Chars += uint64(utf8.RuneCountInString(text))
 			part.Pieces = append(part.Pieces, &types.PacketPiece{Piece: &types.PacketPiece_Text{Text: text}})
 		}
-		fmt.Fprintf(packet, "%s %s\n", message.name, hex.EncodeToString(whole.Sum(nil)))
+		fmt.Fprintf(packet, "%s %s\n", message.role, hex.EncodeToString(whole.Sum(nil)))
+		answer := &assemblerpb.AssembleResponse{Messages: []*types.PacketMessage{part}}
 		if index == len(messages)-1 {
-			report.Pieces = append(report.Pieces, part)
-			break
+			report.Digest = hex.EncodeToString(packet.Sum(nil))
+			answer.Report = report
 		}
-		if err := stream.Send(&assemblerpb.AssembleResponse{Part: &assemblerpb.AssembleResponse_Pieces{Pieces: part}}); err != nil {
+		if err := stream.Send(answer); err != nil {
 			return err
 		}
 	}
-	report.Digest = hex.EncodeToString(packet.Sum(nil))
-	return stream.Send(&assemblerpb.AssembleResponse{Part: &assemblerpb.AssembleResponse_Report{Report: report}})
+	return nil
 }
 
 func (a *assembler) CheckBudget(_ context.Context, request *assemblerpb.CheckBudgetRequest) (*assemblerpb.CheckBudgetResponse, error) {

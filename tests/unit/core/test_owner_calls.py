@@ -38,11 +38,10 @@ from turnwright_core.owner_calls import (
     AssembledPart,
     EndTurnCall,
     EntriesWritten,
-    PacketPieces,
+    PacketMessage,
     PacketReport,
     ReturnView,
     RunChanges,
-    StoredMessage,
     TurnEnd,
     TurnEnded,
     TurnPacket,
@@ -91,14 +90,12 @@ LOOP = Loop(1, LoopSettings(Mode.ACT, "fast"), "x", 102, create_ms=1)
 RUN = Run("p", "r", RunSettings(model="fast"), 102, 3, LOOP)
 TURN = Turn(3, 1, REQUEST, RESULT, 5, 6, 7)
 CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1", messages=True)
-PACKET = TurnPacket(3, (StoredMessage("user", ("new", Copied(0, 4))),), 2, "note", {"new": "a.txt"}, again=True)
-
+PIECES = PacketMessage("user", ("new", Copied(0, 4)), {"new": "a.txt"})
+PACKET = TurnPacket(3, (PIECES,), 2, "note", again=True)
 EDIT = PromptEdit(Verb.APPEND, Role.USER, (Text("more"),), plugin="nudge")
-PIECES = PacketPieces(1, "user", ("new", Copied(0, 4)), {"new": "a.txt"})
 REPORT = PacketReport(
     "d" * 64, 9, 10, 11, CURSOR, WRITES, True, "0.1.0", ("tides",), 3, CompressionStrength.LOW, (("a", 2),),
-    (EDIT,), 4, WRITES, (PIECES, PacketPieces(2, "tools", ("[]",)), PacketPieces(3, "conversation", ())),
-    replaced_chars=5,
+    (EDIT,), 4, WRITES, replaced_chars=5,
 )  # fmt: skip
 END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
 MODEL = Model("fast", "v/m", 100)
@@ -175,8 +172,8 @@ PAIRS = [
     ),
 ]
 PARTS = [
-    (AssembledPart(pieces=PIECES), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
-    (AssembledPart(report=REPORT), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
+    (AssembledPart((PIECES, PacketMessage("tools", ("[]",)))), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
+    (AssembledPart((), REPORT), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
 ]  # fmt: skip
 
 
@@ -205,7 +202,7 @@ def test_a_call_weighs_what_its_texts_do():
     small = WriteEntriesCall("p", "r", 1, [EntryWrite("a", SetEntry("b"))])
     large = WriteEntriesCall("p", "r", 1, [EntryWrite("a", SetEntry("b" * 10_000))])
     grown = WriteEntriesCall("p", "r", 1, [EntryWrite("a", AppendEntry("b" * 10_000))])
-    packet = WriteEntriesCall("p", "r", 1, [], packet=TurnPacket(1, (StoredMessage("user", ("x" * 10_000,)),)))
+    packet = WriteEntriesCall("p", "r", 1, [], packet=TurnPacket(1, (PacketMessage("user", ("x" * 10_000,)),)))
     assert small.weight_bytes < 1000
     assert all(one.weight_bytes >= 10_000 for one in (large, grown, packet))
     end = TurnEnd(1, RESULT, large.writes, next=TurnStart(REQUEST, large.writes))

@@ -10,7 +10,6 @@ from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import explanation_pb2 as _explanation_pb2
-from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import packet_pb2 as _packet_pb2
 from turnwright.types.v1 import prompt_edit_pb2 as _prompt_edit_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -136,82 +135,37 @@ Global___AssembleRequest: _TypeAlias = AssembleRequest  # noqa: Y015
 
 @_typing.final
 class AssembleResponse(_message.Message):
-    """A part of the answer: first the pieces, in order, in messages of at most 256 KiB, then the report with the last of them."""
+    """A part of the answer, at most about 256 KiB: the messages of the packet in order, and at last the report."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PIECES_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def pieces(self) -> Global___MessagePieces:
-        """Pieces of a message."""
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketMessage]:
+        """Messages, and parts of them: one with the role of the one before it, in this or in the previous part, continues that.
+        Each new text has at most 64 Ki code points.
+        """
 
     @_builtins.property
     def report(self) -> Global___PacketReport:
-        """The report; always last."""
+        """The report; in the last part, and only there."""
 
     def __init__(
         self,
         *,
-        pieces: Global___MessagePieces | None = ...,
+        messages: _abc.Iterable[_packet_pb2.PacketMessage] | None = ...,
         report: Global___PacketReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "pieces", b"pieces", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_report", b"_report", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["part", b"part", "pieces", b"pieces", "report", b"report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_report", b"_report", "messages", b"messages", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["pieces", "report"]  # noqa: Y015
-    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+    _WhichOneofReturnType__report: _TypeAlias = _typing.Literal["report"]  # noqa: Y015
+    _WhichOneofArgType__report: _TypeAlias = _typing.Literal["_report", b"_report"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__report) -> _WhichOneofReturnType__report | None: ...
 
 Global___AssembleResponse: _TypeAlias = AssembleResponse  # noqa: Y015
-
-@_typing.final
-class MessagePieces(_message.Message):
-    """Pieces to append to a message of the packet."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    INDEX_FIELD_NUMBER: _builtins.int
-    ROLE_FIELD_NUMBER: _builtins.int
-    PIECES_FIELD_NUMBER: _builtins.int
-    TOOLS_FIELD_NUMBER: _builtins.int
-    CONVERSATION_FIELD_NUMBER: _builtins.int
-    index: _builtins.int
-    """0-based index of the message."""
-    role: _message_pb2.Role.ValueType
-    """Author of the message."""
-    tools: _builtins.bool
-    """True if this is not a message but the list of tools for native calls: a JSON list of objects with `name`,
-    `description` and `parameters` (a JSON Schema). At most one, and the last; none if models call tools with tags.
-    """
-    conversation: _builtins.bool
-    """True if this is not a message but several: a message a line, each a JSON object with the fields of
-    turnwright.types.v1.Message under their names, those without a value left out, but for two: `role` is the word after
-    `ROLE_` in lower case, and a part is an object with `type`, `Text` or `Image`, and the fields of its kind, `cache`
-    among them (bytes in base64). In a transcript the conversation after the system message; in a packet what edits added
-    before or after the user message, whose adjacent messages of the user are sent as one with it.
-    """
-    @_builtins.property
-    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
-        """The pieces; each text has at most 64 Ki code points."""
-
-    def __init__(
-        self,
-        *,
-        index: _builtins.int = ...,
-        role: _message_pb2.Role.ValueType = ...,
-        pieces: _abc.Iterable[_packet_pb2.PacketPiece] | None = ...,
-        tools: _builtins.bool = ...,
-        conversation: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation", b"conversation", "index", b"index", "pieces", b"pieces", "role", b"role", "tools", b"tools"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___MessagePieces: _TypeAlias = MessagePieces  # noqa: Y015
 
 @_typing.final
 class UnfitPiece(_message.Message):
@@ -255,7 +209,6 @@ class PacketReport(_message.Message):
     RENDER_VERSION_FIELD_NUMBER: _builtins.int
     PLUGINS_FIELD_NUMBER: _builtins.int
     PLAN_TOKENS_FIELD_NUMBER: _builtins.int
-    PIECES_FIELD_NUMBER: _builtins.int
     EDITS_FIELD_NUMBER: _builtins.int
     EDIT_TOKENS_FIELD_NUMBER: _builtins.int
     COMPRESSION_FIELD_NUMBER: _builtins.int
@@ -310,12 +263,6 @@ class PacketReport(_message.Message):
         """
 
     @_builtins.property
-    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___MessagePieces]:
-        """The last pieces of the packet, after those in previous messages. At most 128 KiB, so that a packet that differs little
-        from the one before needs only one message.
-        """
-
-    @_builtins.property
     def edits(self) -> _containers.RepeatedCompositeFieldContainer[_prompt_edit_pb2.PromptEdit]:
         """The edits as they were applied: those of the request, then those of plugins."""
 
@@ -342,7 +289,6 @@ class PacketReport(_message.Message):
         render_version: _builtins.str = ...,
         plugins: _abc.Iterable[_builtins.str] | None = ...,
         plan_tokens: _builtins.int = ...,
-        pieces: _abc.Iterable[Global___MessagePieces] | None = ...,
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         edit_tokens: _builtins.int = ...,
         compression: _turn_pb2.CompressionStrength.ValueType = ...,
@@ -352,7 +298,7 @@ class PacketReport(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_reply", b"after_reply", "ceiling", b"ceiling", "chars", b"chars", "compression", b"compression", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "pieces", b"pieces", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "replaced_chars", b"replaced_chars", "tokens", b"tokens", "unfit", b"unfit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_reply", b"after_reply", "ceiling", b"ceiling", "chars", b"chars", "compression", b"compression", "cursor", b"cursor", "digest", b"digest", "edit_tokens", b"edit_tokens", "edits", b"edits", "effects", b"effects", "overflow", b"overflow", "plan_tokens", b"plan_tokens", "plugins", b"plugins", "render_version", b"render_version", "replaced_chars", b"replaced_chars", "tokens", b"tokens", "unfit", b"unfit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

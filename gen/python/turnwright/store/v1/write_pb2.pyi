@@ -345,34 +345,6 @@ class MoveEntry(_message.Message):
 Global___MoveEntry: _TypeAlias = MoveEntry  # noqa: Y015
 
 @_typing.final
-class PacketMessage(_message.Message):
-    """One message of a packet."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ROLE_FIELD_NUMBER: _builtins.int
-    PIECES_FIELD_NUMBER: _builtins.int
-    role: _builtins.str
-    """Author: `system`, `user` or `assistant`; or `tools` for the list of tools for native calls, as JSON."""
-    @_builtins.property
-    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketPiece]:
-        """The content, piece by piece. Texts that many packets share are stored once per project."""
-
-    def __init__(
-        self,
-        *,
-        role: _builtins.str = ...,
-        pieces: _abc.Iterable[_packet_pb2.PacketPiece] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pieces", b"pieces", "role", b"role"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PacketMessage: _TypeAlias = PacketMessage  # noqa: Y015
-
-@_typing.final
 class PacketRecord(_message.Message):
     """The packet of a turn, as stored."""
 
@@ -399,14 +371,16 @@ class PacketRecord(_message.Message):
     FAILED_PRECONDITION, reason TRANSITION_FORBIDDEN, if the open turn has no packet.
     """
     @_builtins.property
-    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketMessage]:
-        """The messages, in order; at most 16, with at most 100000 pieces in total, including copied ones."""
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.PacketMessage]:
+        """The messages, in order; at most 16, with at most 100000 pieces in total, including copied ones. Texts that many packets
+        share are stored once per project.
+        """
 
     def __init__(
         self,
         *,
         turn: _builtins.int = ...,
-        messages: _abc.Iterable[Global___PacketMessage] | None = ...,
+        messages: _abc.Iterable[_packet_pb2.PacketMessage] | None = ...,
         note: _builtins.str = ...,
         base_turn: _builtins.int = ...,
         again: _builtins.bool = ...,

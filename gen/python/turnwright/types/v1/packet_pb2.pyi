@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -15,6 +17,43 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class PacketMessage(_message.Message):
+    """A message of a packet, or a part of one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """Author: `system`, `user` or `assistant`; or what is no single message:
+
+    * `tools`: the list of tools for native calls, a JSON list of objects with `name`, `description` and `parameters` (a
+      JSON Schema). At most one, and the last; none if models call tools with tags.
+    * `conversation`: several messages, one a line, each a JSON object with the fields of turnwright.types.v1.Message under
+      their names, those without a value left out, but for two: `role` is the word after `ROLE_` in lower case, and a part is
+      an object with `type`, `Text` or `Image`, and the fields of its kind, `cache` among them (bytes in base64). In a
+      transcript the conversation after the system message; in a packet what edits added before or after the user
+      message, whose adjacent messages of the user are sent as one with it.
+    """
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketPiece]:
+        """The content, piece by piece."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        pieces: _abc.Iterable[Global___PacketPiece] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pieces", b"pieces", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PacketMessage: _TypeAlias = PacketMessage  # noqa: Y015
 
 @_typing.final
 class PacketPiece(_message.Message):

@@ -8,8 +8,7 @@ import type { Cursor, Moment } from "../../types/v1/cursor_pb.js";
 import type { ViewChange } from "../../types/v1/view_pb.js";
 import type { PromptEdit } from "../../types/v1/prompt_edit_pb.js";
 import type { CompressionStrength, TurnRequest } from "../../types/v1/turn_pb.js";
-import type { Role } from "../../types/v1/message_pb.js";
-import type { PacketPiece } from "../../types/v1/packet_pb.js";
+import type { PacketMessage } from "../../types/v1/packet_pb.js";
 import type { EntryWrite } from "../../store/v1/write_pb.js";
 import type { PacketExplanation } from "../../types/v1/explanation_pb.js";
 import type { CheckBudgetRequestSchema, CheckBudgetResponseSchema } from "./budget_pb.js";
@@ -146,33 +145,25 @@ export declare type AssembleRequest = Message<"turnwright.assembler.v1.AssembleR
 export declare const AssembleRequestSchema: GenMessage<AssembleRequest>;
 
 /**
- * A part of the answer: first the pieces, in order, in messages of at most 256 KiB, then the report with the last of them.
+ * A part of the answer, at most about 256 KiB: the messages of the packet in order, and at last the report.
  *
  * @generated from message turnwright.assembler.v1.AssembleResponse
  */
 export declare type AssembleResponse = Message<"turnwright.assembler.v1.AssembleResponse"> & {
   /**
-   * The kind of part.
+   * Messages, and parts of them: one with the role of the one before it, in this or in the previous part, continues that.
+   * Each new text has at most 64 Ki code points.
    *
-   * @generated from oneof turnwright.assembler.v1.AssembleResponse.part
+   * @generated from field: repeated turnwright.types.v1.PacketMessage messages = 1;
    */
-  part: {
-    /**
-     * Pieces of a message.
-     *
-     * @generated from field: turnwright.assembler.v1.MessagePieces pieces = 3;
-     */
-    value: MessagePieces;
-    case: "pieces";
-  } | {
-    /**
-     * The report; always last.
-     *
-     * @generated from field: turnwright.assembler.v1.PacketReport report = 2;
-     */
-    value: PacketReport;
-    case: "report";
-  } | { case: undefined; value?: undefined };
+  messages: PacketMessage[];
+
+  /**
+   * The report; in the last part, and only there.
+   *
+   * @generated from field: optional turnwright.assembler.v1.PacketReport report = 2;
+   */
+  report?: PacketReport | undefined;
 };
 
 /**
@@ -180,59 +171,6 @@ export declare type AssembleResponse = Message<"turnwright.assembler.v1.Assemble
  * Use `create(AssembleResponseSchema)` to create a new message.
  */
 export declare const AssembleResponseSchema: GenMessage<AssembleResponse>;
-
-/**
- * Pieces to append to a message of the packet.
- *
- * @generated from message turnwright.assembler.v1.MessagePieces
- */
-export declare type MessagePieces = Message<"turnwright.assembler.v1.MessagePieces"> & {
-  /**
-   * 0-based index of the message.
-   *
-   * @generated from field: uint32 index = 1;
-   */
-  index: number;
-
-  /**
-   * Author of the message.
-   *
-   * @generated from field: turnwright.types.v1.Role role = 2;
-   */
-  role: Role;
-
-  /**
-   * The pieces; each text has at most 64 Ki code points.
-   *
-   * @generated from field: repeated turnwright.types.v1.PacketPiece pieces = 3;
-   */
-  pieces: PacketPiece[];
-
-  /**
-   * True if this is not a message but the list of tools for native calls: a JSON list of objects with `name`,
-   * `description` and `parameters` (a JSON Schema). At most one, and the last; none if models call tools with tags.
-   *
-   * @generated from field: bool tools = 4;
-   */
-  tools: boolean;
-
-  /**
-   * True if this is not a message but several: a message a line, each a JSON object with the fields of
-   * turnwright.types.v1.Message under their names, those without a value left out, but for two: `role` is the word after
-   * `ROLE_` in lower case, and a part is an object with `type`, `Text` or `Image`, and the fields of its kind, `cache`
-   * among them (bytes in base64). In a transcript the conversation after the system message; in a packet what edits added
-   * before or after the user message, whose adjacent messages of the user are sent as one with it.
-   *
-   * @generated from field: bool conversation = 5;
-   */
-  conversation: boolean;
-};
-
-/**
- * Describes the message turnwright.assembler.v1.MessagePieces.
- * Use `create(MessagePiecesSchema)` to create a new message.
- */
-export declare const MessagePiecesSchema: GenMessage<MessagePieces>;
 
 /**
  * A part of a transcript that does not fit, and cannot be left out.
@@ -347,38 +285,30 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
   planTokens: number;
 
   /**
-   * The last pieces of the packet, after those in previous messages. At most 128 KiB, so that a packet that differs little
-   * from the one before needs only one message.
-   *
-   * @generated from field: repeated turnwright.assembler.v1.MessagePieces pieces = 11;
-   */
-  pieces: MessagePieces[];
-
-  /**
    * The edits as they were applied: those of the request, then those of plugins.
    *
-   * @generated from field: repeated turnwright.types.v1.PromptEdit edits = 12;
+   * @generated from field: repeated turnwright.types.v1.PromptEdit edits = 11;
    */
   edits: PromptEdit[];
 
   /**
    * The part of `tokens` that edits take.
    *
-   * @generated from field: uint32 edit_tokens = 13;
+   * @generated from field: uint32 edit_tokens = 12;
    */
   editTokens: number;
 
   /**
    * How far a transcript is compressed, by this call and by earlier ones.
    *
-   * @generated from field: turnwright.types.v1.CompressionStrength compression = 14;
+   * @generated from field: turnwright.types.v1.CompressionStrength compression = 13;
    */
   compression: CompressionStrength;
 
   /**
    * With `overflow`: what takes most room of a transcript and cannot be left out, largest first; at most 10.
    *
-   * @generated from field: repeated turnwright.assembler.v1.UnfitPiece unfit = 15;
+   * @generated from field: repeated turnwright.assembler.v1.UnfitPiece unfit = 14;
    */
   unfit: UnfitPiece[];
 
@@ -386,7 +316,7 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
    * With `compaction`: what to write with the end of the turn if the model has replied: it archives the messages that the
    * summary replaces. The paths are those that the reply lists.
    *
-   * @generated from field: repeated turnwright.store.v1.EntryWrite after_reply = 16;
+   * @generated from field: repeated turnwright.store.v1.EntryWrite after_reply = 15;
    */
   afterReply: EntryWrite[];
 
@@ -394,7 +324,7 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
    * With `compaction`: code points of the messages that the summary replaces. A summary that is not shorter counts as
    * none: nothing is written, and the next transcript leaves messages out.
    *
-   * @generated from field: uint32 replaced_chars = 17;
+   * @generated from field: uint32 replaced_chars = 16;
    */
   replacedChars: number;
 };

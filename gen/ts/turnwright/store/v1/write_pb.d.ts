@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import type { Message } from "@bufbuild/protobuf";
 import type { State, Tier, Visibility } from "../../types/v1/entry_pb.js";
 import type { CommandRecord } from "../../types/v1/command_record_pb.js";
-import type { PacketPiece } from "../../types/v1/packet_pb.js";
+import type { PacketMessage } from "../../types/v1/packet_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/write.proto.
@@ -314,33 +314,6 @@ export declare type MoveEntry = Message<"turnwright.store.v1.MoveEntry"> & {
 export declare const MoveEntrySchema: GenMessage<MoveEntry>;
 
 /**
- * One message of a packet.
- *
- * @generated from message turnwright.store.v1.PacketMessage
- */
-export declare type PacketMessage = Message<"turnwright.store.v1.PacketMessage"> & {
-  /**
-   * Author: `system`, `user` or `assistant`; or `tools` for the list of tools for native calls, as JSON.
-   *
-   * @generated from field: string role = 1;
-   */
-  role: string;
-
-  /**
-   * The content, piece by piece. Texts that many packets share are stored once per project.
-   *
-   * @generated from field: repeated turnwright.types.v1.PacketPiece pieces = 3;
-   */
-  pieces: PacketPiece[];
-};
-
-/**
- * Describes the message turnwright.store.v1.PacketMessage.
- * Use `create(PacketMessageSchema)` to create a new message.
- */
-export declare const PacketMessageSchema: GenMessage<PacketMessage>;
-
-/**
  * The packet of a turn, as stored.
  *
  * @generated from message turnwright.store.v1.PacketRecord
@@ -354,9 +327,10 @@ export declare type PacketRecord = Message<"turnwright.store.v1.PacketRecord"> &
   turn: number;
 
   /**
-   * The messages, in order; at most 16, with at most 100000 pieces in total, including copied ones.
+   * The messages, in order; at most 16, with at most 100000 pieces in total, including copied ones. Texts that many packets
+   * share are stored once per project.
    *
-   * @generated from field: repeated turnwright.store.v1.PacketMessage messages = 2;
+   * @generated from field: repeated turnwright.types.v1.PacketMessage messages = 2;
    */
   messages: PacketMessage[];
 

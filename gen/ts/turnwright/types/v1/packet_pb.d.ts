@@ -11,6 +11,41 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_turnwright_types_v1_packet: GenFile;
 
 /**
+ * A message of a packet, or a part of one.
+ *
+ * @generated from message turnwright.types.v1.PacketMessage
+ */
+export declare type PacketMessage = Message<"turnwright.types.v1.PacketMessage"> & {
+  /**
+   * Author: `system`, `user` or `assistant`; or what is no single message:
+   *
+   * * `tools`: the list of tools for native calls, a JSON list of objects with `name`, `description` and `parameters` (a
+   *   JSON Schema). At most one, and the last; none if models call tools with tags.
+   * * `conversation`: several messages, one a line, each a JSON object with the fields of turnwright.types.v1.Message under
+   *   their names, those without a value left out, but for two: `role` is the word after `ROLE_` in lower case, and a part is
+   *   an object with `type`, `Text` or `Image`, and the fields of its kind, `cache` among them (bytes in base64). In a
+   *   transcript the conversation after the system message; in a packet what edits added before or after the user
+   *   message, whose adjacent messages of the user are sent as one with it.
+   *
+   * @generated from field: string role = 1;
+   */
+  role: string;
+
+  /**
+   * The content, piece by piece.
+   *
+   * @generated from field: repeated turnwright.types.v1.PacketPiece pieces = 2;
+   */
+  pieces: PacketPiece[];
+};
+
+/**
+ * Describes the message turnwright.types.v1.PacketMessage.
+ * Use `create(PacketMessageSchema)` to create a new message.
+ */
+export declare const PacketMessageSchema: GenMessage<PacketMessage>;
+
+/**
  * A piece of a message in a packet; the text of a message is the concatenation of its pieces. Consecutive packets share
  * most of their pieces, so a packet is delta-encoded against another one, its base.
  *

@@ -8,19 +8,26 @@ import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file turnwright/types/v1/packet.proto.
  */
 export const file_turnwright_types_v1_packet = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL3BhY2tldC5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJqCgtQYWNrZXRQaWVjZRIOCgR0ZXh0GAEgASgJSAASMwoGY29waWVkGAIgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Db3BpZWRQaWVjZXNIABINCgVzaG93cxgDIAEoCUIHCgVwaWVjZSIsCgxDb3BpZWRQaWVjZXMSDQoFZmlyc3QYASABKA0SDQoFY291bnQYAiABKA1CpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z");
+  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL3BhY2tldC5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJPCg1QYWNrZXRNZXNzYWdlEgwKBHJvbGUYASABKAkSMAoGcGllY2VzGAIgAygLMiAudHVybndyaWdodC50eXBlcy52MS5QYWNrZXRQaWVjZSJqCgtQYWNrZXRQaWVjZRIOCgR0ZXh0GAEgASgJSAASMwoGY29waWVkGAIgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Db3BpZWRQaWVjZXNIABINCgVzaG93cxgDIAEoCUIHCgVwaWVjZSIsCgxDb3BpZWRQaWVjZXMSDQoFZmlyc3QYASABKA0SDQoFY291bnQYAiABKA1CpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z");
+
+/**
+ * Describes the message turnwright.types.v1.PacketMessage.
+ * Use `create(PacketMessageSchema)` to create a new message.
+ */
+export const PacketMessageSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_packet, 0);
 
 /**
  * Describes the message turnwright.types.v1.PacketPiece.
  * Use `create(PacketPieceSchema)` to create a new message.
  */
 export const PacketPieceSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_packet, 0);
+  messageDesc(file_turnwright_types_v1_packet, 1);
 
 /**
  * Describes the message turnwright.types.v1.CopiedPieces.
  * Use `create(CopiedPiecesSchema)` to create a new message.
  */
 export const CopiedPiecesSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_packet, 1);
+  messageDesc(file_turnwright_types_v1_packet, 2);
 
