@@ -54,10 +54,12 @@ def said(index: int, item: Event) -> Iterator[Event]:
     for place, part in enumerate(item.get("content", ())):
         yield from (event("output_text.delta", content_index=place, delta=one, **at) for one in pieces(part["text"]))
         yield event("output_text.done", content_index=place, text=part["text"], **at)
+        yield event("content_part.done", content_index=place, part=part, **at)
     for place, part in enumerate(item.get("summary", ())):
         for one in pieces(part["text"]):
             yield event("reasoning_summary_text.delta", summary_index=place, delta=one, **at)
         yield event("reasoning_summary_text.done", summary_index=place, text=part["text"], **at)
+        yield event("reasoning_summary_part.done", summary_index=place, part=part, **at)
     if arguments := item.get("arguments"):
         for one in pieces(arguments):
             yield event("function_call_arguments.delta", delta=one, **at)
@@ -283,8 +285,8 @@ def test_what_only_the_last_event_lists_is_taken(name, end):
         ("output_item.done",),
         (".delta",),
         ("text.done", "arguments.done"),
-        (".delta", "text.done", "arguments.done"),
-        ("output_item.added", "output_item.done", "text.done", "arguments.done"),
+        (".delta", "text.done", "part.done", "arguments.done"),
+        ("output_item.added", "output_item.done", "text.done", "part.done", "arguments.done"),
     ],
     ids=" ".join,
 )
@@ -305,3 +307,85 @@ def test_pieces_of_two_calls_that_take_turns_are_told_apart_by_an_id_or_an_index
     events = [{name: value for name, value in one.items() if name in kept} for one in turns]
     got = folded([*events, *ends])
     assert [(one.name, one.arguments) for one in got.calls] == [(one["name"], one["arguments"]) for one in calls]
+
+
+CARRIERS = {
+    "pieces": (".delta",),
+    "texts": ("text.done",),
+    "parts": ("part.done",),
+    "items": ("output_item.done",),
+    "the end": (),
+}
+"""What carries the texts of a reply -> the ends of those events' names."""
+
+
+def carried(events: list[Event], *carriers: str) -> list[Event]:
+    """The stream whose texts are only in these carriers. Whatever else is in it has no text."""
+    left_out = tuple(end for name, ends in CARRIERS.items() if name not in carriers for end in ends)
+    kept = [one for one in events if not one["type"].endswith(left_out) or "arguments" in one["type"]]
+    if "the end" not in carriers:
+        empty = [isinstance(one.get("response"), dict) for one in kept]
+        kept = [
+            {**one, "response": {**one["response"], "output": []}} if is_empty else one
+            for one, is_empty in zip(kept, empty, strict=True)
+        ]
+    return kept
+
+
+def texts_of(events: list[Event]) -> tuple[str, str]:
+    """What is said, and what was thought, where only the ends of its parts tell where they are."""
+    got = folded(events)
+    return got.text, "".join(got.reasoning.split())
+
+
+@pytest.mark.parametrize("name", [*WRITTEN, *RECORDED])
+@pytest.mark.parametrize("fault", ["dropped", "shifted", "the_same"])
+def test_a_text_is_taken_once_from_whatever_carries_it_with_any_field_damaged(name, fault):
+    events = WRITTEN[name] if name in WRITTEN else events_of(body_of(RECORDED[name]))
+    wanted = texts_of(events)
+    kept = [set(one) for size in (1, 2) for one in combinations(CARRIERS, size)]
+    has = {one for one in CARRIERS if texts_of(carried(events, one)) == wanted}
+    assert has == {*CARRIERS} or name in RECORDED
+    differ = [
+        (one, field)
+        for one in kept
+        for field in FIELDS
+        if one & has and texts_of(damaged(carried(events, *one), fault, field)) != wanted
+    ]
+    assert differ == []
+
+
+OUTPUT_TEXT = [
+    event("output_text", text="Done."),
+    event("output_text.done", text="Done."),
+    event("content_part.done", part={"type": "output_text", "text": "Done."}),
+    event("content_part.done", part={"type": "text", "text": "Done."}),
+    event("content_part.done", part={"type": "refusal", "refusal": "Done."}),
+    event("completed", response={"status": "completed", "output": [], "output_text": "Done."}),
+    event("completed", response={"status": "completed", "output_text": "Done."}),
+    event("output_text.delta", delta="Do"),
+    event("output_text", delta="Do"),
+    event("output_item.done", item={"type": "message", "content": "Done."}),
+]
+
+
+@pytest.mark.parametrize("first", OUTPUT_TEXT)
+@pytest.mark.parametrize("then", OUTPUT_TEXT[:-3])
+def test_a_text_beside_the_items_is_taken_once(first, then):
+    end = event("completed", response={"status": "completed", "output": []})
+    assert folded([first, then, end]).text == "Done."
+    assert folded([then, end]).text == "Done."
+
+
+def test_a_text_beside_the_items_of_a_whole_body_is_taken():
+    fold, reply = ResponsesFold(), PartialReply()
+    for delta in [*fold.whole({"status": "completed", "output": [], "output_text": "Done."}), *fold.break_off()]:
+        reply.add(delta)
+    assert reply.message("v/m").text == "Done."
+
+
+def test_a_text_beside_the_items_is_no_other_text_than_theirs():
+    # It is made of them, and a server may make it of other ones than it lists.
+    events = WRITTEN["texts"]
+    events = [*events[:-1], {**events[-1], "response": {**events[-1]["response"], "output_text": "One, and more"}}]
+    assert folded(events).text == "One, and then two."

@@ -24,7 +24,10 @@ def ids_of(event: Mapping[str, Any]) -> list[str]:
 
 
 def whole_text(event: Mapping[str, Any]) -> str:
-    return next((text for name in _WHOLE if (text := arguments_of(event.get(name)))), "")
+    """The complete text of an event, or of the part of an item in it."""
+    part = event.get("part")
+    written = part if isinstance(part, dict) else event
+    return next((text for name in _WHOLE if (text := arguments_of(written.get(name)))), "")
 
 
 def texts_in(written: Mapping[str, Any]) -> dict[str, list[str]]:

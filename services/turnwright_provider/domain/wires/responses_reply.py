@@ -11,7 +11,8 @@ item:
 An item that is complete is also matched by what its pieces have said, and so is the output that the last event lists,
 whichever of the four ends a reply has:
 deltas are repeated in `done` events, in items and in the response, and each is emitted once. What was listed alone is
-emitted there. Parts of an item are told apart in the same way.
+emitted there. Parts of an item are told apart in the same way. A text that stands beside the items
+(`response.output_text`) is taken where the items have none.
 Source: research/wire 2.1, "where a correct client must differ" 7, 8; rows RD01-RD05.
 """
 
@@ -60,6 +61,15 @@ _KINDS: Final = {
     "function_call_arguments": (_CALL, "arguments"),
 }
 """What an event is about -> the type of its item, and the text in that."""
+
+_PART_KINDS: Final = {
+    "output_text": (_MESSAGE, "text"),
+    "text": (_MESSAGE, "text"),
+    "refusal": (_MESSAGE, "text"),
+    "summary_text": (_REASONING, "summary"),
+    "reasoning_text": (_REASONING, "content"),
+}
+"""The same by the type of a part."""
 
 _ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.cancelled"})
 
@@ -120,6 +130,8 @@ class ResponsesFold(JsonFold):
         if index is not None and not 0 <= index < ITEMS_MAX:
             index, kind = None, kind if ids else ""
         what, _, step = kind.removeprefix("response.").rpartition(".")
+        if step in _KINDS:
+            what, step = step, "done" if whole_text(chunk) else "delta"
         return list(self._event_of(what, step, chunk, index, ids)) if kind.startswith("response.") else []
 
     def flush(self) -> list[Delta]:
@@ -134,7 +146,7 @@ class ResponsesFold(JsonFold):
     def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
         self._set_vendor_model(response.get("model"))
         status = text_of(response.get("status"))
-        listed = self._listed(objects(response.get("output"))[:ITEMS_MAX])
+        listed = self._listed(objects(response.get("output"))[:ITEMS_MAX], text_of(response.get("output_text")))
         if "response.failed" in (kind, f"response.{status}"):
             self._listed_last = list(listed)
             list(self._add_usage(response.get("usage")))
@@ -161,8 +173,12 @@ class ResponsesFold(JsonFold):
             elif item:
                 item.has_begun, item.announced = True, item.announced or written
                 yield from self._call(item, "", written) if kind == _CALL else ()
-        elif what in _KINDS:
-            kind, member = _KINDS[what]
+            return
+        if what.endswith("_part") and step == "done" and isinstance(part := event.get("part"), dict):
+            kind, member = _PART_KINDS.get(text_of(part.get("type")), ("", ""))
+        else:
+            kind, member = _KINDS.get(what, ("", ""))
+        if kind:
             text = whole_text(event) if step == "done" else ""
             if item := self._note(self._of_piece(kind, index, ids, text) or self._new(kind), index, ids):
                 if kind == _CALL and event.get("name"):
@@ -201,6 +217,9 @@ class ResponsesFold(JsonFold):
     def _of_piece(self, kind: str, index: int | None, ids: list[str], text: str) -> _Item | None:
         """The item of a piece, or of a complete `text`; None if it is new."""
         named, indexed = self._named(kind, ids), self._indexed(kind, index)
+        if named and indexed and indexed.index == index != named.index:
+            # An id that all items have.
+            named = indexed
         latest = next((one for one in reversed(self._items) if one.kind == kind and not one.is_whole), None)
         if latest and not latest.has_begun:
             # Only texts told of it: those of another index, or without one of another id, are another item's.
@@ -208,14 +227,21 @@ class ResponsesFold(JsonFold):
             is_another = index != latest.index if is_placed else ids and latest.has_id
             latest = None if is_another and not (text and latest.words == words_of(text)) else latest
         item = next((one for one in (named, indexed, latest) if one and not one.is_whole), None)
-        return item or named or (None if ids else indexed)
+        return item or named or (None if ids else indexed) or self._said(kind, index, text)
+
+    def _said(self, kind: str, index: int | None, text: str) -> _Item | None:
+        """The item that has said all of a text; None for a text of another index."""
+        same = (one for one in reversed(self._items) if text and one.kind == kind and one.words == words_of(text))
+        return next((one for one in same if None in (index, one.index) or index == one.index), None)
 
     def _announced(self, written: Mapping[str, Any], index: int | None, ids: list[str]) -> _Item | None:
         """The item of an announcement that comes again, or after some of its text; None if it is new."""
         kind = text_of(written.get("type"))
         named, indexed = self._named(kind, ids), self._indexed(kind, index)
         if named and not named.is_whole and _may_be(named, written):
-            return named
+            # An id that all items have: the text of one does not begin with the announcement of the next.
+            is_next = named.has_begun and named.chars and None not in (index, named.index) and index != named.index
+            return None if is_next else named
         if indexed is None or indexed.is_whole or not _may_be(indexed, written):
             return None
         is_another = indexed.has_begun and (indexed.chars or (ids and indexed.has_id))
@@ -238,8 +264,11 @@ class ResponsesFold(JsonFold):
             named if named in open_ones else open_ones[0] if len(open_ones) == 1 and not open_ones[0].has_id else None
         )
 
-    def _listed(self, output: list[Mapping[str, Any]]) -> Iterator[Delta]:
-        """What the last event lists, compared with what was received: by ids, by what was said, then in order."""
+    def _listed(self, output: list[Mapping[str, Any]], text: str) -> Iterator[Delta]:
+        """What the last event lists, compared with what was received: by ids, by what was said, then in order.
+
+        `text` stands beside the items: that of all messages.
+        """
         left, found = [*self._items], dict[int, _Item]()
 
         def claim(fits: Callable[[_Item, Mapping[str, Any]], bool]) -> None:
@@ -259,6 +288,20 @@ class ResponsesFold(JsonFold):
             item = found.get(number) or self._new(text_of(written.get("type")))
             if item is not None and not item.is_whole:
                 yield from self._complete(item, written)
+        yield from self._beside(text)
+
+    def _beside(self, text: str) -> Iterator[Delta]:
+        """What a text beside the items says more than they do, if none of them is complete."""
+        messages = [item for item in self._items if item.kind == _MESSAGE]
+        chars = 0
+        for item in messages:
+            received = None if item.is_whole else self._chars_received(item, "text", text[chars:])
+            if received is None:
+                return
+            chars += received
+        last = messages[-1] if messages else self._new(_MESSAGE)
+        if last and (rest := text[chars:]):
+            yield from self._say(last, self._store(last).add(self._part(last, "text", None).key, rest))
 
     def _fits(self, item: _Item, written: Mapping[str, Any]) -> bool:
         """Whether a complete item begins with what was said of one, or is all of it if that is complete.
