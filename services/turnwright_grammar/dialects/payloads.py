@@ -20,6 +20,7 @@ NAME = r"[A-Za-z_][\w.\-]{0,99}+"
 GAP = r"\s{0,64}+"
 # Vendors put a namespace before their tags: `minimax:`, `steptml:`, `|DSML|`.
 SPACE = r"(?:\w++:|[|\uff5c]DSML[|\uff5c])?"
+_CLOSERS = {"{": "}", "[": "]"}
 _STRICT_CHARS_FIRST = 1_000
 # So much is tried of a value without a budget.
 _STRICT_CHARS_UNPAID = 250
@@ -91,7 +92,13 @@ def read_json(
     affordable = scanner.can_spend(start)
     size = _STRICT_CHARS_FIRST if affordable else _STRICT_CHARS_UNPAID
     while True:
-        strict = read_strict(text[start : start + size])
+        # Without its closer in so much text, a list or an object is not complete: that costs less to see than to read.
+        is_open = (
+            not affordable
+            and len(text) > start + size
+            and text.find(_CLOSERS.get(text[start], ""), start, start + size) < 0
+        )
+        strict = NotStrict.BROKEN if is_open else read_strict(text[start : start + size])
         if isinstance(strict, ReadValue):
             return ReadValue(strict.value, start + strict.end)
         if strict is NotStrict.BROKEN or start + size >= len(text) or not affordable:

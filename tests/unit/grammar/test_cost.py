@@ -1,6 +1,8 @@
 """Reading costs time in proportion to the length, counted in characters and calls."""
 
+import json
 import random
+import sys
 from functools import partial
 from itertools import permutations
 
@@ -63,6 +65,24 @@ def read_in_pieces(text):
 @pytest.mark.parametrize("hostile", [*SINGLE, *COMBINED[::7]], ids=lambda one: one.name)
 def test_the_reading_of_a_reply_is_linear(hostile, read):
     check_growth(read, hostile.text)
+
+
+@pytest.mark.parametrize(("piece", "share"), [('[{"id":', 0.05), ('[{"id":{},"": ', 0.6)])
+def test_few_of_the_brackets_that_never_close_are_decoded_once_that_is_not_afforded(piece, share):
+    decoded = 0
+
+    def called(frame, event, _arg):
+        nonlocal decoded
+        decoded += event == "call" and frame.f_code is json.JSONDecoder.raw_decode.__code__
+
+    text = piece * (2 * READ_CHARS // len(piece))
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        read_reply(text)
+    finally:
+        sys.setprofile(before)
+    assert decoded < share * 2 * text.count("[")
 
 
 @pytest.mark.parametrize("pieces", [*PAIRS, *TRIPLES], ids=ascii)
