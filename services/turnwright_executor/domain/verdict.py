@@ -165,7 +165,7 @@ class TurnFacts(Struct, frozen=True, dict=True):
 
     @cached_property
     def has_newly_ignored(self) -> bool:
-        """Whether commands were not run because of where they stood, for the first time in a loop that acts (C67)."""
+        """Whether commands were ignored, also by the limit, for the first time in a loop that acts (C67)."""
         is_first = not tally_before(self.recent).ignored_commands
         return self.mode is Mode.ACT and is_first and self.tally.ignored_commands > 0
 
@@ -293,8 +293,8 @@ def undone(vote: Vote, facts: TurnFacts) -> Vote:
         return vote
     tally = facts.tally
     if not tally.commands and (tally.unknown_commands or tally.ignored_commands):
-        why = f"{tally.unknown_commands} unknown or unreadable, {tally.ignored_commands} in code fences or quotations"
-        return _undone("nothing_run", f"no command was run: {why}")
+        ignored = f"{tally.ignored_commands} in code fences or quotations, or too many for a reply"
+        return _undone("nothing_run", f"no command was run: {tally.unknown_commands} unknown or unreadable, {ignored}")
     if not tally.failed_paths:
         return vote
     first, *more = tally.failed_paths

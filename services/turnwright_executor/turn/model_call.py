@@ -41,7 +41,7 @@ class ModelCallRecord(Struct, frozen=True):
     unread: int = 0
     """Commands among them that could not be read."""
     ignored: int = 0
-    """Commands that were not run because of where they stood."""
+    """As in ParsedReply."""
     room_chars: int | None = None
     """Code points that the turn may add and that certainly fit into the next packet; None: unknown."""
     is_edited: bool = False
@@ -93,7 +93,7 @@ def model_call_record(
         len(reading.losses),
         len(reading.commands),
         reading.unread,
-        sum(warning.ignored for warning in reading.warnings),
+        reading.ignored,
         room,
         bool(packet.report.edits),
         reading.lost_changes,

@@ -95,6 +95,13 @@ class ParsedReply(Struct, frozen=True):
     lost_calls: tuple[LostCall, ...] = ()
     lost_changes: tuple[LostChange, ...] = ()
     """Of files, in the order of the reply."""
+    dropped: int = 0
+    """Commands over the limit."""
+
+    @property
+    def ignored(self) -> int:
+        """Number of commands that were not run because of where they stood, or because there were too many."""
+        return self.dropped + sum(warning.ignored for warning in self.warnings)
 
     @property
     def losses(self) -> tuple[ReadWarning, ...]:
@@ -161,6 +168,7 @@ def read_draft(
         tuple(found.sources),
         tuple(found.lost),
         tuple(found.lost_changes),
+        found.dropped,
     )
 
 
@@ -172,7 +180,7 @@ class _Commands(Struct):
     sources: list[ToolCall | None]
     """For each command its native call."""
     dropped: int
-    """Commands of the text that were not taken."""
+    """Commands that were not taken: of the text, and at the end of all."""
     more: int = 0
     """Calls that were not read, because there are too many."""
     lost: list[LostCall] = field(default_factory=list)
@@ -209,8 +217,8 @@ class _Commands(Struct):
         over = max(0, len(self.commands) - commands_max)
         if self.more or over:
             self.warnings = [warning for warning in self.warnings if warning.kind != TOO_MANY]
-            dropped = over + self.dropped + self.more
-            counted = _MORE.format(dropped=dropped) if self.more else dropped
+            self.dropped += over + self.more
+            counted = _MORE.format(dropped=self.dropped) if self.more else self.dropped
             message = _DROPPED.format(taken=len(self.commands) - over, dropped=counted)
             self.warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
             calls = dict.fromkeys(self.sources[commands_max:])

@@ -62,6 +62,30 @@ async def test_commands_beyond_the_limit_are_dropped_with_one_error_that_is_a_st
         assert (loop.turns, await strikes(services)) == (2, [1, 0])
 
 
+@pytest.mark.parametrize(
+    ("replies", "ignored", "turns"),
+    [
+        ((f"{GET}{DONE}{GET}{GET}", DONE), [2, 2], 2),
+        ((f"{GET}{DONE}{GET}", f"{GET}{DONE}{GET}"), [1, 2], 2),
+        ((f"{GET}{GO_ON}{DONE}", DONE), [1, 1], 2),
+        ((f"```xml\nSo:\n{GET}\n```\n{GET}{DONE}{GET}", DONE), [2, 2], 2),
+        ((f"{GET}{DONE}",), [0], 1),
+    ],
+)
+async def test_commands_beyond_the_limit_count_like_ignored_ones_when_a_loop_ends(
+    tmp_path, monkeypatch, replies, ignored, turns
+) -> None:
+    # C67: told once, which takes one more turn
+    monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
+    async with running(tmp_path, turn_commands_max=2) as services:
+        (services.files / "a.txt").write_text("x")
+        services.script(*replies)
+        loop = await services.until(await services.act())
+        told = (await services.client.get_run(services.project, "r", turns_max=9)).turns
+        assert [turn.result.tally.ignored_commands for turn in sorted(told, key=lambda one: one.number)] == ignored
+        assert (loop.status, loop.turns) == (200, turns)
+
+
 async def test_native_calls_beyond_the_limit_are_dropped_with_one_error(tmp_path, monkeypatch) -> None:
     # RU284, RU293: no call is dropped in silence, in whichever way it came
     call = {"type": "function", "function": {"name": "get", "arguments": '{"path": "a.txt"}'}}
@@ -75,6 +99,8 @@ async def test_native_calls_beyond_the_limit_are_dropped_with_one_error(tmp_path
             assert errors(services) == {"log://turn_1/error/too_many_commands_1": (400, "unreadable:400")}
             said = (await services.entry("log://turn_1/error/too_many_commands_1")).body
             assert (loop.turns, await strikes(services)) == (2, [1, 0])
+            told = (await services.client.get_run(services.project, "r", turns_max=9)).turns
+            assert {turn.result.tally.ignored_commands for turn in told} == {4}
     assert said == "Only the first 2 commands were taken; 4 were dropped."
 
 

@@ -708,8 +708,9 @@ type LoopTally struct {
 	Commands uint32 `protobuf:"varint,1,opt,name=commands,proto3" json:"commands,omitempty"`
 	// Number of commands of tools that do not exist, or that could not be read.
 	UnknownCommands uint32 `protobuf:"varint,2,opt,name=unknown_commands,json=unknownCommands,proto3" json:"unknown_commands,omitempty"`
-	// Number of commands that were not run because of where they stood in the reply: in a code fence beside other text, a
-	// block quote or indented code. The first time, the model is told so, and has another turn.
+	// Number of commands that were not run because of where they stood in the reply, in a code fence beside other text, a
+	// block quote or indented code, or because the reply had more commands than it may. The first time, the model is told
+	// so, and has another turn.
 	IgnoredCommands uint32 `protobuf:"varint,3,opt,name=ignored_commands,json=ignoredCommands,proto3" json:"ignored_commands,omitempty"`
 	// Files that a command was to change and did not, because it failed, was cancelled after another failure, was cut off or
 	// could not be read, and that no later command of the loop changed; at most 32. An empty path stands for a file that the

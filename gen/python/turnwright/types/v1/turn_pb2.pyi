@@ -392,8 +392,9 @@ class LoopTally(_message.Message):
     unknown_commands: _builtins.int
     """Number of commands of tools that do not exist, or that could not be read."""
     ignored_commands: _builtins.int
-    """Number of commands that were not run because of where they stood in the reply: in a code fence beside other text, a
-    block quote or indented code. The first time, the model is told so, and has another turn.
+    """Number of commands that were not run because of where they stood in the reply, in a code fence beside other text, a
+    block quote or indented code, or because the reply had more commands than it may. The first time, the model is told
+    so, and has another turn.
     """
     @_builtins.property
     def failed_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

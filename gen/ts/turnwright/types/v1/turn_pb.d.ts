@@ -378,8 +378,9 @@ export declare type LoopTally = Message<"turnwright.types.v1.LoopTally"> & {
   unknownCommands: number;
 
   /**
-   * Number of commands that were not run because of where they stood in the reply: in a code fence beside other text, a
-   * block quote or indented code. The first time, the model is told so, and has another turn.
+   * Number of commands that were not run because of where they stood in the reply, in a code fence beside other text, a
+   * block quote or indented code, or because the reply had more commands than it may. The first time, the model is told
+   * so, and has another turn.
    *
    * @generated from field: uint32 ignored_commands = 3;
    */
