@@ -101,8 +101,12 @@ async def test_a_stranger_has_a_line_without_a_name(services) -> None:
         async with grpc.aio.insecure_channel(services.addresses["executor"]) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await run_service_pb2_grpc.RunServiceStub(channel).GetRun(run_service_pb2.GetRunRequest(run="r"))
+        async with asyncio.timeout(60):
+            while not (ended := [line for line in lines if line["event"] == "rpc_ended"]):
+                await asyncio.sleep(0.01)
+                lines.read()
 
-    (line,) = [line for line in lines if line["event"] == "rpc_ended"]
+    (line,) = ended
     assert [line.get(name) for name in NAMES] == [GET_RUN, "UNAUTHENTICATED", None, None, "UNAUTHENTICATED"]
 
 
