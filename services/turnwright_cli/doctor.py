@@ -24,8 +24,10 @@ from turnwright_kit.settings import Settings, load
 from turnwright_kit.settings_report import settings_in_force
 
 CONFINEMENT: Final = {
-    "limits": "commands are limited in time, output, memory and processes, but not sandboxed",
-    "bubblewrap": "commands run in bubblewrap, with limits: <sh> can write only to the project, <env> to nothing",
+    query_pb2.CONFINEMENT_LIMITS: "commands are limited in time, output, memory and processes, but not sandboxed",
+    query_pb2.CONFINEMENT_BUBBLEWRAP: (
+        "commands run in bubblewrap, with limits: <sh> can write only to the project, <env> to nothing"
+    ),
 }
 
 _NO_MODELS: Final = "models: none; add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model"
@@ -111,7 +113,7 @@ def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str])
     for model in status.models:
         words = f"usable, context {contexts.get(model.alias, 'unknown')}" if model.usable else model.problem
         yield _line(model.alias, words, good=model.usable)
-    yield Text(f"confinement: {CONFINEMENT.get(status.confinement, safe_line(status.confinement))}")
+    yield Text(f"confinement: {CONFINEMENT.get(status.confinement, 'commands do not run here')}")
 
 
 def _line(name: str, words: str, *, good: bool) -> Text:

@@ -147,8 +147,8 @@ class TextScreen(Screen):
     def notice(self, event: Event) -> None:
         notice = event.notice
         source = f"{safe_line(notice.source)}: " if notice.source else ""
-        style = {"error": "bold red", "warning": "yellow"}.get(notice.level, "cyan")
-        self._warn(f"{source}{safe_line(notice.text)}", style)
+        styles = {event_pb2.NOTICE_LEVEL_ERROR: "bold red", event_pb2.NOTICE_LEVEL_WARNING: "yellow"}
+        self._warn(f"{source}{safe_line(notice.text)}", styles.get(notice.level, "cyan"))
 
     def _warn(self, text: str, style: str) -> None:
         """What hinders the run, where it is read: in a pipe on standard error."""

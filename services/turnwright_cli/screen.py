@@ -87,7 +87,7 @@ class JsonScreen(Screen):
         """A notice, and the state once more: that is always the last line."""
         last = self._last
         text = cut_bytes("\n".join(change_lines(changes)), NOTICE_BYTES_MAX)
-        self.show(Event(notice=event_pb2.Notice(level="info", text=text, source=CHANGES)))
+        self.show(Event(notice=event_pb2.Notice(level=event_pb2.NOTICE_LEVEL_INFO, text=text, source=CHANGES)))
         if last is not None:
             self.show(last)
 

@@ -40,7 +40,7 @@ def build(settings: ExecutorSettings, secret: str, local_servers: LocalServers) 
         store,
         ledger,
         explain,
-        Status(store, peers["assembler"], peers["provider"], "", settings).read,
+        Status(store, peers["assembler"], peers["provider"], settings).read,
     )
 
     projects = Projects(store)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 import grpc
-from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
+from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
@@ -155,7 +155,8 @@ class _Wired:
         self._scheduler = Scheduler(services, self._hubs, leases, places.find)
         _observe(leases, self._scheduler, sandbox)
         self._owners = Owners(self._ledger, leases.holds, settings.tls)
-        status = Status(self._store, self._assembler, self._provider, sandbox.name, settings)
+        confinement = query_pb2.CONFINEMENT_BUBBLEWRAP if sandbox.program else query_pb2.CONFINEMENT_LIMITS
+        status = Status(self._store, self._assembler, self._provider, settings, confinement)
         self._addressed = (self._ledger, self._owners, status)
         self._serve(services, places, status)
 

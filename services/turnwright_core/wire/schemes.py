@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from turnwright.types.v1 import scheme_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.schemes import BY_NAME, Scheme, Schemes
-from turnwright_core.wire.codec import codec, known
+from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme, Schemes
+from turnwright_core.wire.codec import FieldCodec, codec, known
 
-scheme_to_pb, _ = codec(Scheme, scheme_pb2.Scheme, writable_by=(sorted, frozenset))
+
+def _named(field: str, names: tuple[str, ...]) -> FieldCodec:
+    """Codec of a field whose enum has these names in this order, from 1 on."""
+
+    def number(name: str) -> int:
+        if name not in names:
+            raise invalid(field, f"{field} must be one of {', '.join(names)}; it is {name!r}.")
+        return names.index(name) + 1
+
+    return number, lambda number: names[number - 1]
+
+
+_CATEGORY: Final = _named("category", CATEGORIES)
+_SCOPE: Final = _named("default_scope", SCOPES)
+scheme_to_pb, _ = codec(
+    Scheme, scheme_pb2.Scheme, category=_CATEGORY, default_scope=_SCOPE, writable_by=(sorted, frozenset)
+)
+
+
+def categories_from_pb(numbers: Sequence[int]) -> frozenset[str]:
+    """The categories that a request names. Raises InvalidError."""
+    if 0 in numbers:
+        raise invalid("categories", "categories names what no scheme has.")
+    return frozenset(map(_CATEGORY[1], numbers))
 
 
 def scheme_from_pb(scheme: scheme_pb2.Scheme) -> Scheme:
@@ -20,8 +45,8 @@ def scheme_from_pb(scheme: scheme_pb2.Scheme) -> Scheme:
     default = Scheme(scheme.name)
     return Scheme(
         scheme.name,
-        scheme.category or default.category,
-        scheme.default_scope or default.default_scope,
+        _CATEGORY[1](scheme.category) if scheme.category else default.category,
+        _SCOPE[1](scheme.default_scope) if scheme.default_scope else default.default_scope,
         frozenset(_tier(value) for value in scheme.writable_by) or default.writable_by,
         scheme.model_visible,
     )

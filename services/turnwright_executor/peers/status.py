@@ -12,7 +12,7 @@ from turnwright.executor.v1 import query_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.settings.v1 import settings_service_pb2, settings_service_pb2_grpc
-from turnwright.types.v1 import model_pb2, setting_pb2
+from turnwright.types.v1 import model_pb2, setting_pb2, vendor_pb2
 
 from turnwright_core import __version__
 from turnwright_core.errors import TurnwrightError
@@ -31,8 +31,14 @@ CHECK_TIMEOUT_S: Final = 20.0
 class Status:
     """Asks all services for their status."""
 
-    def __init__(self, store: Peer, assembler: Peer, provider: Peer, confinement: str, settings: Settings) -> None:
-        """`confinement` describes the sandbox of commands on this host."""
+    def __init__(
+        self,
+        store: Peer,
+        assembler: Peer,
+        provider: Peer,
+        settings: Settings,
+        confinement: query_pb2.Confinement.ValueType = query_pb2.CONFINEMENT_UNSPECIFIED,
+    ) -> None:
         self._settings = settings
         self._confinement = confinement
         self._store = store
@@ -68,7 +74,7 @@ class Status:
             answer.models.extend(await self._checked_models())
         return answer
 
-    async def _checked_models(self) -> Sequence[provider_service_pb2.ModelCheck]:
+    async def _checked_models(self) -> Sequence[vendor_pb2.ModelCheck]:
         page = await self._store.call(self._models.ListModels, model_service_pb2.ListModelsRequest(page_size=100))
         models: Sequence[model_pb2.Model] = page.models
         if not models:
@@ -77,7 +83,7 @@ class Status:
         try:
             return (await self._provider.call(self._vendors.CheckModels, wanted, CHECK_TIMEOUT_S)).checks
         except TurnwrightError as error:
-            return [provider_service_pb2.ModelCheck(alias=model.alias, problem=error.message) for model in models]
+            return [vendor_pb2.ModelCheck(alias=model.alias, problem=error.message) for model in models]
 
 
 async def _probe(peer: Peer, *, with_settings: bool) -> query_pb2.ServiceStatus:

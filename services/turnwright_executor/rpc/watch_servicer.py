@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from turnwright.executor.v1 import event_pb2, watch_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
@@ -13,9 +13,6 @@ from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor
 from turnwright_executor.watching.hubs import Hubs
-
-LEVELS: Final = ("info", "warning", "error")
-"""Severities of a notice."""
 
 
 class WatchRpcs(Forwarding):
@@ -52,7 +49,5 @@ def _checked_notice(notice: event_pb2.Notice) -> event_pb2.Notice:
         raise invalid("notice.text", "The notice has no text.")
     check_bytes("notice.text", notice.text, NOTICE_BYTES_MAX)
     check_chars("notice.source", notice.source, NAME_CHARS_MAX)
-    notice.level = notice.level or LEVELS[0]
-    if notice.level not in LEVELS:
-        raise invalid("notice.level", f"The level of a notice must be {', '.join(LEVELS)}; not {notice.level!r}.")
+    notice.level = notice.level or event_pb2.NOTICE_LEVEL_INFO
     return notice

@@ -92,9 +92,8 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
     found = exhaustion_in(loop.reason) if loop.end_ms else None
     if found is None:
         return None
-    event = event_pb2.BudgetExhausted(
-        loop=loop.sequence, kind=found.kind.value, of_run=found.of_run, detail=found.detail
-    )
+    kind = event_pb2.BudgetKind.Value(f"BUDGET_KIND_{found.kind.name}")
+    event = event_pb2.BudgetExhausted(loop=loop.sequence, kind=kind, of_run=found.of_run, detail=found.detail)
     return WatchRunResponse(budget_exhausted=event)
 
 

@@ -161,7 +161,7 @@ class RunHub:
         self._send(events.progress(activity, turn, detail, wait_s))
 
     def warn(self, text: str) -> None:
-        self._send(WatchRunResponse(notice=event_pb2.Notice(level="warning", text=text)))
+        self._send(WatchRunResponse(notice=event_pb2.Notice(level=event_pb2.NOTICE_LEVEL_WARNING, text=text)))
 
     def stream(self, turn: int, event: StreamEvent) -> None:
         self._known.stream(turn, event)

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
+from turnwright.types.v1 import vendor_pb2
 
 from turnwright_core.errors import ANSWERED
 from turnwright_core.model_calls import GenerateCall, GeneratePart
@@ -93,7 +94,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         models = [model_from_pb(model) for model in request.models]
         found = await self._checks.check(models, cached=request.cached)
         checks = [
-            pb.ModelCheck(alias=model.alias, usable=not problem, problem=problem, model=model_to_pb(model))
+            vendor_pb2.ModelCheck(alias=model.alias, usable=not problem, problem=problem, model=model_to_pb(model))
             for model, problem in found
         ]
         return pb.CheckModelsResponse(checks=checks)

@@ -32,7 +32,7 @@ from turnwright_store.sql.runs import get_run_head
 from turnwright_store.sql.views import EntryRow, Wanted, find_entry_rows, list_entry_rows, snapshot
 
 NAMES_MAX: Final = 100
-"""Maximum number of schemes, and of categories, in a filter."""
+"""Maximum number of schemes in a filter."""
 
 _SCANNED_A_STATEMENT: Final = 500
 _POSITION_DIGITS_MAX: Final = 18
@@ -90,7 +90,6 @@ def _check(query: EntryQuery) -> None:
     check_chars("pattern", query.pattern, PATTERN_CHARS_MAX)
     check_chars("body_pattern", query.body_pattern, PATTERN_CHARS_MAX)
     check_count("schemes", len(query.schemes), NAMES_MAX)
-    check_count("categories", len(query.categories), NAMES_MAX)
 
 
 def _places(at: At) -> tuple[str, int, int, int, int]:

@@ -25,7 +25,7 @@ from turnwright_core.limits import (
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.shapes import Shape, shape_of
-from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme
+from turnwright_core.schemes import BY_NAME, Scheme
 from turnwright_kit.auth import Caller
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size
@@ -94,10 +94,6 @@ def check_scheme(scheme: Scheme) -> None:
         message = f"The scheme {scheme.name!r} is built in and cannot be changed: register another name."
         raise fault(Reason.SCHEME_FIXED, message, scheme=scheme.name)
     check_name("name", scheme.name, SCHEME_NAME)
-    if scheme.category not in CATEGORIES:
-        raise invalid("category", f"category must be one of {', '.join(CATEGORIES)}; it is {scheme.category!r}.")
-    if scheme.default_scope not in SCOPES:
-        raise invalid("default_scope", f"default_scope must be one of {', '.join(SCOPES)}.")
 
 
 def set_constraints(

@@ -13,6 +13,7 @@ from turnwright_core.entries import State, Visibility
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import entry_to_pb
+from turnwright_core.wire.schemes import categories_from_pb
 from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import PathsQuery, get_entries
 from turnwright_store.app.search import search_entries
@@ -112,7 +113,7 @@ def _query_of(request: pb.ListEntriesRequest) -> EntryQuery:
         size=request.page_size,
         token=request.page_token,
         schemes=frozenset(request.schemes),
-        categories=frozenset(request.categories),
+        categories=categories_from_pb(request.categories),
         visibilities=_chosen("visibilities", Visibility, request.visibilities),
         states=_chosen("states", State, request.states),
         at=at_of(request),

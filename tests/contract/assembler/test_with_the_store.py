@@ -349,7 +349,7 @@ async def project_write(stack: Stack) -> None:
 
 
 async def new_scheme(stack: Stack) -> None:
-    scheme = scheme_pb2.Scheme(name="fact", category="data", model_visible=True)
+    scheme = scheme_pb2.Scheme(name="fact", category="SCHEME_CATEGORY_DATA", model_visible=True)
     schemes = scheme_service_pb2_grpc.SchemeServiceStub(stack.ledger.channel)
     await schemes.SetScheme(scheme_service_pb2.SetSchemeRequest(scheme=scheme), **stack.ledger.call)
     await stack.ledger.write(put("fact://foreign", "seen"))

@@ -61,7 +61,7 @@ async def test_a_loop_ends_after_its_turns_and_says_so_everywhere(services) -> N
     detail = "the loop has taken 2 of 2 turns"
     assert (loop.status, loop.reason, loop.turns) == (499, f"budget_exhausted:turns: {detail}", 2)
     assert (run.status, run.turn) == (499, 2)
-    assert told(services) == [event_pb2.BudgetExhausted(loop=1, kind="turns", detail=detail)]
+    assert told(services) == [event_pb2.BudgetExhausted(loop=1, kind=event_pb2.BUDGET_KIND_TURNS, detail=detail)]
 
 
 async def test_work_that_is_done_with_the_last_of_a_budget_is_done(services) -> None:

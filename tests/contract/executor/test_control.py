@@ -219,10 +219,10 @@ async def test_notices_and_renderings_reach_the_watchers_and_are_not_stored(serv
                 seen.append(getattr(event, kind))
                 if len(seen) == 2:
                     break
-    notice.level = "info"
+    notice.level = event_pb2.NOTICE_LEVEL_INFO
     assert seen == [notice, rendering]
     with pytest.raises(InvalidError):
-        await services.client.notify(services.project, "r", event_pb2.Notice(text="x", level="loud"))
+        await services.client.notify(services.project, "r", event_pb2.Notice(text="x", level=77))
 
 
 # Tools for clients ------------------------------------------------------------------------------------------------------

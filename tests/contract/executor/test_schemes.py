@@ -12,8 +12,9 @@ import re
 import pytest
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import entry_pb2, scheme_pb2
+from turnwright.types.v1 import entry_pb2
 
+from contract.store.harness import scheme_of
 from services import SECRET, running
 from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_core.wire.entries import write_to_pb
@@ -41,7 +42,7 @@ async def plugin(services):
 
 
 async def register(services, name="wiki", **rules) -> None:
-    scheme = scheme_pb2.Scheme(name=name, **{"model_visible": True, **rules})
+    scheme = scheme_of(name, **rules)
     async with plugin(services) as peer:
         schemes = scheme_service_pb2_grpc.SchemeServiceStub(peer.channel)
         await peer.call(schemes.SetScheme, scheme_service_pb2.SetSchemeRequest(scheme=scheme))

@@ -8,6 +8,7 @@ import json
 import os
 
 import pytest
+from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import entry_pb2
 from turnwright.types.v1.stream_pb2 import STREAM_END_ABORTED, STREAM_END_CANCELLED
 
@@ -277,7 +278,7 @@ async def test_a_stream_of_a_client_that_went_away_ends(tmp_path, monkeypatch) -
 async def test_env_runs_where_nobody_looks_only_if_it_cannot_change_anything(services) -> None:
     # C30: there is no sandbox here; where there is one see the tests of the sandbox
     status = await services.client.get_status()
-    if status.confinement != "limits":
+    if status.confinement != query_pb2.CONFINEMENT_LIMITS:
         pytest.skip("this host has a sandbox")
     services.script(f"<env>ls</env>{DONE}", DONE)
     await services.until(await services.act())

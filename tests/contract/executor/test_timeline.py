@@ -16,6 +16,7 @@ from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_core.entries import State, Tier
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_kit.peer import Peer
 
 pytestmark = ON_A_SHARED_STACK
@@ -47,7 +48,7 @@ async def schemes(services) -> dict[str, tuple[str, set[int]]]:
     listed = (await peer.call(stub.ListSchemes, scheme_service_pb2.ListSchemesRequest())).schemes
     await peer.close()
     assert len({scheme.name for scheme in listed}) == len(listed)
-    return {scheme.name: (scheme.category, set(scheme.writable_by)) for scheme in listed}
+    return {scheme.name: (scheme_from_pb(scheme).category, set(scheme.writable_by)) for scheme in listed}
 
 
 # Loops and turns ----------------------------------------------------------------------------------------------------------

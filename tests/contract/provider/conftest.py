@@ -10,7 +10,7 @@ import grpc
 import pytest_asyncio
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
-from turnwright.types.v1 import model_pb2
+from turnwright.types.v1 import model_pb2, vendor_pb2
 from turnwright.types.v1.message_pb2 import ROLE_USER, Message, Part, Role
 
 from turnwright_core.errors import TurnwrightError
@@ -95,11 +95,11 @@ class Client:
             heard.error = from_rpc(error, "provider", self.address)
         return heard
 
-    async def vendors(self) -> dict[str, pb.Vendor]:
+    async def vendors(self) -> dict[str, vendor_pb2.Vendor]:
         answer = await self.stub.ListVendors(pb.ListVendorsRequest(), metadata=self.metadata)
         return {vendor.name: vendor for vendor in answer.vendors}
 
-    async def check(self, *vendor_models: str) -> list[pb.ModelCheck]:
+    async def check(self, *vendor_models: str) -> list[vendor_pb2.ModelCheck]:
         models = [model_pb2.Model(alias=f"m{n}", vendor_model=name) for n, name in enumerate(vendor_models)]
         answer = await self.stub.CheckModels(pb.CheckModelsRequest(models=models), metadata=self.metadata)
         return list(answer.checks)

@@ -27,7 +27,7 @@ from turnwright.store.v1 import (
 )
 from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
-from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, scheme_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.wire.entries import write_to_pb
@@ -115,6 +115,14 @@ class Client:
 
     async def close(self) -> None:
         await self.peer.close()
+
+
+def scheme_of(name: str, **fields: Any) -> scheme_pb2.Scheme:
+    """A scheme that packets show; its category and its scope in words."""
+    for key, enum in (("category", "SCHEME_CATEGORY"), ("default_scope", "SCHEME_SCOPE")):
+        if word := fields.pop(key, ""):
+            fields[key] = f"{enum}_{word.upper()}"
+    return scheme_pb2.Scheme(name=name, **{"model_visible": True, **fields})
 
 
 def request_of(rpc: str, fields: dict[str, Any]) -> Any:

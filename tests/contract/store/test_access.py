@@ -8,6 +8,7 @@ from turnwright.types.v1 import plan_pb2
 from contract.store.harness import POSTGRESQL_IN_SOAK, SECRET, Client, as_tier, set_
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_kit.auth import derive_token
 
 pytestmark = [pytest.mark.asyncio, POSTGRESQL_IN_SOAK]
@@ -149,4 +150,5 @@ async def test_a_registered_scheme(run, path, category, shown, scope, writers):
     assert (await run.entry(path)).scope.partition(":")[0] == scope
     assert (path in (await run.view(filter=2)).paths) is shown
     schemes = {scheme.name: scheme for scheme in (await run.client.call("ListSchemes")).schemes}
-    assert schemes[path.partition("://")[0] if "://" in path else ""].category == category
+    found = schemes[path.partition("://")[0] if "://" in path else ""]
+    assert scheme_from_pb(found).category == category

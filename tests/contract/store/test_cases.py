@@ -20,6 +20,7 @@ from contract.store.harness import (
 )
 from turnwright_core.entries import State, Tier, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.schemes import scheme_from_pb
 
 pytestmark = [pytest.mark.asyncio, POSTGRESQL_IN_SOAK]
 
@@ -201,7 +202,7 @@ async def test_what_a_packet_is_given(run, case):
     assert (given["path"] in shown) is case["expected"]["in_context"]
     if "category" in case["expected"]:
         schemes = {scheme.name: scheme for scheme in (await run.client.call("ListSchemes")).schemes}
-        assert schemes[shown[given["path"]].scheme].category == case["expected"]["category"]
+        assert scheme_from_pb(schemes[shown[given["path"]].scheme]).category == case["expected"]["category"]
     if case["expected"].get("blocks") == ["summary"]:
         assert shown[given["path"]].visibility == SUMMARIZED
 

@@ -10,6 +10,7 @@ from contract.store.harness import ARCHIVED, PROPOSED, Client, Run, remove, set_
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import EVENT_SUBKINDS
+from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_store.domain.limits import WriteLimits
 
 pytestmark = pytest.mark.asyncio
@@ -64,7 +65,7 @@ async def test_events_are_of_the_hidden_category_and_no_role(run):
     """RH01: what is stored is an entry; no message of its role is ever made of it."""
     await run.write(set_("event://turn_1/tick/a", "x", attributes()))
     schemes = {one.name: one for one in (await run.client.call("ListSchemes")).schemes}
-    assert schemes["event"].category == "hidden"
+    assert scheme_from_pb(schemes["event"]).category == "hidden"
     entry = await run.entry("event://turn_1/tick/a")
     assert (entry.scope.partition(":")[0], entry.outcome) == ("run", "")
 

@@ -58,11 +58,11 @@ async def listed(run, **query):
     [
         ({"schemes": ["known"]}, "known://a known://b"),
         ({"schemes": ["", "sh"]}, "sh://turn_1/x_1 src/a.py"),
-        ({"categories": ["data"]}, "known://a known://b sh://turn_1/x_1 src/a.py"),
-        ({"categories": ["audit", "unknown"]}, "assistant://0 run://r1 unknown://q"),
+        ({"categories": ["SCHEME_CATEGORY_DATA"]}, "known://a known://b sh://turn_1/x_1 src/a.py"),
+        ({"categories": ["SCHEME_CATEGORY_AUDIT", "SCHEME_CATEGORY_UNKNOWN"]}, "assistant://0 run://r1 unknown://q"),
         ({"visibilities": [ARCHIVED, SUMMARIZED]}, "known://b src/a.py"),
         ({"states": [STREAMING, FAILED]}, "sh://turn_1/x_1 unknown://q"),
-        ({"categories": ["data"], "visibilities": [VISIBLE], "states": [RESOLVED]}, "known://a"),
+        ({"categories": ["SCHEME_CATEGORY_DATA"], "visibilities": [VISIBLE], "states": [RESOLVED]}, "known://a"),
         ({"pattern": "known://*", "visibilities": [ARCHIVED]}, "known://b"),
         ({"body_pattern": "needle", "schemes": ["known"]}, "known://a"),
         ({"schemes": ["never"]}, ""),
@@ -90,7 +90,7 @@ async def test_a_filter_keeps_what_it_names(run, query, paths, size):
         ({"states": [77]}, "states"),
         ({"visibilities": [0]}, "visibilities"),
         ({"schemes": [f"s{number}" for number in range(101)]}, "schemes"),
-        ({"categories": [f"s{number}" for number in range(101)]}, "categories"),
+        ({"categories": [0]}, "categories"),
     ],
     ids=["state-0", "state-77", "visibility-0", "schemes", "categories"],
 )

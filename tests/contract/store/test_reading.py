@@ -28,6 +28,7 @@ from contract.store.harness import (
 )
 from turnwright_core.entries import State, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_store.domain.pages import BOUND_CHARS
 
 pytestmark = pytest.mark.asyncio
@@ -95,7 +96,7 @@ async def test_what_stands_in_a_packet(run, case):
     schemes = {scheme.name: scheme for scheme in (await run.client.call("ListSchemes")).schemes}
     name = given_["path"].partition("://")[0] if "://" in given_["path"] else ""
     if "category" in case["expected"]:
-        assert schemes[name].category == case["expected"]["category"]
+        assert scheme_from_pb(schemes[name]).category == case["expected"]["category"]
 
 
 async def test_bodies_can_be_left_out_or_cut_at_a_character(run):

@@ -7,6 +7,7 @@ from contract.store.harness import Client, Run, as_tier, new_project, set_, star
 from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import BUILTIN
+from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_kit.settings import SettingsError
 
 pytestmark = pytest.mark.asyncio
@@ -156,7 +157,7 @@ async def test_a_malformed_model_is_refused(client, alias, vendor_model):
 
 async def test_the_registered_schemes_are_listed(client):
     """RU084: rows of name, model_visible, category, default_scope, writable_by."""
-    listed = (await client.call("ListSchemes")).schemes
+    listed = list(map(scheme_from_pb, (await client.call("ListSchemes")).schemes))
     assert [scheme.name for scheme in listed] == sorted(scheme.name for scheme in BUILTIN)
     by_name = {scheme.name: scheme for scheme in listed}
     assert (by_name["known"].category, by_name["known"].default_scope) == ("data", "run")

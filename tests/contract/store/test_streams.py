@@ -110,7 +110,7 @@ async def test_a_stream_is_refused_that_cannot_be_one(run, fields, named):
 
 async def test_a_registered_scheme_has_streams(run):
     # RU173, RU178
-    await run.client.call("SetScheme", scheme={"name": "tail", "category": "data", "default_scope": "run"})
+    await run.client.call("SetScheme", scheme={"name": "tail", "category": "SCHEME_CATEGORY_DATA"})
     answer = await opened(run, "app.log", tool="tail", channels=[1, 3])
     assert [one.path for one in answer.channels] == ["tail://turn_0/app.log_1", "tail://turn_0/app.log_3"]
 

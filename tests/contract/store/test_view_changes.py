@@ -126,7 +126,9 @@ async def test_only_the_owner_is_told(run):
 async def test_a_change_names_the_registry_it_was_told_by(run):
     await run.begin()
     before = await told_by(run, set_("known://a", "x"))
-    await run.client.call("SetScheme", scheme={"name": "note", "model_visible": False, "category": "data"})
+    await run.client.call(
+        "SetScheme", scheme={"name": "note", "model_visible": False, "category": "SCHEME_CATEGORY_DATA"}
+    )
     after = await told_by(run, set_("note://a", "x"))
     assert [entry.path for entry in before.entries] == ["known://a"]
     assert (list(after.entries), before.schemes_version) == ([], "")

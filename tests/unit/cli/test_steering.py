@@ -95,7 +95,7 @@ def test_a_long_live_table_counts_what_it_leaves_out():
 @pytest.mark.parametrize("is_terminal", [False, True])
 async def test_a_notice_is_one_line_with_its_source_in_a_pipe_on_standard_error(is_terminal, capsys):
     console = Console(file=io.StringIO(), width=80, force_terminal=is_terminal, color_system=None)
-    notice = event_pb2.Notice(level="warning", text="Tests\x1b[31m fail.", source="ci")
+    notice = event_pb2.Notice(level=event_pb2.NOTICE_LEVEL_WARNING, text="Tests\x1b[31m fail.", source="ci")
     TextScreen(console).show(executor_service_pb2.WatchRunResponse(notice=notice))
     line = "ci: Tests[31m fail.\n"
     told = (line, "") if is_terminal else ("", f"turnwright: {line}")

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from turnwright.executor.v1 import query_pb2
 
 from needs import needs
 from services import running
@@ -365,7 +366,7 @@ async def test_env_needs_no_decision_where_it_can_change_nothing(tmp_path, monke
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     async with running(tmp_path, sh_sandbox="auto") as services:
         (services.files / "a.txt").write_text("here\n")
-        assert (await services.client.get_status()).confinement == "bubblewrap"
+        assert (await services.client.get_status()).confinement == query_pb2.CONFINEMENT_BUBBLEWRAP
         services.script(f"<env>cat a.txt; touch b.txt</env>{GO_ON}", f"<env>cat a.txt</env>{GO_ON}", DONE)
         loop = await services.until(await services.act(yolo=False))
         assert (loop.status, loop.turns) == (200, 3)

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
+from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -134,8 +135,8 @@ class ListEntriesRequest(_message.Message):
         """Return only these schemes; the empty name stands for project files. Empty: every scheme. At most 100."""
 
     @_builtins.property
-    def categories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Return only schemes of these categories. Empty: every category. At most 100."""
+    def categories(self) -> _containers.RepeatedScalarFieldContainer[_scheme_pb2.SchemeCategory.ValueType]:
+        """Return only schemes of these categories. Empty: every category."""
 
     @_builtins.property
     def visibilities(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.Visibility.ValueType]:
@@ -158,7 +159,7 @@ class ListEntriesRequest(_message.Message):
         body_pattern: _builtins.str = ...,
         without_bodies: _builtins.bool = ...,
         schemes: _abc.Iterable[_builtins.str] | None = ...,
-        categories: _abc.Iterable[_builtins.str] | None = ...,
+        categories: _abc.Iterable[_scheme_pb2.SchemeCategory.ValueType] | None = ...,
         visibilities: _abc.Iterable[_entry_pb2.Visibility.ValueType] | None = ...,
         states: _abc.Iterable[_entry_pb2.State.ValueType] | None = ...,
         at: _cursor_pb2.Moment | None = ...,

@@ -31,6 +31,66 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _BudgetKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BudgetKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BudgetKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BUDGET_KIND_UNSPECIFIED: _BudgetKind.ValueType  # 0
+    """Not specified."""
+    BUDGET_KIND_TURNS: _BudgetKind.ValueType  # 1
+    """Turns."""
+    BUDGET_KIND_TOKENS: _BudgetKind.ValueType  # 2
+    """Tokens of input and output."""
+    BUDGET_KIND_COST: _BudgetKind.ValueType  # 3
+    """Money."""
+    BUDGET_KIND_WALL: _BudgetKind.ValueType  # 4
+    """Time."""
+
+class BudgetKind(_BudgetKind, metaclass=_BudgetKindEnumTypeWrapper):
+    """What a budget limits."""
+
+BUDGET_KIND_UNSPECIFIED: BudgetKind.ValueType  # 0
+"""Not specified."""
+BUDGET_KIND_TURNS: BudgetKind.ValueType  # 1
+"""Turns."""
+BUDGET_KIND_TOKENS: BudgetKind.ValueType  # 2
+"""Tokens of input and output."""
+BUDGET_KIND_COST: BudgetKind.ValueType  # 3
+"""Money."""
+BUDGET_KIND_WALL: BudgetKind.ValueType  # 4
+"""Time."""
+Global___BudgetKind: _TypeAlias = BudgetKind  # noqa: Y015
+
+class _NoticeLevel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NoticeLevelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoticeLevel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NOTICE_LEVEL_UNSPECIFIED: _NoticeLevel.ValueType  # 0
+    """Not specified."""
+    NOTICE_LEVEL_INFO: _NoticeLevel.ValueType  # 1
+    """For whoever is interested."""
+    NOTICE_LEVEL_WARNING: _NoticeLevel.ValueType  # 2
+    """Something may need attention."""
+    NOTICE_LEVEL_ERROR: _NoticeLevel.ValueType  # 3
+    """Something does not work."""
+
+class NoticeLevel(_NoticeLevel, metaclass=_NoticeLevelEnumTypeWrapper):
+    """How severe a notice is."""
+
+NOTICE_LEVEL_UNSPECIFIED: NoticeLevel.ValueType  # 0
+"""Not specified."""
+NOTICE_LEVEL_INFO: NoticeLevel.ValueType  # 1
+"""For whoever is interested."""
+NOTICE_LEVEL_WARNING: NoticeLevel.ValueType  # 2
+"""Something may need attention."""
+NOTICE_LEVEL_ERROR: NoticeLevel.ValueType  # 3
+"""Something does not work."""
+Global___NoticeLevel: _TypeAlias = NoticeLevel  # noqa: Y015
+
 @_typing.final
 class Snapshot(_message.Message):
     """The state of a run at one `seq`. A large snapshot comes in several parts with the same seq; apply them when the last
@@ -609,8 +669,8 @@ class BudgetExhausted(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     loop: _builtins.int
     """Sequence of the loop."""
-    kind: _builtins.str
-    """The limit: `turns`, `tokens`, `cost` or `wall`."""
+    kind: Global___BudgetKind.ValueType
+    """The limit."""
     of_run: _builtins.bool
     """True if it is a limit of the run, false if of the loop."""
     detail: _builtins.str
@@ -619,7 +679,7 @@ class BudgetExhausted(_message.Message):
         self,
         *,
         loop: _builtins.int = ...,
-        kind: _builtins.str = ...,
+        kind: Global___BudgetKind.ValueType = ...,
         of_run: _builtins.bool = ...,
         detail: _builtins.str = ...,
     ) -> None: ...
@@ -640,8 +700,8 @@ class Notice(_message.Message):
     LEVEL_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
-    level: _builtins.str
-    """Severity: `info`, `warning` or `error`; empty: `info`."""
+    level: Global___NoticeLevel.ValueType
+    """Severity. Unspecified: INFO."""
     text: _builtins.str
     """The text; 1 to 4096 bytes."""
     source: _builtins.str
@@ -649,7 +709,7 @@ class Notice(_message.Message):
     def __init__(
         self,
         *,
-        level: _builtins.str = ...,
+        level: Global___NoticeLevel.ValueType = ...,
         text: _builtins.str = ...,
         source: _builtins.str = ...,
     ) -> None: ...

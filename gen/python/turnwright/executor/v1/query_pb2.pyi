@@ -7,8 +7,9 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from turnwright.provider.v1 import provider_service_pb2 as _provider_service_pb2
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import setting_pb2 as _setting_pb2
+from turnwright.types.v1 import vendor_pb2 as _vendor_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Confinement:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConfinementEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Confinement.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONFINEMENT_UNSPECIFIED: _Confinement.ValueType  # 0
+    """Not specified."""
+    CONFINEMENT_LIMITS: _Confinement.ValueType  # 1
+    """Limits on time, output, memory and processes, without a sandbox."""
+    CONFINEMENT_BUBBLEWRAP: _Confinement.ValueType  # 2
+    """Limits, and a sandbox of bubblewrap in which `sh` can write only to the project, and `env` to nothing."""
+
+class Confinement(_Confinement, metaclass=_ConfinementEnumTypeWrapper):
+    """How shell commands are confined."""
+
+CONFINEMENT_UNSPECIFIED: Confinement.ValueType  # 0
+"""Not specified."""
+CONFINEMENT_LIMITS: Confinement.ValueType  # 1
+"""Limits on time, output, memory and processes, without a sandbox."""
+CONFINEMENT_BUBBLEWRAP: Confinement.ValueType  # 2
+"""Limits, and a sandbox of bubblewrap in which `sh` can write only to the project, and `env` to nothing."""
+Global___Confinement: _TypeAlias = Confinement  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
@@ -55,20 +80,18 @@ class GetStatusResponse(_message.Message):
     CONFINEMENT_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of this executor."""
-    confinement: _builtins.str
-    """How shell commands are confined: `limits` means limits on time, output, memory and processes, without a sandbox;
-    `bubblewrap` adds a sandbox in which `sh` can write only to the project, and `env` to nothing.
-    """
+    confinement: Global___Confinement.ValueType
+    """How shell commands are confined. Unspecified: this executor runs none."""
     @_builtins.property
     def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceStatus]:
         """The services, including this one."""
 
     @_builtins.property
-    def vendors(self) -> _containers.RepeatedCompositeFieldContainer[_provider_service_pb2.Vendor]:
+    def vendors(self) -> _containers.RepeatedCompositeFieldContainer[_vendor_pb2.Vendor]:
         """The vendors of the provider."""
 
     @_builtins.property
-    def models(self) -> _containers.RepeatedCompositeFieldContainer[_provider_service_pb2.ModelCheck]:
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[_vendor_pb2.ModelCheck]:
         """The models, with the result of the check if it was requested."""
 
     def __init__(
@@ -76,9 +99,9 @@ class GetStatusResponse(_message.Message):
         *,
         version: _builtins.str = ...,
         services: _abc.Iterable[Global___ServiceStatus] | None = ...,
-        vendors: _abc.Iterable[_provider_service_pb2.Vendor] | None = ...,
-        models: _abc.Iterable[_provider_service_pb2.ModelCheck] | None = ...,
-        confinement: _builtins.str = ...,
+        vendors: _abc.Iterable[_vendor_pb2.Vendor] | None = ...,
+        models: _abc.Iterable[_vendor_pb2.ModelCheck] | None = ...,
+        confinement: Global___Confinement.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -13,6 +13,7 @@ from turnwright.types.v1 import message_pb2 as _message_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 from turnwright.types.v1 import usage_pb2 as _usage_pb2
+from turnwright.types.v1 import vendor_pb2 as _vendor_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -513,13 +514,13 @@ class ListVendorsResponse(_message.Message):
 
     VENDORS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def vendors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Vendor]:
+    def vendors(self) -> _containers.RepeatedCompositeFieldContainer[_vendor_pb2.Vendor]:
         """One each."""
 
     def __init__(
         self,
         *,
-        vendors: _abc.Iterable[Global___Vendor] | None = ...,
+        vendors: _abc.Iterable[_vendor_pb2.Vendor] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -528,44 +529,6 @@ class ListVendorsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListVendorsResponse: _TypeAlias = ListVendorsResponse  # noqa: Y015
-
-@_typing.final
-class Vendor(_message.Message):
-    """A known vendor."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    CONFIGURED_FIELD_NUMBER: _builtins.int
-    ENDPOINT_FIELD_NUMBER: _builtins.int
-    PROBLEM_FIELD_NUMBER: _builtins.int
-    UNSET_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """The part of `vendor/model` before the first slash."""
-    configured: _builtins.bool
-    """True if its settings are complete."""
-    endpoint: _builtins.str
-    """Where it is reached: a base URL or a folder, without secrets."""
-    problem: _builtins.str
-    """What is missing, with the name of the setting; empty if configured."""
-    unset: _builtins.bool
-    """True if none of its settings is set, so nobody intends to use it. Default: false."""
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        configured: _builtins.bool = ...,
-        endpoint: _builtins.str = ...,
-        problem: _builtins.str = ...,
-        unset: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configured", b"configured", "endpoint", b"endpoint", "name", b"name", "problem", b"problem", "unset", b"unset"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Vendor: _TypeAlias = Vendor  # noqa: Y015
 
 @_typing.final
 class CheckModelsRequest(_message.Message):
@@ -605,13 +568,13 @@ class CheckModelsResponse(_message.Message):
 
     CHECKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def checks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelCheck]:
+    def checks(self) -> _containers.RepeatedCompositeFieldContainer[_vendor_pb2.ModelCheck]:
         """One each."""
 
     def __init__(
         self,
         *,
-        checks: _abc.Iterable[Global___ModelCheck] | None = ...,
+        checks: _abc.Iterable[_vendor_pb2.ModelCheck] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -620,39 +583,3 @@ class CheckModelsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckModelsResponse: _TypeAlias = CheckModelsResponse  # noqa: Y015
-
-@_typing.final
-class ModelCheck(_message.Message):
-    """The result of checking a model."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ALIAS_FIELD_NUMBER: _builtins.int
-    USABLE_FIELD_NUMBER: _builtins.int
-    PROBLEM_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    alias: _builtins.str
-    """Alias of the model."""
-    usable: _builtins.bool
-    """True if its vendor answered and did not reject the model."""
-    problem: _builtins.str
-    """What is wrong, and what to do about it; empty if usable."""
-    @_builtins.property
-    def model(self) -> _model_pb2.Model:
-        """The model with everything known about it: first what the request says, then the vendor, then published figures."""
-
-    def __init__(
-        self,
-        *,
-        alias: _builtins.str = ...,
-        usable: _builtins.bool = ...,
-        problem: _builtins.str = ...,
-        model: _model_pb2.Model | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "model", b"model", "problem", b"problem", "usable", b"usable"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ModelCheck: _TypeAlias = ModelCheck  # noqa: Y015

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/scheme.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/entry.proto\"\x86\x01\n\x06Scheme\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rmodel_visible\x18\x02 \x01(\x08\x12\x10\n\x08\x63\x61tegory\x18\x03 \x01(\t\x12\x15\n\rdefault_scope\x18\x04 \x01(\t\x12.\n\x0bwritable_by\x18\x05 \x03(\x0e\x32\x19.turnwright.types.v1.Tier\"O\n\x0eSchemeRegistry\x12\x0f\n\x07version\x18\x01 \x01(\t\x12,\n\x07schemes\x18\x02 \x03(\x0b\x32\x1b.turnwright.types.v1.SchemeB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/scheme.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/entry.proto\"\xcd\x01\n\x06Scheme\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rmodel_visible\x18\x02 \x01(\x08\x12\x35\n\x08\x63\x61tegory\x18\x03 \x01(\x0e\x32#.turnwright.types.v1.SchemeCategory\x12\x37\n\rdefault_scope\x18\x04 \x01(\x0e\x32 .turnwright.types.v1.SchemeScope\x12.\n\x0bwritable_by\x18\x05 \x03(\x0e\x32\x19.turnwright.types.v1.Tier\"O\n\x0eSchemeRegistry\x12\x0f\n\x07version\x18\x01 \x01(\t\x12,\n\x07schemes\x18\x02 \x03(\x0b\x32\x1b.turnwright.types.v1.Scheme*\xf2\x01\n\x0eSchemeCategory\x12\x1f\n\x1bSCHEME_CATEGORY_UNSPECIFIED\x10\x00\x12\x18\n\x14SCHEME_CATEGORY_DATA\x10\x01\x12\x1b\n\x17SCHEME_CATEGORY_LOGGING\x10\x02\x12\x1b\n\x17SCHEME_CATEGORY_UNKNOWN\x10\x03\x12\x1a\n\x16SCHEME_CATEGORY_PROMPT\x10\x04\x12\x18\n\x14SCHEME_CATEGORY_PLAN\x10\x05\x12\x19\n\x15SCHEME_CATEGORY_AUDIT\x10\x06\x12\x1a\n\x16SCHEME_CATEGORY_HIDDEN\x10\x07*t\n\x0bSchemeScope\x12\x1c\n\x18SCHEME_SCOPE_UNSPECIFIED\x10\x00\x12\x14\n\x10SCHEME_SCOPE_RUN\x10\x01\x12\x18\n\x14SCHEME_SCOPE_PROJECT\x10\x02\x12\x17\n\x13SCHEME_SCOPE_GLOBAL\x10\x03\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.scheme_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
+  _globals['_SCHEMECATEGORY']._serialized_start=380
+  _globals['_SCHEMECATEGORY']._serialized_end=622
+  _globals['_SCHEMESCOPE']._serialized_start=624
+  _globals['_SCHEMESCOPE']._serialized_end=740
   _globals['_SCHEME']._serialized_start=91
-  _globals['_SCHEME']._serialized_end=225
-  _globals['_SCHEMEREGISTRY']._serialized_start=227
-  _globals['_SCHEMEREGISTRY']._serialized_end=306
+  _globals['_SCHEME']._serialized_end=296
+  _globals['_SCHEMEREGISTRY']._serialized_start=298
+  _globals['_SCHEMEREGISTRY']._serialized_end=377
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,78 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _SchemeCategory:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SchemeCategoryEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SchemeCategory.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCHEME_CATEGORY_UNSPECIFIED: _SchemeCategory.ValueType  # 0
+    """Not specified. In a write: LOGGING."""
+    SCHEME_CATEGORY_DATA: _SchemeCategory.ValueType  # 1
+    """Contents, such as files, pages and notes."""
+    SCHEME_CATEGORY_LOGGING: _SchemeCategory.ValueType  # 2
+    """Records of what happened."""
+    SCHEME_CATEGORY_UNKNOWN: _SchemeCategory.ValueType  # 3
+    """Open questions of the model."""
+    SCHEME_CATEGORY_PROMPT: _SchemeCategory.ValueType  # 4
+    """Prompts."""
+    SCHEME_CATEGORY_PLAN: _SchemeCategory.ValueType  # 5
+    """Plans."""
+    SCHEME_CATEGORY_AUDIT: _SchemeCategory.ValueType  # 6
+    """Stored packets and replies, which no packet shows."""
+    SCHEME_CATEGORY_HIDDEN: _SchemeCategory.ValueType  # 7
+    """In no section, unless a section plugin shows them."""
+
+class SchemeCategory(_SchemeCategory, metaclass=_SchemeCategoryEnumTypeWrapper):
+    """In which section of a packet entries appear."""
+
+SCHEME_CATEGORY_UNSPECIFIED: SchemeCategory.ValueType  # 0
+"""Not specified. In a write: LOGGING."""
+SCHEME_CATEGORY_DATA: SchemeCategory.ValueType  # 1
+"""Contents, such as files, pages and notes."""
+SCHEME_CATEGORY_LOGGING: SchemeCategory.ValueType  # 2
+"""Records of what happened."""
+SCHEME_CATEGORY_UNKNOWN: SchemeCategory.ValueType  # 3
+"""Open questions of the model."""
+SCHEME_CATEGORY_PROMPT: SchemeCategory.ValueType  # 4
+"""Prompts."""
+SCHEME_CATEGORY_PLAN: SchemeCategory.ValueType  # 5
+"""Plans."""
+SCHEME_CATEGORY_AUDIT: SchemeCategory.ValueType  # 6
+"""Stored packets and replies, which no packet shows."""
+SCHEME_CATEGORY_HIDDEN: SchemeCategory.ValueType  # 7
+"""In no section, unless a section plugin shows them."""
+Global___SchemeCategory: _TypeAlias = SchemeCategory  # noqa: Y015
+
+class _SchemeScope:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SchemeScopeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SchemeScope.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SCHEME_SCOPE_UNSPECIFIED: _SchemeScope.ValueType  # 0
+    """Not specified. In a write: RUN."""
+    SCHEME_SCOPE_RUN: _SchemeScope.ValueType  # 1
+    """To the run."""
+    SCHEME_SCOPE_PROJECT: _SchemeScope.ValueType  # 2
+    """To the project: all its runs share them."""
+    SCHEME_SCOPE_GLOBAL: _SchemeScope.ValueType  # 3
+    """To the store: all projects share them."""
+
+class SchemeScope(_SchemeScope, metaclass=_SchemeScopeEnumTypeWrapper):
+    """To what entries belong."""
+
+SCHEME_SCOPE_UNSPECIFIED: SchemeScope.ValueType  # 0
+"""Not specified. In a write: RUN."""
+SCHEME_SCOPE_RUN: SchemeScope.ValueType  # 1
+"""To the run."""
+SCHEME_SCOPE_PROJECT: SchemeScope.ValueType  # 2
+"""To the project: all its runs share them."""
+SCHEME_SCOPE_GLOBAL: SchemeScope.ValueType  # 3
+"""To the store: all projects share them."""
+Global___SchemeScope: _TypeAlias = SchemeScope  # noqa: Y015
 
 @_typing.final
 class Scheme(_message.Message):
@@ -34,12 +107,10 @@ class Scheme(_message.Message):
     """The part of the path before `://`; empty for project files."""
     model_visible: _builtins.bool
     """False hides its entries from every packet."""
-    category: _builtins.str
-    """`data`, `logging`, `unknown`, `prompt`, `plan`, `audit` or `hidden`: decides in which section of a packet its
-    entries appear.
-    """
-    default_scope: _builtins.str
-    """`run`, `project` or `global`: the scope that its entries belong to."""
+    category: Global___SchemeCategory.ValueType
+    """In which section of a packet its entries appear."""
+    default_scope: Global___SchemeScope.ValueType
+    """To what its entries belong."""
     @_builtins.property
     def writable_by(self) -> _containers.RepeatedScalarFieldContainer[_entry_pb2.Tier.ValueType]:
         """The tiers that may write its entries. The list is exact: no tier implies another."""
@@ -49,8 +120,8 @@ class Scheme(_message.Message):
         *,
         name: _builtins.str = ...,
         model_visible: _builtins.bool = ...,
-        category: _builtins.str = ...,
-        default_scope: _builtins.str = ...,
+        category: Global___SchemeCategory.ValueType = ...,
+        default_scope: Global___SchemeScope.ValueType = ...,
         writable_by: _abc.Iterable[_entry_pb2.Tier.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Entry, State, Visibility } from "../../types/v1/entry_pb.js";
+import type { SchemeCategory } from "../../types/v1/scheme_pb.js";
 import type { Moment } from "../../types/v1/cursor_pb.js";
 
 /**
@@ -139,11 +140,11 @@ export declare type ListEntriesRequest = Message<"turnwright.entries.v1.ListEntr
   schemes: string[];
 
   /**
-   * Return only schemes of these categories. Empty: every category. At most 100.
+   * Return only schemes of these categories. Empty: every category.
    *
-   * @generated from field: repeated string categories = 7;
+   * @generated from field: repeated turnwright.types.v1.SchemeCategory categories = 7;
    */
-  categories: string[];
+  categories: SchemeCategory[];
 
   /**
    * Return only entries with these visibilities. Empty: all.

@@ -601,11 +601,11 @@ export declare type BudgetExhausted = Message<"turnwright.executor.v1.BudgetExha
   loop: number;
 
   /**
-   * The limit: `turns`, `tokens`, `cost` or `wall`.
+   * The limit.
    *
-   * @generated from field: string kind = 2;
+   * @generated from field: turnwright.executor.v1.BudgetKind kind = 2;
    */
-  kind: string;
+  kind: BudgetKind;
 
   /**
    * True if it is a limit of the run, false if of the loop.
@@ -635,11 +635,11 @@ export declare const BudgetExhaustedSchema: GenMessage<BudgetExhausted>;
  */
 export declare type Notice = Message<"turnwright.executor.v1.Notice"> & {
   /**
-   * Severity: `info`, `warning` or `error`; empty: `info`.
+   * Severity. Unspecified: INFO.
    *
-   * @generated from field: string level = 1;
+   * @generated from field: turnwright.executor.v1.NoticeLevel level = 1;
    */
-  level: string;
+  level: NoticeLevel;
 
   /**
    * The text; 1 to 4096 bytes.
@@ -851,4 +851,91 @@ export declare type LegacyPlan = Message<"turnwright.executor.v1.LegacyPlan"> & 
  * Use `create(LegacyPlanSchema)` to create a new message.
  */
 export declare const LegacyPlanSchema: GenMessage<LegacyPlan>;
+
+/**
+ * What a budget limits.
+ *
+ * @generated from enum turnwright.executor.v1.BudgetKind
+ */
+export enum BudgetKind {
+  /**
+   * Not specified.
+   *
+   * @generated from enum value: BUDGET_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Turns.
+   *
+   * @generated from enum value: BUDGET_KIND_TURNS = 1;
+   */
+  TURNS = 1,
+
+  /**
+   * Tokens of input and output.
+   *
+   * @generated from enum value: BUDGET_KIND_TOKENS = 2;
+   */
+  TOKENS = 2,
+
+  /**
+   * Money.
+   *
+   * @generated from enum value: BUDGET_KIND_COST = 3;
+   */
+  COST = 3,
+
+  /**
+   * Time.
+   *
+   * @generated from enum value: BUDGET_KIND_WALL = 4;
+   */
+  WALL = 4,
+}
+
+/**
+ * Describes the enum turnwright.executor.v1.BudgetKind.
+ */
+export declare const BudgetKindSchema: GenEnum<BudgetKind>;
+
+/**
+ * How severe a notice is.
+ *
+ * @generated from enum turnwright.executor.v1.NoticeLevel
+ */
+export enum NoticeLevel {
+  /**
+   * Not specified.
+   *
+   * @generated from enum value: NOTICE_LEVEL_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * For whoever is interested.
+   *
+   * @generated from enum value: NOTICE_LEVEL_INFO = 1;
+   */
+  INFO = 1,
+
+  /**
+   * Something may need attention.
+   *
+   * @generated from enum value: NOTICE_LEVEL_WARNING = 2;
+   */
+  WARNING = 2,
+
+  /**
+   * Something does not work.
+   *
+   * @generated from enum value: NOTICE_LEVEL_ERROR = 3;
+   */
+  ERROR = 3,
+}
+
+/**
+ * Describes the enum turnwright.executor.v1.NoticeLevel.
+ */
+export declare const NoticeLevelSchema: GenEnum<NoticeLevel>;
 

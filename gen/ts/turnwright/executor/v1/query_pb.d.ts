@@ -2,9 +2,9 @@
 // @generated from file turnwright/executor/v1/query.proto (package turnwright.executor.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { ModelCheck, Vendor } from "../../provider/v1/provider_service_pb.js";
+import type { ModelCheck, Vendor } from "../../types/v1/vendor_pb.js";
 import type { Setting } from "../../types/v1/setting_pb.js";
 
 /**
@@ -55,24 +55,23 @@ export declare type GetStatusResponse = Message<"turnwright.executor.v1.GetStatu
   /**
    * The vendors of the provider.
    *
-   * @generated from field: repeated turnwright.provider.v1.Vendor vendors = 3;
+   * @generated from field: repeated turnwright.types.v1.Vendor vendors = 3;
    */
   vendors: Vendor[];
 
   /**
    * The models, with the result of the check if it was requested.
    *
-   * @generated from field: repeated turnwright.provider.v1.ModelCheck models = 4;
+   * @generated from field: repeated turnwright.types.v1.ModelCheck models = 4;
    */
   models: ModelCheck[];
 
   /**
-   * How shell commands are confined: `limits` means limits on time, output, memory and processes, without a sandbox;
-   * `bubblewrap` adds a sandbox in which `sh` can write only to the project, and `env` to nothing.
+   * How shell commands are confined. Unspecified: this executor runs none.
    *
-   * @generated from field: string confinement = 5;
+   * @generated from field: turnwright.executor.v1.Confinement confinement = 5;
    */
-  confinement: string;
+  confinement: Confinement;
 };
 
 /**
@@ -128,4 +127,37 @@ export declare type ServiceStatus = Message<"turnwright.executor.v1.ServiceStatu
  * Use `create(ServiceStatusSchema)` to create a new message.
  */
 export declare const ServiceStatusSchema: GenMessage<ServiceStatus>;
+
+/**
+ * How shell commands are confined.
+ *
+ * @generated from enum turnwright.executor.v1.Confinement
+ */
+export enum Confinement {
+  /**
+   * Not specified.
+   *
+   * @generated from enum value: CONFINEMENT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Limits on time, output, memory and processes, without a sandbox.
+   *
+   * @generated from enum value: CONFINEMENT_LIMITS = 1;
+   */
+  LIMITS = 1,
+
+  /**
+   * Limits, and a sandbox of bubblewrap in which `sh` can write only to the project, and `env` to nothing.
+   *
+   * @generated from enum value: CONFINEMENT_BUBBLEWRAP = 2;
+   */
+  BUBBLEWRAP = 2,
+}
+
+/**
+ * Describes the enum turnwright.executor.v1.Confinement.
+ */
+export declare const ConfinementSchema: GenEnum<Confinement>;
 

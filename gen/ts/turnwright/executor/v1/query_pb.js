@@ -2,15 +2,15 @@
 // @generated from file turnwright/executor/v1/query.proto (package turnwright.executor.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import { file_turnwright_provider_v1_provider_service } from "../../provider/v1/provider_service_pb.js";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_types_v1_setting } from "../../types/v1/setting_pb.js";
+import { file_turnwright_types_v1_vendor } from "../../types/v1/vendor_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/query.proto.
  */
 export const file_turnwright_executor_v1_query = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3F1ZXJ5LnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIigKEEdldFN0YXR1c1JlcXVlc3QSFAoMY2hlY2tfbW9kZWxzGAEgASgIItcBChFHZXRTdGF0dXNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEjcKCHNlcnZpY2VzGAIgAygLMiUudHVybndyaWdodC5leGVjdXRvci52MS5TZXJ2aWNlU3RhdHVzEi8KB3ZlbmRvcnMYAyADKAsyHi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLlZlbmRvchIyCgZtb2RlbHMYBCADKAsyIi50dXJud3JpZ2h0LnByb3ZpZGVyLnYxLk1vZGVsQ2hlY2sSEwoLY29uZmluZW1lbnQYBSABKAkigAEKDVNlcnZpY2VTdGF0dXMSDAoEbmFtZRgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEg8KB3NlcnZpbmcYAyABKAgSDwoHcHJvYmxlbRgEIAEoCRIuCghzZXR0aW5ncxgFIAMoCzIcLnR1cm53cmlnaHQudHlwZXMudjEuU2V0dGluZ0K2AQoaY29tLnR1cm53cmlnaHQuZXhlY3V0b3IudjFQAVpJZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvZXhlY3V0b3IvdjE7ZXhlY3V0b3J2MaoCFlR1cm53cmlnaHQuRXhlY3V0b3IuVjHKAhZUdXJud3JpZ2h0XEV4ZWN1dG9yXFYx6gIYVHVybndyaWdodDo6RXhlY3V0b3I6OlYxYgZwcm90bzM", [file_turnwright_provider_v1_provider_service, file_turnwright_types_v1_setting]);
+  fileDesc("CiJ0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL3F1ZXJ5LnByb3RvEhZ0dXJud3JpZ2h0LmV4ZWN1dG9yLnYxIigKEEdldFN0YXR1c1JlcXVlc3QSFAoMY2hlY2tfbW9kZWxzGAEgASgIIvYBChFHZXRTdGF0dXNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEjcKCHNlcnZpY2VzGAIgAygLMiUudHVybndyaWdodC5leGVjdXRvci52MS5TZXJ2aWNlU3RhdHVzEiwKB3ZlbmRvcnMYAyADKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLlZlbmRvchIvCgZtb2RlbHMYBCADKAsyHy50dXJud3JpZ2h0LnR5cGVzLnYxLk1vZGVsQ2hlY2sSOAoLY29uZmluZW1lbnQYBSABKA4yIy50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxLkNvbmZpbmVtZW50IoABCg1TZXJ2aWNlU3RhdHVzEgwKBG5hbWUYASABKAkSDwoHYWRkcmVzcxgCIAEoCRIPCgdzZXJ2aW5nGAMgASgIEg8KB3Byb2JsZW0YBCABKAkSLgoIc2V0dGluZ3MYBSADKAsyHC50dXJud3JpZ2h0LnR5cGVzLnYxLlNldHRpbmcqXgoLQ29uZmluZW1lbnQSGwoXQ09ORklORU1FTlRfVU5TUEVDSUZJRUQQABIWChJDT05GSU5FTUVOVF9MSU1JVFMQARIaChZDT05GSU5FTUVOVF9CVUJCTEVXUkFQEAJCtgEKGmNvbS50dXJud3JpZ2h0LmV4ZWN1dG9yLnYxUAFaSWdpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L2V4ZWN1dG9yL3YxO2V4ZWN1dG9ydjGqAhZUdXJud3JpZ2h0LkV4ZWN1dG9yLlYxygIWVHVybndyaWdodFxFeGVjdXRvclxWMeoCGFR1cm53cmlnaHQ6OkV4ZWN1dG9yOjpWMWIGcHJvdG8z", [file_turnwright_types_v1_setting, file_turnwright_types_v1_vendor]);
 
 /**
  * Describes the message turnwright.executor.v1.GetStatusRequest.
@@ -32,4 +32,18 @@ export const GetStatusResponseSchema = /*@__PURE__*/
  */
 export const ServiceStatusSchema = /*@__PURE__*/
   messageDesc(file_turnwright_executor_v1_query, 2);
+
+/**
+ * Describes the enum turnwright.executor.v1.Confinement.
+ */
+export const ConfinementSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_executor_v1_query, 0);
+
+/**
+ * How shell commands are confined.
+ *
+ * @generated from enum turnwright.executor.v1.Confinement
+ */
+export const Confinement = /*@__PURE__*/
+  tsEnum(ConfinementSchema);
 

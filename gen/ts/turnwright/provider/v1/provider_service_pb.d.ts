@@ -9,6 +9,7 @@ import type { Message as Message$1 } from "../../types/v1/message_pb.js";
 import type { Reasoning, ResponseFormat } from "../../types/v1/settings_pb.js";
 import type { Delta } from "../../types/v1/delta_pb.js";
 import type { TokenSource, Usage } from "../../types/v1/usage_pb.js";
+import type { ModelCheck, Vendor } from "../../types/v1/vendor_pb.js";
 
 /**
  * Describes the file turnwright/provider/v1/provider_service.proto.
@@ -482,7 +483,7 @@ export declare type ListVendorsResponse = Message<"turnwright.provider.v1.ListVe
   /**
    * One each.
    *
-   * @generated from field: repeated turnwright.provider.v1.Vendor vendors = 1;
+   * @generated from field: repeated turnwright.types.v1.Vendor vendors = 1;
    */
   vendors: Vendor[];
 };
@@ -492,54 +493,6 @@ export declare type ListVendorsResponse = Message<"turnwright.provider.v1.ListVe
  * Use `create(ListVendorsResponseSchema)` to create a new message.
  */
 export declare const ListVendorsResponseSchema: GenMessage<ListVendorsResponse>;
-
-/**
- * A known vendor.
- *
- * @generated from message turnwright.provider.v1.Vendor
- */
-export declare type Vendor = Message<"turnwright.provider.v1.Vendor"> & {
-  /**
-   * The part of `vendor/model` before the first slash.
-   *
-   * @generated from field: string name = 1;
-   */
-  name: string;
-
-  /**
-   * True if its settings are complete.
-   *
-   * @generated from field: bool configured = 2;
-   */
-  configured: boolean;
-
-  /**
-   * Where it is reached: a base URL or a folder, without secrets.
-   *
-   * @generated from field: string endpoint = 3;
-   */
-  endpoint: string;
-
-  /**
-   * What is missing, with the name of the setting; empty if configured.
-   *
-   * @generated from field: string problem = 4;
-   */
-  problem: string;
-
-  /**
-   * True if none of its settings is set, so nobody intends to use it. Default: false.
-   *
-   * @generated from field: bool unset = 5;
-   */
-  unset: boolean;
-};
-
-/**
- * Describes the message turnwright.provider.v1.Vendor.
- * Use `create(VendorSchema)` to create a new message.
- */
-export declare const VendorSchema: GenMessage<Vendor>;
 
 /**
  * Checks models.
@@ -578,7 +531,7 @@ export declare type CheckModelsResponse = Message<"turnwright.provider.v1.CheckM
   /**
    * One each.
    *
-   * @generated from field: repeated turnwright.provider.v1.ModelCheck checks = 1;
+   * @generated from field: repeated turnwright.types.v1.ModelCheck checks = 1;
    */
   checks: ModelCheck[];
 };
@@ -588,47 +541,6 @@ export declare type CheckModelsResponse = Message<"turnwright.provider.v1.CheckM
  * Use `create(CheckModelsResponseSchema)` to create a new message.
  */
 export declare const CheckModelsResponseSchema: GenMessage<CheckModelsResponse>;
-
-/**
- * The result of checking a model.
- *
- * @generated from message turnwright.provider.v1.ModelCheck
- */
-export declare type ModelCheck = Message<"turnwright.provider.v1.ModelCheck"> & {
-  /**
-   * Alias of the model.
-   *
-   * @generated from field: string alias = 1;
-   */
-  alias: string;
-
-  /**
-   * True if its vendor answered and did not reject the model.
-   *
-   * @generated from field: bool usable = 2;
-   */
-  usable: boolean;
-
-  /**
-   * What is wrong, and what to do about it; empty if usable.
-   *
-   * @generated from field: string problem = 3;
-   */
-  problem: string;
-
-  /**
-   * The model with everything known about it: first what the request says, then the vendor, then published figures.
-   *
-   * @generated from field: turnwright.types.v1.Model model = 4;
-   */
-  model?: Model | undefined;
-};
-
-/**
- * Describes the message turnwright.provider.v1.ModelCheck.
- * Use `create(ModelCheckSchema)` to create a new message.
- */
-export declare const ModelCheckSchema: GenMessage<ModelCheck>;
 
 /**
  * Whether the model must call a tool.

@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/scheme.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Tier } from "./entry_pb.js";
 
@@ -32,19 +32,18 @@ export declare type Scheme = Message<"turnwright.types.v1.Scheme"> & {
   modelVisible: boolean;
 
   /**
-   * `data`, `logging`, `unknown`, `prompt`, `plan`, `audit` or `hidden`: decides in which section of a packet its
-   * entries appear.
+   * In which section of a packet its entries appear.
    *
-   * @generated from field: string category = 3;
+   * @generated from field: turnwright.types.v1.SchemeCategory category = 3;
    */
-  category: string;
+  category: SchemeCategory;
 
   /**
-   * `run`, `project` or `global`: the scope that its entries belong to.
+   * To what its entries belong.
    *
-   * @generated from field: string default_scope = 4;
+   * @generated from field: turnwright.types.v1.SchemeScope default_scope = 4;
    */
-  defaultScope: string;
+  defaultScope: SchemeScope;
 
   /**
    * The tiers that may write its entries. The list is exact: no tier implies another.
@@ -86,4 +85,112 @@ export declare type SchemeRegistry = Message<"turnwright.types.v1.SchemeRegistry
  * Use `create(SchemeRegistrySchema)` to create a new message.
  */
 export declare const SchemeRegistrySchema: GenMessage<SchemeRegistry>;
+
+/**
+ * In which section of a packet entries appear.
+ *
+ * @generated from enum turnwright.types.v1.SchemeCategory
+ */
+export enum SchemeCategory {
+  /**
+   * Not specified. In a write: LOGGING.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Contents, such as files, pages and notes.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_DATA = 1;
+   */
+  DATA = 1,
+
+  /**
+   * Records of what happened.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_LOGGING = 2;
+   */
+  LOGGING = 2,
+
+  /**
+   * Open questions of the model.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_UNKNOWN = 3;
+   */
+  UNKNOWN = 3,
+
+  /**
+   * Prompts.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_PROMPT = 4;
+   */
+  PROMPT = 4,
+
+  /**
+   * Plans.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_PLAN = 5;
+   */
+  PLAN = 5,
+
+  /**
+   * Stored packets and replies, which no packet shows.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_AUDIT = 6;
+   */
+  AUDIT = 6,
+
+  /**
+   * In no section, unless a section plugin shows them.
+   *
+   * @generated from enum value: SCHEME_CATEGORY_HIDDEN = 7;
+   */
+  HIDDEN = 7,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.SchemeCategory.
+ */
+export declare const SchemeCategorySchema: GenEnum<SchemeCategory>;
+
+/**
+ * To what entries belong.
+ *
+ * @generated from enum turnwright.types.v1.SchemeScope
+ */
+export enum SchemeScope {
+  /**
+   * Not specified. In a write: RUN.
+   *
+   * @generated from enum value: SCHEME_SCOPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * To the run.
+   *
+   * @generated from enum value: SCHEME_SCOPE_RUN = 1;
+   */
+  RUN = 1,
+
+  /**
+   * To the project: all its runs share them.
+   *
+   * @generated from enum value: SCHEME_SCOPE_PROJECT = 2;
+   */
+  PROJECT = 2,
+
+  /**
+   * To the store: all projects share them.
+   *
+   * @generated from enum value: SCHEME_SCOPE_GLOBAL = 3;
+   */
+  GLOBAL = 3,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.SchemeScope.
+ */
+export declare const SchemeScopeSchema: GenEnum<SchemeScope>;
 

@@ -2,14 +2,14 @@
 // @generated from file turnwright/types/v1/scheme.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_types_v1_entry } from "./entry_pb.js";
 
 /**
  * Describes the file turnwright/types/v1/scheme.proto.
  */
 export const file_turnwright_types_v1_scheme = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL3NjaGVtZS5wcm90bxITdHVybndyaWdodC50eXBlcy52MSKGAQoGU2NoZW1lEgwKBG5hbWUYASABKAkSFQoNbW9kZWxfdmlzaWJsZRgCIAEoCBIQCghjYXRlZ29yeRgDIAEoCRIVCg1kZWZhdWx0X3Njb3BlGAQgASgJEi4KC3dyaXRhYmxlX2J5GAUgAygOMhkudHVybndyaWdodC50eXBlcy52MS5UaWVyIk8KDlNjaGVtZVJlZ2lzdHJ5Eg8KB3ZlcnNpb24YASABKAkSLAoHc2NoZW1lcxgCIAMoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lQqQBChdjb20udHVybndyaWdodC50eXBlcy52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90eXBlcy92MTt0eXBlc3YxqgITVHVybndyaWdodC5UeXBlcy5WMcoCE1R1cm53cmlnaHRcVHlwZXNcVjHqAhVUdXJud3JpZ2h0OjpUeXBlczo6VjFiBnByb3RvMw", [file_turnwright_types_v1_entry]);
+  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL3NjaGVtZS5wcm90bxITdHVybndyaWdodC50eXBlcy52MSLNAQoGU2NoZW1lEgwKBG5hbWUYASABKAkSFQoNbW9kZWxfdmlzaWJsZRgCIAEoCBI1CghjYXRlZ29yeRgDIAEoDjIjLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lQ2F0ZWdvcnkSNwoNZGVmYXVsdF9zY29wZRgEIAEoDjIgLnR1cm53cmlnaHQudHlwZXMudjEuU2NoZW1lU2NvcGUSLgoLd3JpdGFibGVfYnkYBSADKA4yGS50dXJud3JpZ2h0LnR5cGVzLnYxLlRpZXIiTwoOU2NoZW1lUmVnaXN0cnkSDwoHdmVyc2lvbhgBIAEoCRIsCgdzY2hlbWVzGAIgAygLMhsudHVybndyaWdodC50eXBlcy52MS5TY2hlbWUq8gEKDlNjaGVtZUNhdGVnb3J5Eh8KG1NDSEVNRV9DQVRFR09SWV9VTlNQRUNJRklFRBAAEhgKFFNDSEVNRV9DQVRFR09SWV9EQVRBEAESGwoXU0NIRU1FX0NBVEVHT1JZX0xPR0dJTkcQAhIbChdTQ0hFTUVfQ0FURUdPUllfVU5LTk9XThADEhoKFlNDSEVNRV9DQVRFR09SWV9QUk9NUFQQBBIYChRTQ0hFTUVfQ0FURUdPUllfUExBThAFEhkKFVNDSEVNRV9DQVRFR09SWV9BVURJVBAGEhoKFlNDSEVNRV9DQVRFR09SWV9ISURERU4QByp0CgtTY2hlbWVTY29wZRIcChhTQ0hFTUVfU0NPUEVfVU5TUEVDSUZJRUQQABIUChBTQ0hFTUVfU0NPUEVfUlVOEAESGAoUU0NIRU1FX1NDT1BFX1BST0pFQ1QQAhIXChNTQ0hFTUVfU0NPUEVfR0xPQkFMEANCpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z", [file_turnwright_types_v1_entry]);
 
 /**
  * Describes the message turnwright.types.v1.Scheme.
@@ -24,4 +24,32 @@ export const SchemeSchema = /*@__PURE__*/
  */
 export const SchemeRegistrySchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_scheme, 1);
+
+/**
+ * Describes the enum turnwright.types.v1.SchemeCategory.
+ */
+export const SchemeCategorySchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_scheme, 0);
+
+/**
+ * In which section of a packet entries appear.
+ *
+ * @generated from enum turnwright.types.v1.SchemeCategory
+ */
+export const SchemeCategory = /*@__PURE__*/
+  tsEnum(SchemeCategorySchema);
+
+/**
+ * Describes the enum turnwright.types.v1.SchemeScope.
+ */
+export const SchemeScopeSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_scheme, 1);
+
+/**
+ * To what entries belong.
+ *
+ * @generated from enum turnwright.types.v1.SchemeScope
+ */
+export const SchemeScope = /*@__PURE__*/
+  tsEnum(SchemeScopeSchema);
 
