@@ -13,17 +13,10 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import grpc
 from msgspec import Struct
-from turnwright.entries.v1 import entry_service_pb2_grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
-from turnwright.models.v1 import model_service_pb2_grpc
-from turnwright.plans.v1 import plan_service_pb2_grpc
-from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
+from turnwright.projects.v1 import project_service_pb2
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
-from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.schedules.v1 import schedule_service_pb2_grpc
-from turnwright.sessions.v1 import session_service_pb2_grpc
-from turnwright.streams.v1 import stream_service_pb2_grpc
-from turnwright.turns.v1 import turn_service_pb2_grpc
+from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import (
     cursor_pb2,
     entry_pb2,
@@ -43,6 +36,7 @@ from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb
+from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_core.wire.run_view import Event, RunView
 from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import is_of_transport
@@ -165,22 +159,15 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
     Calls that fail because of a lost connection or a proxy are retried if that is safe: see `retrying`.
     """
 
+    _proposals: proposal_service_pb2_grpc.ProposalServiceAsyncStub
+
     def __init__(self, peer: Peer, policy: WatchPolicy) -> None:
         self._peer = peer
         self._policy = policy
         self._stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub = executor_service_pb2_grpc.ExecutorServiceStub(
             peer.channel
         )
-        self._entries = entry_service_pb2_grpc.EntryServiceStub(peer.channel)
-        self._plans = plan_service_pb2_grpc.PlanServiceStub(peer.channel)
-        self._proposals = proposal_service_pb2_grpc.ProposalServiceStub(peer.channel)
-        self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
-        self._runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(peer.channel)
-        self._streams = stream_service_pb2_grpc.StreamServiceStub(peer.channel)
-        self._projects = project_service_pb2_grpc.ProjectServiceStub(peer.channel)
-        self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
-        self._models = model_service_pb2_grpc.ModelServiceStub(peer.channel)
-        self._schedules = schedule_service_pb2_grpc.ScheduleServiceStub(peer.channel)
+        vars(self).update({f"_{resource.package}": resource.stub(peer.channel) for resource in FOR_CLIENTS})
 
     @classmethod
     @contextlib.asynccontextmanager

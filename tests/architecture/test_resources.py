@@ -4,14 +4,13 @@ import re
 
 import pytest
 from turnwright.executor.v1 import executor_service_pb2
-from turnwright.schemes.v1 import scheme_service_pb2
 
+from turnwright_core.wire.resources import RESOURCES
 from turnwright_executor.rpc.mounting import MOUNTED
 
 REQUESTS = {"project": 1, "run": 2, "page_size": 13, "page_token": 14, "request_id": 15}
 ANSWERS = {"next_page_token": 15}
-SCHEMES = scheme_service_pb2.DESCRIPTOR.services_by_name["SchemeService"]
-SERVICES = pytest.mark.parametrize("service", [*MOUNTED, SCHEMES], ids=lambda service: service.name)
+SERVICES = pytest.mark.parametrize("service", [one.service for one in RESOURCES], ids=lambda service: service.name)
 
 
 def numbers(message):

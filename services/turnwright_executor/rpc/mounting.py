@@ -18,38 +18,18 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message_factory import GetMessageClass
-from turnwright.entries.v1 import entry_service_pb2
-from turnwright.models.v1 import model_service_pb2
-from turnwright.plans.v1 import plan_service_pb2
-from turnwright.projects.v1 import project_service_pb2
-from turnwright.proposals.v1 import proposal_service_pb2
-from turnwright.runs.v1 import run_service_pb2
-from turnwright.schedules.v1 import schedule_service_pb2
-from turnwright.sessions.v1 import session_service_pb2
-from turnwright.streams.v1 import stream_service_pb2
-from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import heartbeat_pb2
 
 from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
+from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.rpc.watches import OpenWatches
 from turnwright_executor.watching.hub import FEED_BACKOFF
 from turnwright_kit.auth import OPERATOR, Caller, current_caller
 from turnwright_kit.peer import Around, Peer, rpc_of
 
-MOUNTED: Final = (
-    entry_service_pb2.DESCRIPTOR.services_by_name["EntryService"],
-    model_service_pb2.DESCRIPTOR.services_by_name["ModelService"],
-    plan_service_pb2.DESCRIPTOR.services_by_name["PlanService"],
-    project_service_pb2.DESCRIPTOR.services_by_name["ProjectService"],
-    proposal_service_pb2.DESCRIPTOR.services_by_name["ProposalService"],
-    run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
-    schedule_service_pb2.DESCRIPTOR.services_by_name["ScheduleService"],
-    session_service_pb2.DESCRIPTOR.services_by_name["SessionService"],
-    stream_service_pb2.DESCRIPTOR.services_by_name["StreamService"],
-    turn_service_pb2.DESCRIPTOR.services_by_name["TurnService"],
-)
+MOUNTED: Final = tuple(resource.service for resource in FOR_CLIENTS)
 """The services of the store that the executor serves."""
 
 

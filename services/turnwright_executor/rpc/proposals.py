@@ -74,11 +74,8 @@ class Inbox(Struct, frozen=True):
         address = RunAddress(request.project, request.run)
         if request.HasField("accept") and (effect := await waiting_effect(self.ledger, address, request.path)):
             check_acceptance(effect, request.accept)
-        async with self.hubs.hold(address) as hub:
-            before = hub.before_call()
-            answer: pb.ResolveProposalResponse = await forward(request, context)
+        answer: pb.ResolveProposalResponse = await self.hubs.answer(forward, request, context)
         self.scheduler.kick(address)
-        answer.event_cursor.CopyFrom(before.cursor(answer.cursor))
         return answer
 
 

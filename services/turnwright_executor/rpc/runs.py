@@ -32,7 +32,7 @@ class ClientRuns(Struct, frozen=True):
         return {
             "CreateRun": lambda _, inner: partial(self._configured, inner, lambda request: request.settings.model),
             "ConfigureRun": lambda _, inner: partial(self._configured, inner, lambda request: request.patch.model),
-            "InjectMessage": lambda _, inner: partial(self._with_events, inner),
+            "InjectMessage": lambda _, inner: partial(self.hubs.answer, inner),
             "AbortRun": lambda method, inner: self.to_owner(method, partial(self._aborted, inner)),
             "WatchRuns": lambda _, inner: partial(self._greeted, inner),
         }
@@ -41,16 +41,8 @@ class ClientRuns(Struct, frozen=True):
         await self.check_vendor(model_of(request), "settings.model")
         return await inner(request, context)
 
-    async def _with_events(self, inner: UnaryHandler, request: Any, context: Any) -> Any:
-        """The answer with the position of the events before the call."""
-        async with self.hubs.hold(RunAddress(request.project, request.run)) as hub:
-            before = hub.before_call()
-            answer = await inner(request, context)
-        answer.event_cursor.CopyFrom(before.cursor(answer.cursor))
-        return answer
-
     async def _aborted(self, inner: UnaryHandler, request: Any, context: Any) -> Any:
-        answer = await self._with_events(inner, request, context)
+        answer = await self.hubs.answer(inner, request, context)
         self.scheduler.abort(RunAddress(request.project, request.run), answer.run.loop.sequence)
         return answer
 

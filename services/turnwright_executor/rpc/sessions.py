@@ -48,15 +48,11 @@ class ClientCommands(Struct, frozen=True):
             command.HasField("user_message") and not (request.run and await self._exists(address))
         ):
             return await self._opened(await forward(request, context))
-        # The run is opened before the command is stored, so that its cursor precedes all that the command causes.
-        async with self.hubs.hold(address) as hub:
-            before = hub.before_call()
-            answer: pb.SubmitCommandResponse = await forward(request, context)
+        answer: pb.SubmitCommandResponse = await self.hubs.answer(forward, request, context)
         if command.HasField("abort"):
             self.scheduler.abort(address, answer.run.loop.sequence)
         else:
             self.scheduler.kick(address)
-        answer.event_cursor.CopyFrom(before.cursor(answer.cursor))
         return answer
 
     async def _check(self, address: RunAddress, command: session_command_pb2.SessionCommand) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from typing import Any
 from weakref import WeakValueDictionary
 
 from turnwright_core.errors import TurnwrightError
@@ -65,6 +66,15 @@ class Hubs:
             if hub.holders == 0 and self._hubs.get(address) is hub:
                 loop = asyncio.get_running_loop()
                 self._lingering[address] = loop.call_later(self._settings.linger_s, self._evict, address, hub)
+
+    async def answer(self, call: Callable[[Any, Any], Awaitable[Any]], request: Any, context: Any) -> Any:
+        """The answer of a call about a run, with the position of the run's events before it."""
+        # The hub is opened before anything is stored, so that its cursor precedes all that the call causes.
+        async with self.hold(RunAddress(request.project, request.run)) as hub:
+            before = hub.before_call()
+            answer = await call(request, context)
+        answer.event_cursor.CopyFrom(before.cursor(answer.cursor))
+        return answer
 
     def warn(self, address: RunAddress, text: str) -> None:
         """Tell those who watch a run why it does not go on."""

@@ -6,15 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
-from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
-from turnwright.plans.v1 import plan_service_pb2, plan_service_pb2_grpc
-from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
-from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
-from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
-from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
-from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
-from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
     change_pb2,
     control_pb2,
@@ -25,12 +16,11 @@ from turnwright.store.v1 import (
     store_service_pb2_grpc,
     write_pb2,
 )
-from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
-from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, model_pb2, scheme_pb2, settings_pb2, turn_pb2
 
 from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.wire.entries import write_to_pb
+from turnwright_core.wire.resources import RESOURCES
 from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer
 from turnwright_kit.server import RunningServer
@@ -39,23 +29,13 @@ from turnwright_store.wiring import build
 
 SECRET = "s3cret"
 MESSAGES = (
-    entry_service_pb2,
-    model_service_pb2,
-    project_service_pb2,
-    run_service_pb2,
-    schedule_service_pb2,
-    session_service_pb2,
-    scheme_service_pb2,
+    *(resource.messages for resource in RESOURCES),
     queue_pb2,
     lease_pb2,
     ledger_pb2,
     change_pb2,
     read_pb2,
-    plan_service_pb2,
-    proposal_service_pb2,
     control_pb2,
-    stream_service_pb2,
-    turn_service_pb2,
 )
 
 
@@ -86,21 +66,7 @@ class Client:
     def __init__(self, address: str, token: str = SECRET, tier: Tier | None = None) -> None:
         self.peer = Peer("store", address, token, 20.0, tier)
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
-        channel = self.peer.channel
-        self._stubs = (
-            self.stub,
-            entry_service_pb2_grpc.EntryServiceStub(channel),
-            model_service_pb2_grpc.ModelServiceStub(channel),
-            plan_service_pb2_grpc.PlanServiceStub(channel),
-            project_service_pb2_grpc.ProjectServiceStub(channel),
-            proposal_service_pb2_grpc.ProposalServiceStub(channel),
-            run_service_pb2_grpc.RunServiceStub(channel),
-            schedule_service_pb2_grpc.ScheduleServiceStub(channel),
-            session_service_pb2_grpc.SessionServiceStub(channel),
-            scheme_service_pb2_grpc.SchemeServiceStub(channel),
-            stream_service_pb2_grpc.StreamServiceStub(channel),
-            turn_service_pb2_grpc.TurnServiceStub(channel),
-        )
+        self._stubs = (self.stub, *(resource.stub(self.peer.channel) for resource in RESOURCES))
 
     def rpc(self, name: str) -> Any:
         return next(getattr(stub, name) for stub in self._stubs if hasattr(stub, name))
