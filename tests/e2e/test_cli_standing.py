@@ -127,7 +127,10 @@ FAILS = "<set path='a.txt'><<SEARCH\nnone\nSEARCH\n<<REPLACE\nx\nREPLACE</set>"
             ("<read_file><path>a</path></read_file>", "Done."),
             "Not done: no command was run: 1 unknown or unreadable, 0 in",
         ),
-        ((FENCED, FENCED), "Not done: no command was run: 0 unknown or unreadable, 4 in code fences or quotations, or too many for a reply"),
+        (
+            (FENCED, FENCED),
+            "Not done: no command was run: 0 unknown or unreadable, 4 in code fences or quotations, or too many for a reply",
+        ),
     ],
 )
 def test_success_that_the_record_contradicts_is_none(bench, replies, words) -> None:
