@@ -227,9 +227,9 @@ class ResponsesFold(JsonFold):
             is_another = index != latest.index if is_placed else ids and latest.has_id
             latest = None if is_another and not (text and latest.words == words_of(text)) else latest
         item = next((one for one in (named, indexed, latest) if one and not one.is_whole), None)
-        return item or named or (None if ids else indexed) or self._said(kind, index, text)
+        return item or named or (None if ids else indexed) or self._with_text(kind, index, text)
 
-    def _said(self, kind: str, index: int | None, text: str) -> _Item | None:
+    def _with_text(self, kind: str, index: int | None, text: str) -> _Item | None:
         """The item that has said all of a text; None for a text of another index."""
         same = (one for one in reversed(self._items) if text and one.kind == kind and one.words == words_of(text))
         return next((one for one in same if None in (index, one.index) or index == one.index), None)
