@@ -31,7 +31,7 @@ FAILED_PATHS_MAX: Final = 32
 TOO_LARGE_OUTCOME: Final = "too_large:413"
 """Outcome of a command that is too long to be recorded."""
 
-_WORDS_ONLY: Final = frozenset({"think", "update"})
+WORDS_ONLY: Final = frozenset({"think", "update"})
 """Tools whose commands do nothing but speak."""
 _MOVED: Final = frozenset({"cp", "mv"})
 _NAMED_BY: Final = {"set": "path", "rm": "path", "cp": "to", "mv": "to"}
@@ -93,7 +93,7 @@ def tally_after(
     for change in pending:
         failed |= _lost_path(change, names)
     return LoopTally(
-        commands=before.commands + sum(record.tool not in _WORDS_ONLY for record in known),
+        commands=before.commands + sum(record.tool not in WORDS_ONLY for record in known),
         unknown_commands=before.unknown_commands + len(records) - len(known) + unread,
         ignored_commands=before.ignored_commands + ignored,
         failed_paths=tuple(failed)[:FAILED_PATHS_MAX],

@@ -28,7 +28,7 @@ from turnwright_executor.domain.command_record import ClientCall, CommandRecord,
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import own_call_id, record_path, target_of
-from turnwright_executor.domain.tally import TOO_LARGE_OUTCOME, LostChange, lost_changes
+from turnwright_executor.domain.tally import TOO_LARGE_OUTCOME, WORDS_ONLY, LostChange, lost_changes
 from turnwright_executor.domain.verdict import ANSWER_INVALID
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.points import ENTRY_RECORDING
@@ -96,7 +96,7 @@ class ParsedReply(Struct, frozen=True):
     lost_changes: tuple[LostChange, ...] = ()
     """Of files, in the order of the reply."""
     dropped: int = 0
-    """Commands over the limit."""
+    """Commands over the limit, without those that only speak."""
 
     @property
     def ignored(self) -> int:
@@ -168,7 +168,7 @@ def read_draft(
         tuple(found.sources),
         tuple(found.lost),
         tuple(found.lost_changes),
-        found.dropped,
+        found.dropped - found.words,
     )
 
 
@@ -181,6 +181,8 @@ class _Commands(Struct):
     """For each command its native call."""
     dropped: int
     """Commands that were not taken: of the text, and at the end of all."""
+    words: int = 0
+    """Those among them that are known to speak only."""
     more: int = 0
     """Calls that were not read, because there are too many."""
     lost: list[LostCall] = field(default_factory=list)
@@ -211,6 +213,7 @@ class _Commands(Struct):
                 self.sources.append(call)
             self.lost.extend(losses[:1])
         self.more = max(0, len(draft.calls) - REPLY_CALLS_MAX)
+        self.words = sum(call.name in WORDS_ONLY for call in draft.calls[REPLY_CALLS_MAX:])
 
     def limit(self, commands_max: int) -> None:
         """Keep the first commands, and say how many were dropped."""
@@ -218,6 +221,7 @@ class _Commands(Struct):
         if self.more or over:
             self.warnings = [warning for warning in self.warnings if warning.kind != TOO_MANY]
             self.dropped += over + self.more
+            self.words += sum(command.name in WORDS_ONLY for command in self.commands[commands_max:])
             counted = _MORE.format(dropped=self.dropped) if self.more else self.dropped
             message = _DROPPED.format(taken=len(self.commands) - over, dropped=counted)
             self.warnings.append(ReadWarning(TOO_MANY, message, (0, 0)))
