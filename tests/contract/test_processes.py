@@ -28,7 +28,7 @@ SERVICES = {
     "executor": "turnwright.executor.v1.ExecutorService",
 }
 CALLS = {
-    "store": "ListRuns",
+    "store": "ListWork",
     "assembler": "Assemble",
     "provider": "ListVendors",
     "executor": "Discover",

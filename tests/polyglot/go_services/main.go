@@ -93,8 +93,8 @@ func (p *provider) CountTokens(_ context.Context, request *providerpb.CountToken
 }
 
 func (p *provider) ListVendors(context.Context, *providerpb.ListVendorsRequest) (*providerpb.ListVendorsResponse, error) {
-	vendor := &providerpb.Vendor{Name: "fixed", Configured: true, Endpoint: "none"}
-	return &providerpb.ListVendorsResponse{Vendors: []*providerpb.Vendor{vendor}}, nil
+	vendor := &types.Vendor{Name: "fixed", Configured: true, Endpoint: "none"}
+	return &providerpb.ListVendorsResponse{Vendors: []*types.Vendor{vendor}}, nil
 }
 
 func (p *provider) CheckModels(_ context.Context, request *providerpb.CheckModelsRequest) (*providerpb.CheckModelsResponse, error) {
@@ -102,7 +102,7 @@ func (p *provider) CheckModels(_ context.Context, request *providerpb.CheckModel
 	answer := &providerpb.CheckModelsResponse{}
 	for _, model := range request.Models {
 		model.ContextLength = contextLength
-		answer.Checks = append(answer.Checks, &providerpb.ModelCheck{Alias: model.Alias, Usable: true, Model: model})
+		answer.Checks = append(answer.Checks, &types.ModelCheck{Alias: model.Alias, Usable: true, Model: model})
 	}
 	return answer, nil
 }
