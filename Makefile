@@ -68,13 +68,15 @@ released: node_modules/.installed
 generators: $(GEN)/.installed build/tools/.installed-go build/tools/.installed
 
 gen: $(GEN)/.installed node_modules/.installed build/tools/.installed-go
-	rm -rf gen/*/turnwright gen/ts/google && mkdir -p gen/python/turnwright
+	rm -rf gen/*/turnwright gen/*/turnwright_values gen/ts/google && mkdir -p gen/python/turnwright
 	npx --no-install buf generate --template gen/buf.gen.yaml
 	npx --no-install buf generate --template gen/buf.gen.errors.yaml
 	$(GEN)/bin/python -m grpc_tools.protoc -Iprotos \
 	  --plugin=protoc-gen-mypy=$(GEN)/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(GEN)/bin/protoc-gen-mypy_grpc \
 	  --python_out=gen/python --grpc_python_out=gen/python --mypy_out=quiet:gen/python --mypy_grpc_out=quiet:gen/python \
 	  $(PROTOS)
+	PATH=$(GEN)/bin:$$PATH $(GEN)/bin/python -m grpc_tools.protoc -Iprotos \
+	  --plugin=protoc-gen-values=gen/protoc_gen_values.py --values_out=gen/python $(PROTOS)
 	find gen/python -name '*_pb2_grpc.py*' | xargs grep -L 'Stub' | xargs -r rm
 	touch gen/python/turnwright/py.typed
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from turnwright_values.types import RunMessage
+
 from turnwright_core.chat.message import Message
-from turnwright_core.chat.run_message import RunMessage
 from turnwright_core.chat.transcript import Conversation, PlacedMessage, from_json_lines
 
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from msgspec import Struct
 from turnwright.types.v1.cursor_pb2 import Moment
+from turnwright_values.types import Cursor, Entry
 
-from turnwright_core.entries import Cursor, Entry
 from turnwright_core.schemes import Schemes
 
 

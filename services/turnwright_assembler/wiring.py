@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc
+from turnwright_values.types import Tier
 
 from turnwright_assembler.config import AssemblerSettings
-from turnwright_core.entries import Tier
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_kit.health import check_ready
 from turnwright_kit.in_process import LocalServers

@@ -15,6 +15,7 @@ from turnwright_cli.output import Column, answer, complain, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
+from turnwright_core.models import window_of
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.runs import model_from_pb
 from turnwright_provider.domain.prices import PRICE_PREFIX, parse_price
@@ -104,7 +105,7 @@ async def remove_model(call: Invocation, *, alias: str) -> int:
 
 def context_words(model: model_pb2.Model) -> str:
     known = f"{model.context_length:,}" if model.context_length else f"{CONTEXT_LENGTH_DEFAULT:,} (assumed)"
-    if (window := model_from_pb(model).window) != model.context_length:
+    if (window := window_of(model_from_pb(model))) != model.context_length:
         return f"{window:,} (named in a refusal; else {known})"
     return known
 

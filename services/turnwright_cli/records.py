@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rich.text import Text
 from turnwright.types.v1 import entry_pb2, loop_pb2
+from turnwright_values.types import State
 
 from turnwright_cli.exit_codes import DONE, EXIT_OF_LOOP, FAILED
 from turnwright_cli.plain import safe_line
@@ -20,7 +21,6 @@ from turnwright_cli.status_words import (
     usage_words,
     went_well,
 )
-from turnwright_core.entries import State
 from turnwright_core.errors import Reason
 from turnwright_core.json_text import json_object
 from turnwright_core.runs import COMPLETED, STATUSES, TERMINAL_UPDATES

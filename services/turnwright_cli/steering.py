@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.types.v1 import run_pb2, schedule_pb2, settings_pb2
+from turnwright_values.types import Assembly
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation, budget_of, call_style
@@ -21,7 +22,6 @@ from turnwright_cli.run_list import SUMMARY_CHARS, open_run
 from turnwright_cli.session import open_session
 from turnwright_cli.status_words import run_words
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
-from turnwright_core.runs import Assembly
 
 
 async def fork_run(call: Invocation, *, run: str, to: str, turn: int) -> int:

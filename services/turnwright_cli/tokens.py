@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from turnwright_values.types import Tier
+
 from turnwright_cli.exit_codes import FAILED, FailureError, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_core.entries import Tier
 from turnwright_kit.auth import derive_token
 from turnwright_kit.settings import Settings
 

@@ -26,13 +26,13 @@ from turnwright.types.v1 import (
     run_pb2,
     settings_pb2,
 )
+from turnwright_values.types import Tier
 
 from turnwright_client.control import PLAN_FORMS, ControlCalls, PlanForm
 from turnwright_client.queries import QueryCalls
 from turnwright_client.sessions import SessionCalls
 from turnwright_client.watch import InboxChange, Lost, Opened, WatchPolicy, watch_events, watch_inbox
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb

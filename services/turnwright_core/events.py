@@ -12,9 +12,11 @@ from enum import Enum
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Entry, State, Tier, Visibility
 
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, EVENT_SOURCE_CHARS_MAX, PATH_CHARS_MAX
+from turnwright_core.value_methods import to_attributes_json
 
 
 class Subkind(Enum):

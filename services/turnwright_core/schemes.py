@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct, field
-
-from turnwright_core.entries import Tier
+from turnwright_values.types import Tier
 
 CATEGORIES: Final = ("data", "logging", "unknown", "prompt", "plan", "audit", "hidden")
 """The categories of entries, which decide their section of a packet."""

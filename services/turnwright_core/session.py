@@ -12,7 +12,9 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final
 
-from turnwright_core.runs import LOOP_ACTIVE, STATUSES, TERMINAL_UPDATES, Run, SessionState
+from turnwright_values.types import Run, SessionState
+
+from turnwright_core.runs import LOOP_ACTIVE, STATUSES, TERMINAL_UPDATES
 
 
 class Wait(Enum):

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
-
-from turnwright_core.runs import Loop
+from turnwright_values.types import Loop, QueuedCommand
 
 USER_MESSAGE: Final = "user_message"
 """The kind of a loop in the queue."""
@@ -40,15 +39,6 @@ class QueuedEdit(Struct, frozen=True):
     principal: str
     loop: int = 0
     """The loop that comes with it; 0: none."""
-
-
-class QueuedCommand(Struct, frozen=True):
-    """One of the queue; the fields of the contract."""
-
-    command_id: str
-    kind: str
-    loop: int
-    preview: str
 
 
 def truncate_preview(text: str) -> str:

@@ -3,32 +3,24 @@
 What plugins that observe or filter need besides is in `turnwright_executor.hooks`.
 """
 
-from turnwright_core.entries import (
-    AppendEntry,
-    CopyEntry,
+from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
+from turnwright_values.types import (
+    CommandEffect,
     Entry,
-    EntryWrite,
-    MoveEntry,
-    RemoveEntry,
-    SetEntry,
+    FileEdit,
+    FileEffect,
+    Mode,
+    QuestionEffect,
     State,
     Tier,
     Visibility,
-    to_attributes_json,
 )
+
 from turnwright_core.plans.plan import Plan, PlanKind
-from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.command_record import Done, failed
-from turnwright_executor.domain.effects import (
-    CallEffect,
-    CommandEffect,
-    Effect,
-    EffectClass,
-    FileEdit,
-    FileEffect,
-    QuestionEffect,
-)
+from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.toolset import Need
 from turnwright_executor.hooks.registry import Registry
 from turnwright_executor.tools.contract import Context, Entries, Proposed

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.clients.tool_calls import ToolCalls

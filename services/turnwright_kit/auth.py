@@ -15,8 +15,8 @@ from contextvars import ContextVar
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.scope import Metadata
 

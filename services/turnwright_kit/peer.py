@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar, cast
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import MESSAGE_BYTES_MAX
 from turnwright_core.rpc_codec import Codecs

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from grpc_health.v1 import health_pb2_grpc
 from msgspec import Struct
 from turnwright.settings.v1 import settings_service_pb2_grpc
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.rpc_codec import Codecs
 from turnwright_kit.auth import Authenticator
 from turnwright_kit.guard import CheckCall, GuardedServer

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from turnwright_core.models import Price
+from turnwright_values.types import Price
+
 from turnwright_kit.private_files import read_file, read_private
 from turnwright_kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Sourced, endpoint_of, read_tables

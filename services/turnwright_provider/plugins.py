@@ -1,5 +1,8 @@
 """The API for plugins of the provider, see docs/plugins.md. The names here are stable."""
 
+from turnwright_values.provider import Dropped
+from turnwright_values.types import Capabilities, Usage
+
 from turnwright_core.chat.deltas import (
     AppendContent,
     AppendReasoning,
@@ -9,9 +12,6 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import Message, ThinkingBlock, ToolCall
-from turnwright_core.model_calls import Dropped
-from turnwright_core.models import Capabilities
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo

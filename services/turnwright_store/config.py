@@ -9,9 +9,9 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from turnwright_values.types import Model
 
 from turnwright_core.errors import InvalidError
-from turnwright_core.models import Model
 from turnwright_kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_store.domain.checks import check_model, check_name
 from turnwright_store.domain.limits import WriteLimits

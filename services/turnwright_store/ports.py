@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from enum import IntEnum
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
 from msgspec import Struct, field
+from turnwright_values.store import Durability
 
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.owner_calls import ReturnView
@@ -109,15 +109,6 @@ class Connection(Protocol):
 
     def insert(self, into: tuple[Any, tuple[str, ...]], rows: Sequence[Sequence[Any]]) -> Rows:
         """Execute an INSERT for rows (see sql.clauses.insertion)."""
-
-
-class Durability(IntEnum):
-    """What an acknowledged write survives; numbers as in the contract."""
-
-    NORMAL = 1
-    """The end of the process."""
-    FULL = 2
-    """The loss of power."""
 
 
 DELTA_BYTES_MAX: Final = CHUNK_BYTES

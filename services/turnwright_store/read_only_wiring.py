@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_kit.lazy_servicer import LazyServicer
 from turnwright_kit.service import Service
 from turnwright_store.app.open_store import read_opened_store, rules_of

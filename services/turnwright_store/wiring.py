@@ -9,8 +9,9 @@ from functools import partial
 from typing import Final
 
 from turnwright.store.v1 import store_service_pb2
+from turnwright_values.store import Durability
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_kit import telemetry
 from turnwright_kit.home import ensure_home
@@ -32,7 +33,7 @@ from turnwright_store.config import StoreSettings
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Database, Durability, OwnedDatabase
+from turnwright_store.ports import Database, OwnedDatabase
 from turnwright_store.rpc.calls import StoreBackend as StoreService
 from turnwright_store.rpc.store_servicer import register
 

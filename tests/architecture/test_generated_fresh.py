@@ -1,4 +1,4 @@
-"""gen/python holds the modules of every proto and nothing else.
+"""gen/python holds the modules of every proto, the values of messages, and nothing else.
 
 Whether their content is fresh is `make gen-check`'s question: it runs the generator, which is not
 installed where the tests run.
@@ -26,8 +26,8 @@ def protos() -> dict[str, str]:
 
 
 def generated() -> list[str]:
-    """Every file of gen/python except caches and the typing marker, relative to it."""
-    files = (f for f in sorted(GENERATED.rglob("*")) if f.is_file() and "__pycache__" not in f.parts)
+    """The modules of protos, without caches and the typing marker."""
+    files = (f for f in sorted((GENERATED / "turnwright").rglob("*")) if f.is_file() and "__pycache__" not in f.parts)
     return [f.relative_to(GENERATED).as_posix() for f in files if f.name != "py.typed"]
 
 

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from itertools import chain
 
 from turnwright.store.v1 import write_pb2
+from turnwright_values.assembler import PacketReport
+from turnwright_values.types import Cursor, Entry, State, Tier, Visibility
 
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.delta_encoding import decode
-from turnwright_core.entries import Cursor, Entry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.owner_calls import PacketMessage, PacketReport
+from turnwright_core.packet_values import PacketMessage
 from turnwright_core.text import scheme_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.owner_calls import packet_to_pb
 from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.ports.packets import AssembledMessage, Packet

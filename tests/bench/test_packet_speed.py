@@ -7,13 +7,13 @@ import statistics
 import time
 
 import pytest
+from turnwright_values.assembler import AssembleRequest
+from turnwright_values.types import Cursor, Entry, ViewChange
 
 from turnwright_assembler.app.assemble import Assembled, Assembler, Rules
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.entries import Cursor, Entry
 from turnwright_core.limits import PLAN_DELTAS_MAX
-from turnwright_core.owner_calls import AssembleCall, ViewChange
 from unit.assembler.entries import entry
 
 pytestmark = [pytest.mark.bench, pytest.mark.asyncio, pytest.mark.timeout(300)]
@@ -52,7 +52,7 @@ class Warm:
         )
         patch = ViewChange(_at(self._turn - 1), _at(self._turn), (record,), ())
         made = await self._assembler.assemble(
-            AssembleCall(
+            AssembleRequest(
                 project="p", run="r", turn=1000, loop=1, context_length=10**6, at_least=_at(self._turn),
                 base_digest=self._digest, view_changes=(patch,) if self._turn else (),
             )

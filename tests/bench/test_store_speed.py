@@ -40,7 +40,7 @@ from contract.store.harness import (
     working_run,
 )
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.entries import to_attributes_json
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_kit.auth import call_metadata
 

@@ -16,6 +16,8 @@ import pytest
 from msgspec.structs import replace
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import command_record_pb2, packet_pb2
+from turnwright_values.assembler import AssembleRequest
+from turnwright_values.types import Cursor, Entry, State, Tier
 
 from contract.store.harness import Client, new_project, set_, start_store, working_run
 from turnwright_assembler.app.assemble import Assembler, Rules
@@ -30,8 +32,6 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Role, text_message
 from turnwright_core.chat.prompt_edits import append, append_to, prepend
 from turnwright_core.chat.transcript import to_json_lines
-from turnwright_core.entries import Cursor, Entry, State, Tier
-from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.wire.packets import piece_to_pb
 from unit.assembler.entries import entry
@@ -83,7 +83,7 @@ class Run:
 
     def next(self, entries: Sequence[Entry]) -> None:
         self._rows.apply(ViewPart(tuple(entries), (), Cursor("i", 1, 0, 0)))
-        ask = AssembleCall(
+        ask = AssembleRequest(
             "p", "r", 9, 1, 10**9, transcript=True, edits=self._edits, base_digest=self._digest, prefill=True
         )
         self._digest = fitting_transcript(self._rows, ask, 2, TokenBudget(10**9)).digest
@@ -145,7 +145,7 @@ async def test_what_the_first_turn_after_a_restart_costs(tmp_path, capsys) -> No
     run = await working_run(client, await new_project(client))
     reader, rules = StoreReader(client.peer), Rules(2, 1.0)
     assembler = Assembler(reader, RunCache(2**30), rules)
-    ask = AssembleCall(run.project, run.alias, 1, 1, 10**9, transcript=True)
+    ask = AssembleRequest(run.project, run.alias, 1, 1, 10**9, transcript=True)
     digest = ""
     for number in range(1, 502):
         await run.begin()

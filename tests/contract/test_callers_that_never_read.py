@@ -18,10 +18,10 @@ from turnwright.provider.v1 import provider_service_pb2
 from turnwright.settings.v1 import settings_service_pb2
 from turnwright.store.v1 import store_service_pb2
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Tier
 
 from raw_http2 import NeverReads, varint
 from services import SECRET, running
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_executor.rpc.mounting import MOUNTED

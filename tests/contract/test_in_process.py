@@ -11,8 +11,8 @@ import pytest_asyncio
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import run_pb2
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.auth import current_caller
 from turnwright_kit.in_process import MESSAGES_AHEAD

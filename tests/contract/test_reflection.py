@@ -15,9 +15,9 @@ import pytest_asyncio
 from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from turnwright.executor.v1 import executor_service_pb2
+from turnwright_values.types import Tier
 
 from services import SECRET, running
-from turnwright_core.entries import Tier
 from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_kit.auth import call_metadata, derive_token
 

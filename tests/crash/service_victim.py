@@ -17,11 +17,12 @@ import signal
 import sys
 from pathlib import Path
 
+from turnwright_values.store import EndTurnRequest
+from turnwright_values.types import RequestKind
+
 from crash.victim import EndsAt
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build as build_assembler
-from turnwright_core.owner_calls import EndTurnCall, TurnEnd
-from turnwright_core.runs import RequestKind
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.peers.assembler import AssemblerPackets
@@ -103,7 +104,7 @@ def end_at(point):
 
 def _opens(args):
     """Whether a call of `end_turn` opens a turn without an end of another."""
-    return any(isinstance(one, TurnEnd) and one.next and not one.turn for one in args)
+    return any(isinstance(one, EndTurnRequest) and one.next and not one.turn for one in args)
 
 
 COUNTED = {"begin": _opens, "end": lambda args: not _opens(args)}
@@ -120,8 +121,7 @@ def _count_in_summary(end):
 def _opening(inner, end):
     @functools.wraps(inner)
     async def opening(*args, **kwargs):
-        ends = (one.end if isinstance(one, EndTurnCall) else one for one in args)
-        kinds = {one.next.request.kind for one in ends if isinstance(one, TurnEnd) and one.next}
+        kinds = {one.next.request.kind for one in args if isinstance(one, EndTurnRequest) and one.next}
         if RequestKind.COMPACTION in kinds:
             end.begin()
         return await inner(*args, **kwargs)

@@ -14,13 +14,13 @@ from collections import Counter
 from pathlib import Path
 
 from turnwright.types.v1 import model_pb2, settings_pb2
+from turnwright_values.types import State, Tier
 
 from contract.store.harness import SECRET
 from contract.store.harness import Client as StoreClient
 from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_client.watch import WatchPolicy
-from turnwright_core.entries import State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 

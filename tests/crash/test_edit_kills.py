@@ -9,6 +9,7 @@ import re
 
 import pytest
 from turnwright.types.v1 import model_pb2, settings_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import SECRET, act
 from contract.store.harness import Client as StoreClient
@@ -16,7 +17,6 @@ from crash.stack import ENDURING, insisted, started
 from sse_server import SseServer
 from strict_vendors import STRICT, Reply
 from turnwright_client import Client
-from turnwright_core.entries import Tier
 
 POINTS = {"before packet 1": 2, "after packet 1": 1, "amid generate 1": 1, "after write 1": 1, "before shell 1": 1}
 """Where the executor ends in the first turn of a loop, and how often its prompt is edited then."""

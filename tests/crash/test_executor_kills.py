@@ -11,10 +11,10 @@ import random
 
 import pytest
 import pytest_asyncio
+from turnwright_values.types import State
 
 from crash.stack import TOKEN, Stack, Worker, records_of
 from draws import SEED
-from turnwright_core.entries import State
 
 STEPS = (
     "after claim 1",

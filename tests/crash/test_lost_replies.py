@@ -2,11 +2,11 @@
 
 import pytest
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import State
 
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, Stack, insisted, records_of, until_ended
 from turnwright_client import Client
-from turnwright_core.entries import State
 
 pytestmark = pytest.mark.asyncio
 

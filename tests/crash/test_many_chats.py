@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import SessionState
 
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, Stack, insisted
 from turnwright_client import Client
 from turnwright_client.sessions import user_message
-from turnwright_core.runs import SessionState
 
 CHATS = 200
 MESSAGES = 5

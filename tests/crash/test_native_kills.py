@@ -9,12 +9,12 @@ import itertools
 
 import pytest
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import SECRET, act
 from contract.store.harness import Client as StoreClient
 from crash.stack import ENDURING, insisted
 from turnwright_client import Client
-from turnwright_core.entries import Tier
 
 UNKNOWN = "indeterminate:500"
 

@@ -9,13 +9,13 @@ import json
 import random
 
 import pytest
+from turnwright_values.types import State, Tier
 
 from contract.store.harness import SECRET, Run
 from contract.store.harness import Client as StoreClient
 from crash.stack import ENDURING, insisted
 from draws import SEED
 from turnwright_client import Client
-from turnwright_core.entries import State, Tier
 
 GO_ON = '<update status="102">Going on.</update>'
 DONE = '<update status="200">All is done.</update>'

@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import SessionState
 
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, Stack, insisted
 from crash.test_session_kills import Watched
 from turnwright_client import Client, RunView
 from turnwright_client.sessions import user_message
-from turnwright_core.runs import SessionState
 
 DONE = '<update status="200">All is done.</update>'
 STANDS_S = 60

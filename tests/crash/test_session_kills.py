@@ -10,12 +10,12 @@ import json
 import pytest
 from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright.types.v1 import session_pb2, settings_pb2
+from turnwright_values.types import SessionState
 
 from contract.store.harness import SECRET
 from crash.stack import ENDURING, Stack, insisted
 from turnwright_client import Client, RunView
 from turnwright_client.sessions import user_message
-from turnwright_core.runs import SessionState
 
 POINTS = (
     "before begin 1",

@@ -5,6 +5,7 @@ One run goes through all points, so that what each kill leaves stands in every l
 
 import pytest
 from turnwright.types.v1 import model_pb2, settings_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import SECRET, act
 from contract.store.harness import Client as StoreClient
@@ -12,7 +13,6 @@ from crash.stack import ENDURING, insisted, started
 from sse_server import SseServer, error
 from strict_vendors import STRICT, Reply
 from turnwright_client import Client
-from turnwright_core.entries import Tier
 
 POINTS = (
     # The first loop alone has nothing to count by.

@@ -12,9 +12,10 @@ from typing import Any
 
 from turnwright.store.v1 import change_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
+from turnwright_values.types import Tier
 
 from contract.store.harness import STREAMING, Run, act, append, remove, set_
-from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from turnwright_values.types import Tier
 
 from e2e.cli_process import Bench, serving
-from turnwright_core.entries import Tier
 from turnwright_kit.auth import derive_token
 
 DONE = '<update status="200">Done.</update>'

@@ -8,8 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 
 PNG: Final = base64.b64decode(

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from turnwright_values.types import Capabilities
 
 from oracle.calls import result, user
 from oracle.servers import free_port, reply, serving, vendor_at
 from turnwright_core.chat.message import Message
-from turnwright_core.models import Capabilities, Reasoning
+from turnwright_core.models import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo

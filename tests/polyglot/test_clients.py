@@ -21,13 +21,13 @@ import pytest
 import pytest_asyncio
 from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import model_pb2
+from turnwright_values.types import Tier
 
 from edges import ORIGIN, WAIT_S, Edge, edge
 from polyglot.pages import GO, JAVA, NODE, PYTHON, RUST, WEB, Program, build
 from proxy import proxied
 from services import SECRET, running
 from turnwright_client import Client
-from turnwright_core.entries import Tier
 from turnwright_kit.auth import derive_token
 from turnwright_kit.certificates import Tls
 

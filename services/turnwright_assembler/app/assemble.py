@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.assembler import AssembleRequest, CheckBudgetResponse, PacketReport
 
 from turnwright_assembler.app.edited_packet import edited_packet, packet_message
 from turnwright_assembler.app.packet import ComposedPacket, MessagesDelta, PacketMessages, compose
@@ -33,9 +34,7 @@ from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
 from turnwright_core.chat.edited_conversation import added_chars_max, prompt_messages
 from turnwright_core.chat.prompt_edits import PromptMessage, apply_prompt_edits
-from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, fault
-from turnwright_core.owner_calls import AssembleCall, PacketReport
 from turnwright_core.text import tokens_of
 
 R = TypeVar("R")
@@ -57,16 +56,6 @@ class Assembled(Struct, frozen=True):
     shows: Mapping[str, str]
     """Texts among the pieces that show the body of an entry, each with its path; for the store."""
     report: PacketReport
-
-
-class Checked(Struct, frozen=True):
-    """The size of the packet after a turn, and the writes if it is too large."""
-
-    effects: tuple[EntryWrite, ...]
-    tokens: int
-    ceiling: int
-    summarize: bool = False
-    """Whether the next turn would evict replies of a transcript."""
 
 
 class Fitted(NamedTuple):
@@ -114,24 +103,24 @@ class Assembler:
             self.runner,
         )
 
-    async def assemble(self, ask: AssembleCall) -> Assembled:
+    async def assemble(self, ask: AssembleRequest) -> Assembled:
         """Build the packet of a turn as of now. Raises TurnwrightError."""
         if ask.transcript:
             self._check_unfiltered()
         return await self._on_rows(ask, self._assembled)
 
-    async def check(self, ask: AssembleCall) -> Checked:
+    async def check(self, ask: AssembleRequest) -> CheckBudgetResponse:
         """Check whether the results of a turn fit into a packet (RU142). Raises TurnwrightError."""
         return await self._on_rows(ask, self._checked)
 
-    async def _on_rows(self, ask: AssembleCall, work: Callable[[AssembleCall, _Rows], Awaitable[R]]) -> R:
+    async def _on_rows(self, ask: AssembleRequest, work: Callable[[AssembleRequest, _Rows], Awaitable[R]]) -> R:
         """Work on the rows of a run."""
         reader: RowsReader[RunRows] | RowsReader[TranscriptRows]
         reader = self._transcripts if ask.transcript else self._packets
         async with self._cache.hold((ask.project, ask.run)) as held:
             return await work(ask, await reader.up_to_date(ask, held))
 
-    async def _assembled(self, ask: AssembleCall, rows: _Rows) -> Assembled:
+    async def _assembled(self, ask: AssembleRequest, rows: _Rows) -> Assembled:
         if ask.request is not None and self._prompt_plugins.of(ask.request):
             # They see the prompt with earlier edits applied.
             messages = apply_prompt_edits(await self.runner.run(self._prompt, ask, rows), ask.edits)
@@ -141,13 +130,15 @@ class Assembler:
             return self._transcript(ask, rows)
         return await self.runner.run(self._packet, ask, rows)
 
-    def _prompt(self, ask: AssembleCall, rows: _Rows) -> list[PromptMessage]:
+    def _prompt(self, ask: AssembleRequest, rows: _Rows) -> list[PromptMessage]:
         """The messages that edits can name."""
         if isinstance(rows, TranscriptRows):
             return prompt_messages(self.fit_transcript(ask, rows, is_draft=True).segments, rows.speaker)
         return [packet_message(self.fit(ask, rows).climbed.packet)]
 
-    def _report(self, ask: AssembleCall, rows: _Rows, digest: str, tokens: int, chars: int, added: int) -> PacketReport:
+    def _report(
+        self, ask: AssembleRequest, rows: _Rows, digest: str, tokens: int, chars: int, added: int
+    ) -> PacketReport:
         """What is reported of packets and transcripts alike; `added` are the tokens of edits."""
         assert rows.cursor is not None
         return PacketReport(
@@ -162,14 +153,14 @@ class Assembler:
             edit_tokens=added,
         )
 
-    def _transcript(self, ask: AssembleCall, rows: TranscriptRows) -> Assembled:
+    def _transcript(self, ask: AssembleRequest, rows: TranscriptRows) -> Assembled:
         made = self.fit_transcript(ask, rows)
         report = replace(
             self._report(ask, rows, made.digest, made.tokens, made.chars, made.edit_tokens),
             effects=made.effects,
             overflow=bool(made.unfit),
             compression=made.strength,
-            unfit=tuple((one.path, one.tokens) for one in made.unfit),
+            unfit=made.unfit,
             after_reply=made.after_reply,
             replaced_chars=made.replaced_chars,
         )
@@ -182,37 +173,39 @@ class Assembler:
             message = f"The plugins {names} change packets and take no part in transcripts: use the assembly `packet`."
             raise fault(Reason.PLUGIN_FAILED, message, plugin=names, part="transcript", error_id="")
 
-    def fit_transcript(self, ask: AssembleCall, rows: TranscriptRows, *, is_draft: bool = False) -> Transcript:
+    def fit_transcript(self, ask: AssembleRequest, rows: TranscriptRows, *, is_draft: bool = False) -> Transcript:
         """The transcript of these rows, after eviction if it would not fit. A draft has its segments."""
         return fitting_transcript(rows, ask, self.rules.token_divisor, self.budget(ask), is_draft=is_draft)
 
-    async def _checked(self, ask: AssembleCall, rows: _Rows) -> Checked:
+    async def _checked(self, ask: AssembleRequest, rows: _Rows) -> CheckBudgetResponse:
         if not isinstance(rows, TranscriptRows):
             return await self.runner.run(self._checked_packet, ask, rows)
         divisor = self.rules.token_divisor
         summarize = needs_summary(rows, replace(ask, turn=ask.turn + 1), divisor, self.budget(ask))
-        return Checked((), tokens_of(rows.chars, divisor) + self._edit_tokens(ask), self.ceiling(ask), summarize)
+        return CheckBudgetResponse(
+            (), tokens_of(rows.chars, divisor) + self._edit_tokens(ask), self.ceiling(ask), summarize
+        )
 
-    def ceiling(self, ask: AssembleCall) -> int:
+    def ceiling(self, ask: AssembleRequest) -> int:
         """Maximum tokens of a packet; for a transcript at most the window without the reserve for the reply."""
         ceiling = ceiling_of(ask.context_length, self.rules.budget_ceiling)
         return min(ceiling, max(0, ask.context_length - ask.output_reserve)) if ask.transcript else ceiling
 
-    def budget(self, ask: AssembleCall) -> TokenBudget:
+    def budget(self, ask: AssembleRequest) -> TokenBudget:
         whole = TokenBudget(self.ceiling(ask), ask.calibration)
         if not ask.edits:
             return whole
         return replace(whole, ceiling=max(0, whole.ceiling - whole.expected(self._edit_tokens(ask))))
 
-    def _edit_tokens(self, ask: AssembleCall) -> int:
+    def _edit_tokens(self, ask: AssembleRequest) -> int:
         """The most tokens that its edits can add."""
         return tokens_of(added_chars_max(ask.edits), self.rules.token_divisor)
 
-    def _folded(self, ask: AssembleCall, rows: RunRows) -> Folded | None:
+    def _folded(self, ask: AssembleRequest, rows: RunRows) -> Folded | None:
         return fold(rows.ordered, rows.fixed(), ask.turn, ask.loop, self.ceiling(ask), self.rules.token_divisor, rows)
 
     def _composed(
-        self, ask: AssembleCall, rows: RunRows, folded: Folded | None, blocks: tuple[Block, ...] | None = None
+        self, ask: AssembleRequest, rows: RunRows, folded: Folded | None, blocks: tuple[Block, ...] | None = None
     ) -> ComposedPacket:
         """The packet of these blocks; None: of all that folding leaves."""
         ceiling, divisor = self.ceiling(ask), self.rules.token_divisor
@@ -224,7 +217,7 @@ class Assembler:
             index, blocks = rows.index(), rows.ordered() if additions.entries else ()
         return compose(blocks, rows.system, ask.loop, ceiling, divisor, additions, rows.tools, index, rows.project)
 
-    def _checked_packet(self, ask: AssembleCall, rows: RunRows) -> Checked:
+    def _checked_packet(self, ask: AssembleRequest, rows: RunRows) -> CheckBudgetResponse:
         folded, budget = self._folded(ask, rows), self.budget(ask)
         packet = self._composed(ask, rows, folded)
         prompt = packet.prompt.path if packet.prompt else None
@@ -233,9 +226,9 @@ class Assembler:
         effects = turn_effects(
             step, turn=ask.turn, loop=ask.loop, ceiling=budget.ceiling, taken=rows, schemes=rows.schemes
         )
-        return Checked(effects, packet.tokens + self._edit_tokens(ask), self.ceiling(ask))
+        return CheckBudgetResponse(effects, packet.tokens + self._edit_tokens(ask), self.ceiling(ask))
 
-    def fit(self, ask: AssembleCall, rows: RunRows) -> Fitted:
+    def fit(self, ask: AssembleRequest, rows: RunRows) -> Fitted:
         """The packet of these rows, with events folded and entries demoted as far as necessary."""
         folded, budget = self._folded(ask, rows), self.budget(ask)
         whole = self._composed(ask, rows, folded)
@@ -246,7 +239,7 @@ class Assembler:
             climbed = climb(whole, blocks, ask.turn, prompt, budget, partial(self._composed, ask, rows, folded))
         return Fitted(folded, whole.prompt, climbed, budget.ceiling)
 
-    def _packet(self, ask: AssembleCall, rows: RunRows) -> Assembled:
+    def _packet(self, ask: AssembleRequest, rows: RunRows) -> Assembled:
         folded, prompt, climbed, ceiling = self.fit(ask, rows)
         plans = rows.plan_costs()
         packet = climbed.packet
@@ -272,7 +265,7 @@ class Assembler:
         )
         return Assembled(messages, rows.shows(), report)
 
-    def sent(self, ask: AssembleCall, packet: ComposedPacket) -> tuple[PacketMessages, int]:
+    def sent(self, ask: AssembleRequest, packet: ComposedPacket) -> tuple[PacketMessages, int]:
         """A packet as it is sent, with its edits: roles with their pieces, and the code points of the edits."""
         if not ask.edits:
             return packet.messages, 0

@@ -18,6 +18,8 @@ from typing import Final, TypeVar
 from msgspec import Struct
 from turnwright.assembler.v1.assembler_service_pb2 import ExplainRequest
 from turnwright.types.v1 import explanation_pb2 as pb
+from turnwright_values.assembler import AssembleRequest
+from turnwright_values.types import Cursor, Entry
 
 from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.packet import PacketMessages
@@ -37,11 +39,9 @@ from turnwright_assembler.domain.blocks import summarized
 from turnwright_assembler.domain.compression import compression_in
 from turnwright_assembler.domain.ladder import STEPS, Rung
 from turnwright_assembler.ports import RunReader, ViewPart
-from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import PROJECT_PATH
 from turnwright_core.limits import PAGE_BYTES_MAX
-from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.text import tokens_of
 from turnwright_core.wire.entries import cursor_to_pb
@@ -96,7 +96,7 @@ class Explainer:
         self._calls = 0
 
     async def explain(
-        self, request: ExplainRequest, packet: AssembleCall, new: Sequence[Entry] = ()
+        self, request: ExplainRequest, packet: AssembleRequest, new: Sequence[Entry] = ()
     ) -> pb.PacketExplanation:
         """What a packet consists of, and why; `new` is what its turn would write when it begins.
 
@@ -126,7 +126,7 @@ class Explainer:
         return await self._threads.run(work, *given)
 
     async def _again(
-        self, request: ExplainRequest, packet: AssembleCall, new: Sequence[Entry], gaps: list[str]
+        self, request: ExplainRequest, packet: AssembleRequest, new: Sequence[Entry], gaps: list[str]
     ) -> Reassembled | None:
         """The packet assembled again; None if that is not possible: `gaps` then has the reason."""
         if request.sent and not request.HasField("at"):
@@ -155,7 +155,9 @@ class Explainer:
             gaps.append(f"It cannot be assembled again: {error}")
             return None
 
-    def _composed(self, packet: AssembleCall, rows: RunRows | TranscriptRows, entries: dict[str, Entry]) -> Reassembled:
+    def _composed(
+        self, packet: AssembleRequest, rows: RunRows | TranscriptRows, entries: dict[str, Entry]
+    ) -> Reassembled:
         if isinstance(rows, TranscriptRows):
             pieces, steps, sent, tokens = self._transcript(packet, rows)
         else:
@@ -167,7 +169,7 @@ class Explainer:
         return Reassembled(pieces, steps, sent, tokens, rows.cursor, gaps)
 
     def _packet(
-        self, packet: AssembleCall, rows: RunRows, entries: dict[str, Entry]
+        self, packet: AssembleRequest, rows: RunRows, entries: dict[str, Entry]
     ) -> tuple[Pieces, list[pb.PacketStep], PacketMessages, int]:
         folded, _, climbed, _ = self._assembler.fit(packet, rows)
         demoted = frozenset(climbed.demoted)
@@ -189,7 +191,7 @@ class Explainer:
         return pieces, steps, sent, climbed.packet.tokens + tokens_of(added, self._assembler.rules.token_divisor)
 
     def _transcript(
-        self, packet: AssembleCall, rows: TranscriptRows
+        self, packet: AssembleRequest, rows: TranscriptRows
     ) -> tuple[Pieces, list[pb.PacketStep], PacketMessages, int]:
         made = self._assembler.fit_transcript(packet, rows)
         plugins, divisor = self._assembler.packet_plugins, self._assembler.rules.token_divisor
@@ -202,7 +204,7 @@ class Explainer:
     def _explained(
         self,
         request: ExplainRequest,
-        packet: AssembleCall,
+        packet: AssembleRequest,
         sent: PacketMessages,
         again: Reassembled | None,
         before: PacketMessages,

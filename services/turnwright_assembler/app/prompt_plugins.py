@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from turnwright_values.types import RequestKind, TurnRequest
+
 from turnwright_assembler.sections.prompt_editor import PromptContext, PromptEditor, PromptPlugin
 from turnwright_core.chat.prompt_edits import PromptEdit, PromptMessage
-from turnwright_core.runs import RequestKind, TurnRequest
 from turnwright_kit.plugin_calls import PluginCalls, PluginError
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from turnwright.types.v1 import explanation_pb2 as pb
+from turnwright_values.types import Entry, MessageKind, Visibility
 
 from turnwright_assembler.app.packet import ComposedPacket
 from turnwright_assembler.app.transcript import Transcript
@@ -24,10 +25,8 @@ from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import NATIVE_TOOLS, system_parts
 from turnwright_core.chat.message import Text
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import ERROR_TOOL, KNOWLEDGE_TOOL, REPO_TOOL
 from turnwright_core.chat.transcript import PlacedMessage, Segment
-from turnwright_core.entries import Entry, Visibility
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.text import tokens_of
 

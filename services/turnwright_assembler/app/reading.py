@@ -6,13 +6,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Generic, TypeVar
 
+from turnwright_values.assembler import AssembleRequest
+from turnwright_values.types import Cursor, ViewChange
+
 from turnwright_assembler.app.run_cache import BorrowedRows, CachedRows
 from turnwright_assembler.app.run_rows import OtherRulesError
 from turnwright_assembler.app.step_runner import StepRunner
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import RangeError, Reason, TurnwrightError, fault
-from turnwright_core.owner_calls import AssembleCall, ViewChange
 
 R = TypeVar("R", bound=CachedRows)
 
@@ -24,7 +25,7 @@ class RowsReader(Generic[R]):
         self,
         kind: type[R],
         make: Callable[[], R],
-        read: Callable[[AssembleCall, R], AsyncGenerator[ViewPart, None]],
+        read: Callable[[AssembleRequest, R], AsyncGenerator[ViewPart, None]],
         takes: Callable[[ViewChange, R], bool],
         runner: StepRunner,
     ) -> None:
@@ -35,7 +36,7 @@ class RowsReader(Generic[R]):
         self._takes = takes
         self._runner = runner
 
-    async def up_to_date(self, ask: AssembleCall, held: BorrowedRows) -> R:
+    async def up_to_date(self, ask: AssembleRequest, held: BorrowedRows) -> R:
         """The rows of a run as of now. Raises TurnwrightError."""
         rows = held.rows if isinstance(held.rows, self._kind) else None
         # Where updating them fails half way, they are not kept.
@@ -58,7 +59,7 @@ class RowsReader(Generic[R]):
         held.rows = rows
         return rows
 
-    async def _refreshed(self, ask: AssembleCall, rows: R | None) -> R:
+    async def _refreshed(self, ask: AssembleRequest, rows: R | None) -> R:
         """The rows, brought up to date; or a snapshot if there are none or they are unusable."""
         if rows:
             try:
@@ -67,7 +68,7 @@ class RowsReader(Generic[R]):
                 pass
         return await self._read_into(ask, await self._runner.run(self._make))
 
-    async def _read_into(self, ask: AssembleCall, rows: R) -> R:
+    async def _read_into(self, ask: AssembleRequest, rows: R) -> R:
         cursor = None
         async with aclosing(self._read(ask, rows)) as parts:
             async for part in parts:

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 from msgspec import Struct, field
+from turnwright_values.types import Cursor
 
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 
 

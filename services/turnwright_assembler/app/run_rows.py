@@ -6,6 +6,8 @@ from collections.abc import Container, Iterable
 from sys import getsizeof
 from typing import Any, Final
 
+from turnwright_values.types import Cursor, Entry
+
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket
 from turnwright_assembler.domain.blocks import Block, is_seen, make_block
 from turnwright_assembler.domain.effects import PlanCost, plan_costs
@@ -15,7 +17,6 @@ from turnwright_assembler.sections import BlockIndex, indexed
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins, RunPacketPlugins
 from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import system_text, tools_text
-from turnwright_core.entries import Cursor, Entry
 from turnwright_core.instructions import INSTRUCTION_PATHS, PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.schemes import BUILT_IN
 

@@ -17,11 +17,13 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.assembler import AssembleRequest, UnfitPiece
+from turnwright_values.store import EntryWrite
+from turnwright_values.types import CompressionStrength, Entry, MessageKind, Visibility
 
 from turnwright_assembler.app.packet import MessagesDelta
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.compression import (
-    Unfit,
     overflow_write,
     report_write,
     summary_writes,
@@ -34,12 +36,8 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.contract import text_of
 from turnwright_core.chat.edited_conversation import edited_pieces
 from turnwright_core.chat.message import Role, text_message
-from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.chat.transcript import PlacedMessage, Segment, to_json_lines
-from turnwright_core.entries import Entry, EntryWrite, Visibility
-from turnwright_core.owner_calls import AssembleCall
-from turnwright_core.runs import CompressionStrength
 from turnwright_core.text import tokens_of
 
 SHARES: Final = (1.0, 0.97, 0.9)
@@ -70,7 +68,7 @@ class Transcript(Struct, frozen=True):
     """What was evicted in this turn, if anything was."""
     restored: tuple[str, ...] = ()
     """Results that stand whole again, which packets had summarized."""
-    unfit: tuple[Unfit, ...] = ()
+    unfit: tuple[UnfitPiece, ...] = ()
     """What takes most room where it does not fit: then nothing else is sent."""
     edit_tokens: int = 0
     """Tokens of the edits; not part of `tokens`."""
@@ -81,7 +79,7 @@ class Transcript(Struct, frozen=True):
 
 
 def fitting_transcript(
-    rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget, *, is_draft: bool = False
+    rows: TranscriptRows, ask: AssembleRequest, divisor: int, budget: TokenBudget, *, is_draft: bool = False
 ) -> Transcript:
     """The transcript of a run, after eviction if it would not fit, with the writes that make that last.
 
@@ -110,7 +108,7 @@ def fitting_transcript(
 
 
 def _fitting(
-    rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget, make: Callable[[], Transcript]
+    rows: TranscriptRows, ask: AssembleRequest, divisor: int, budget: TokenBudget, make: Callable[[], Transcript]
 ) -> Transcript:
     if ask.compaction:
         return _compaction(rows, ask, divisor, budget, make)
@@ -134,7 +132,7 @@ def _fitting(
     return replace(make(), effects=(error,), unfit=unfit)
 
 
-def needs_summary(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> bool:
+def needs_summary(rows: TranscriptRows, ask: AssembleRequest, divisor: int, budget: TokenBudget) -> bool:
     """Whether replies would be left out of the transcript, which a summary could replace."""
     room = _room(rows, ask, divisor, budget)
     if rows.conversation.chars <= room.chars:
@@ -144,7 +142,7 @@ def needs_summary(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget:
 
 
 def _compaction(
-    rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget, make: Callable[[], Transcript]
+    rows: TranscriptRows, ask: AssembleRequest, divisor: int, budget: TokenBudget, make: Callable[[], Transcript]
 ) -> Transcript:
     """The transcript with the request to summarize it at its end. The rows are left as they were."""
     room, weighed = _room(rows, ask, divisor, budget), _all_weighed(rows)
@@ -163,7 +161,7 @@ def _compaction(
     return replace(made, after_reply=after, replaced_chars=sum(chars[path] for path in replaced), evicted=shrunk)
 
 
-def _room(rows: TranscriptRows, ask: AssembleCall, divisor: int, budget: TokenBudget) -> Room:
+def _room(rows: TranscriptRows, ask: AssembleRequest, divisor: int, budget: TokenBudget) -> Room:
     rows.messages()
     fits = rows.chars * budget.ceiling // max(1, budget.expected(tokens_of(rows.chars, divisor)))
     return Room(max(0, fits - rows.fixed_chars), ask.turn, rows.broken_in)
@@ -185,14 +183,14 @@ def _after_eviction(rows: TranscriptRows, evicted: Evicted, make: Callable[[], T
     return replace(made, strength=max(made.strength, evicted.strength))
 
 
-def _made(rows: TranscriptRows, ask: AssembleCall, divisor: int, *, is_draft: bool) -> Transcript:
+def _made(rows: TranscriptRows, ask: AssembleRequest, divisor: int, *, is_draft: bool) -> Transcript:
     segments = tuple(rows.conversation.segments())
     messages, digest = rows.as_delta(ask.base_digest) if not (is_draft or ask.edits) else ((), "")
     made = Transcript(messages, digest, tokens_of(rows.chars, divisor), rows.chars, rows.strength, segments)
     return _edited(rows, ask, made, divisor) if ask.edits and not is_draft else made
 
 
-def _edited(rows: TranscriptRows, ask: AssembleCall, made: Transcript, divisor: int) -> Transcript:
+def _edited(rows: TranscriptRows, ask: AssembleRequest, made: Transcript, divisor: int) -> Transcript:
     pieces = edited_pieces(rows.conversation, rows.speaker, ask.edits, prefill=ask.prefill)
     messages, digest = rows.as_delta(ask.base_digest, pieces)
     chars = made.chars - rows.conversation.chars + sum(map(len, pieces))
@@ -233,11 +231,11 @@ def _read(entry: Entry) -> tuple[str, tuple[float, float]]:
 
 def _unfit(
     weighed: Sequence[WeighedMessage], evicted: Evicted, rows: TranscriptRows, divisor: int, budget: TokenBudget
-) -> Iterator[Unfit]:
+) -> Iterator[UnfitPiece]:
     """What is left after eviction, largest first."""
     system, tools = rows.system_chars
     left = [(one.path, one.chars - evicted.condensed.get(one.path, 0)) for one in weighed]
     left = [(path, chars) for path, chars in left if path not in evicted.dropped]
     for path, chars in sorted([("system", system), ("tools", tools), *left], key=lambda one: -one[1])[:UNFIT_MAX]:
         if chars:
-            yield Unfit(path, budget.expected(tokens_of(chars, divisor)))
+            yield UnfitPiece(path, budget.expected(tokens_of(chars, divisor)))

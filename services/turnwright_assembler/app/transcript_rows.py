@@ -12,6 +12,7 @@ from sys import getsizeof
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.types import CompressionStrength, Cursor, Entry, MessageKind, RunMessage, Visibility
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, MessagesDelta, PacketMessages, SentPacket, short_pieces
 from turnwright_assembler.domain.compression import Compression, compression_in, restorable
@@ -23,13 +24,11 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
-from turnwright_core.chat.run_message import MessageKind, RecordedCall, RunMessage
+from turnwright_core.chat.run_message import RecordedCall
 from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
 from turnwright_core.chat.transcript import Conversation, PlacedMessage, to_json_lines
-from turnwright_core.entries import Cursor, Entry, Visibility
 from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import CompressionStrength
 from turnwright_core.wire.command_records import recorded_call
 
 _ROW_BYTES: Final = 1_600

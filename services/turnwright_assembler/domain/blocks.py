@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Entry, State, Visibility
 
 from turnwright_assembler.domain.envelope import attributes_text, tag_name, wrapped
 from turnwright_assembler.domain.fixed import (
@@ -26,7 +27,6 @@ from turnwright_assembler.domain.fixed import (
 )
 from turnwright_assembler.domain.framing import framed
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
-from turnwright_core.entries import Entry, State, Visibility
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.plans.plan import PlanPart
 from turnwright_core.schemes import BUILT_IN, Scheme, Schemes

@@ -12,14 +12,17 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.assembler import UnfitPiece
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Entry, State, Tier, Visibility
 
 from turnwright_assembler.domain.effects import BUDGET_OUTCOME, SUMMARIZED_PATHS, writer_for
 from turnwright_assembler.domain.eviction import RESULTS, Evicted
 from turnwright_assembler.domain.ladder import STEPS, Rung
 from turnwright_core.chat.timeline import turn_of
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.events import COMPRESSION_SOURCE, RunEvent, Subkind, event_write
 from turnwright_core.text import free_path, scheme_of
+from turnwright_core.value_methods import to_attributes_json
 
 SUMMARY: Final = "summary"
 """The stage of messages that a summary replaces."""
@@ -35,13 +38,6 @@ class Compression(Struct, frozen=True):
     breaks_prefix: bool = False
     of_packet: bool = False
     """Whether a packet did not fit, and its stage is a step of the ladder."""
-
-
-class Unfit(Struct, frozen=True):
-    """A part of a transcript that cannot be evicted: an entry, or what the runtime adds, with its tokens."""
-
-    path: str
-    tokens: int
 
 
 def report_write(evicted: Evicted, turn: int, loop: int, before: int, after: int, ceiling: int) -> EntryWrite:
@@ -122,7 +118,7 @@ def visibility_writes(shown: Mapping[str, Visibility]) -> list[EntryWrite]:
 
 
 def overflow_write(
-    unfit: Sequence[Unfit], turn: int, loop: int, tokens: int, ceiling: int, taken: Mapping[str, object]
+    unfit: Sequence[UnfitPiece], turn: int, loop: int, tokens: int, ceiling: int, taken: Mapping[str, object]
 ) -> EntryWrite:
     """The error of a turn whose transcript does not fit after any eviction."""
     excess = f"{tokens} tokens, {tokens - ceiling} over the ceiling of {ceiling}"

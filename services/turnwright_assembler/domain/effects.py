@@ -11,12 +11,14 @@ from itertools import accumulate
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.domain.ladder import STEPS, LadderResult, LadderStep, Measured, Rung
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.schemes import BUILT_IN, Schemes
 from turnwright_core.text import free_path, scheme_of
+from turnwright_core.value_methods import to_attributes_json
 
 BUDGET_OUTCOME: Final = "budget:413"
 PATHS_LISTED_MAX: Final = 100

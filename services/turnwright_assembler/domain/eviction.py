@@ -24,11 +24,9 @@ from math import inf
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.types import CompressionStrength, MessageKind, Visibility
 
 from turnwright_assembler.domain.folding import MODE_SWITCH, SHARE, outdated
-from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.entries import Visibility
-from turnwright_core.runs import CompressionStrength
 
 TURNS_BETWEEN: Final = 10
 """Turns that pass after the prefix was broken until it is broken again, if at all possible."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Entry
 
 from turnwright_assembler.domain.envelope import element, fenced
-from turnwright_core.entries import Entry
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 from turnwright_core.plans.plan import PlanPart, part_of
 

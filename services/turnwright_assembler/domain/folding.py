@@ -22,12 +22,14 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct, field
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Entry, State, Visibility
 
 from turnwright_assembler.domain.blocks import Block, make_block
 from turnwright_assembler.domain.effects import writer_for
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility, to_attributes_json
 from turnwright_core.events import Subkind, event_path
 from turnwright_core.text import free_path
+from turnwright_core.value_methods import to_attributes_json
 
 EVENTS_KEPT: Final = 3
 """Number of latest events of a source that stay, for subkinds that are folded."""

@@ -6,10 +6,10 @@ C65.
 
 from __future__ import annotations
 
+from turnwright_values.types import Entry, MessageKind, Tier
+
 from turnwright_assembler.domain.envelope import fenced, imitates_frames, ordered
-from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import kind_of
-from turnwright_core.entries import Entry, Tier
 from turnwright_core.wire.command_records import decision_in
 
 

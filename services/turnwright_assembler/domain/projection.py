@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.types import Entry
 
 from turnwright_assembler.domain.envelope import RESERVED
-from turnwright_core.entries import Entry
 from turnwright_core.schemes import BUILT_IN, Schemes
 
 SUMMARY_CHARS: Final = 500

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+from turnwright_values.types import MessageKind, RunMessage
+
 from turnwright_assembler.domain.envelope import element
 from turnwright_assembler.domain.fixed import EventPart, event_element
 from turnwright_assembler.domain.framing import framed_result
-from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.events import COMPRESSION_SOURCE, Subkind
 
 

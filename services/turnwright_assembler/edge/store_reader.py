@@ -8,9 +8,9 @@ from typing import Any, Final
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import cursor_pb2, scheme_pb2
+from turnwright_values.types import Cursor
 
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.schemes import BUILT_IN, Schemes

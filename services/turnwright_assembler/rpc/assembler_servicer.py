@@ -6,18 +6,20 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Final
 
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
+from turnwright_values.assembler import AssembleRequest, AssembleResponse
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Entry, State, Visibility
 
 from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.explaining import Explainer
 from turnwright_assembler.rpc.checks import check_assemble
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
 from turnwright_core.limits import CHUNK_BYTES, EXPLAINED_PIECES_MAX, WRITES_MAX
-from turnwright_core.owner_calls import AssembleCall, AssembledPart, PacketMessage
+from turnwright_core.packet_values import PacketMessage
 from turnwright_core.text import scheme_of
-from turnwright_core.wire.entries import write_from_pb, write_to_pb
-from turnwright_core.wire.owner_calls import assemble_from_pb, check_budget_from_pb
+from turnwright_core.wire.entries import write_from_pb
+from turnwright_core.wire.owner_calls import assemble_from_pb, check_budget_from_pb, check_to_pb
 
 SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 
@@ -40,8 +42,8 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         self._explainer = explainer
 
     async def Assemble(  # type: ignore[override]
-        self, call: AssembleCall, context: Any
-    ) -> AsyncIterator[AssembledPart]:
+        self, call: AssembleRequest, context: Any
+    ) -> AsyncIterator[AssembleResponse]:
         """The messages in parts, then the report, with the last of them if they fit into one message with it."""
         check_assemble(call)
         assembled = await self._assembler.assemble(call)
@@ -53,19 +55,15 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
                 size += part_bytes
                 if size > BESIDE_REPORT_BYTES_MAX:
                     for one in held:
-                        yield AssembledPart((one,))
+                        yield AssembleResponse((one,))
                     held, size = [], 0
-        yield AssembledPart(tuple(held), assembled.report)
+        yield AssembleResponse(tuple(held), assembled.report)
 
     async def CheckBudget(self, request: budget_pb2.CheckBudgetRequest, context: Any) -> budget_pb2.CheckBudgetResponse:
         """What to summarize if the results of a turn are too large."""
         call = check_budget_from_pb(request)
         check_assemble(call)
-        checked = await self._assembler.check(call)
-        effects = map(write_to_pb, checked.effects)
-        return budget_pb2.CheckBudgetResponse(
-            effects=effects, tokens=checked.tokens, ceiling=checked.ceiling, summarize=checked.summarize
-        )
+        return check_to_pb(await self._assembler.check(call))
 
     async def Explain(
         self, request: assembler_service_pb2.ExplainRequest, context: Any
@@ -79,7 +77,7 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         return assembler_service_pb2.ExplainResponse(explanation=explanation)
 
 
-def _new_entry(place: int, write: EntryWrite, packet: AssembleCall) -> Entry:
+def _new_entry(place: int, write: EntryWrite, packet: AssembleRequest) -> Entry:
     """A new entry as a turn would have it, behind all others."""
     change = write.change
     if not isinstance(change, SetEntry):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from math import isfinite
 
+from turnwright_values.assembler import AssembleRequest
+
 from turnwright_core.chat.prompt_edits import check_edits, check_kept_images
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.limits import CALIBRATION_MAX, NAME_CHARS_MAX, PROMPT_EDITS_MAX, VIEW_CHANGES_MAX
-from turnwright_core.owner_calls import AssembleCall
 
 
-def check_assemble(call: AssembleCall) -> None:
+def check_assemble(call: AssembleRequest) -> None:
     """Raises InvalidError that names the field."""
     for field, name in (("project", call.project), ("run", call.run)):
         if not name:

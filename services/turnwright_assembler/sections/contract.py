@@ -10,10 +10,10 @@ from importlib.resources import files
 from typing import Any, Final
 
 from msgspec import Struct, field
+from turnwright_values.types import Entry
 
 from turnwright_assembler.domain.blocks import Block, Figures
 from turnwright_assembler.sections.block_index import BlockIndex
-from turnwright_core.entries import Entry
 
 NOT_SETTLED: Final = Figures(0, 0)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.types import Entry
 
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.envelope import element, fenced, tag_name, well_formed
@@ -23,7 +24,6 @@ from turnwright_assembler.domain.projection import OWN_VIEWS, Projection, Views
 from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.contract import PacketDraft, Section, block_section
 from turnwright_core import __version__
-from turnwright_core.entries import Entry
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.logs import get_logger
 from turnwright_kit.plugin_calls import PluginError, call_sync

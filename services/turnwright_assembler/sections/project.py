@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from turnwright_values.types import Entry, Visibility
+
 from turnwright_assembler.domain.envelope import element, ordered, well_formed
 from turnwright_assembler.sections.contract import PacketDraft, Section
-from turnwright_core.entries import Entry, Visibility
 
 _ABOUT: Final = (
     "Conventions of this project, as files in it state them. Follow them where neither the prompt nor your own rules "

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import RequestKind, TurnRequest
 
 from turnwright_assembler.sections.plugin_sections import PluginFunction
 from turnwright_core.chat import prompt_edits
@@ -22,7 +23,6 @@ from turnwright_core.chat.prompt_edits import (
     check_kept_images,
 )
 from turnwright_core.errors import TurnwrightError, fault
-from turnwright_core.runs import RequestKind, TurnRequest
 
 KINDS: Final = {kind.name.lower(): kind for kind in RequestKind if kind}
 """The purposes of model calls, by the words that plugins use."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.types import Entry
 
 from turnwright_assembler.domain.envelope import RESERVED
 from turnwright_assembler.domain.projection import Projection, Views
@@ -26,7 +27,6 @@ from turnwright_assembler.sections.plugin_sections import (
     projection,
 )
 from turnwright_assembler.sections.prompt_editor import KINDS, PromptFunction, PromptPlugin
-from turnwright_core.entries import Entry
 from turnwright_core.schemes import BY_NAME
 from turnwright_grammar.tools import DEFAULT_TOOLS
 from turnwright_kit.plugins import ASSEMBLY, NONE, PROMPT, Plugin, PluginRegistry, load_all

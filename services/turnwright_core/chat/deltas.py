@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from turnwright_values.types import Usage
 
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock, ToolCall
-from turnwright_core.runs import Usage
 
 
 class AppendContent(Struct, frozen=True, tag=True):

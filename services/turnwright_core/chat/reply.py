@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
+from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import (
     AddCitation,
@@ -22,7 +23,6 @@ from turnwright_core.chat.deltas import (
 from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.thinking import merge_thinking
 from turnwright_core.json_text import parse_json
-from turnwright_core.runs import Usage
 
 CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasoning_content", "tool_calls", "usage"})
 """Keys of `extra` that are refused, because fields of the message have these names (RD06)."""

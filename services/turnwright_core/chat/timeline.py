@@ -14,13 +14,12 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
+from turnwright_values.types import Entry, MessageKind, MessageResult, ReplyKind, RunMessage, State, Tier, Turn
 
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_core.chat.run_message import MessageKind, MessageResult, RecordedCall, RunMessage
+from turnwright_core.chat.run_message import RecordedCall
 from turnwright_core.converters import converter
-from turnwright_core.entries import Entry, State, Tier
 from turnwright_core.plans.plan import PLAN_ID, delta_path, plan_path, version_path
-from turnwright_core.runs import ReplyKind, Turn
 
 MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")
 """The schemes of entries that are messages; not every entry of the log is one."""

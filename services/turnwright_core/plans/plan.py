@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.types import PlanDelta
 
 from turnwright_core.limits import NAME_CHARS_MAX
 
@@ -28,14 +29,6 @@ class PlanKind(IntEnum):
     MARKDOWN = 1
     ITEMS = 2
     FILE = 3
-
-
-class PlanDelta(Struct, frozen=True):
-    """Text appended to a version of a plan."""
-
-    sequence: int
-    text: str
-    create_ms: int
 
 
 class Plan(Struct, frozen=True):

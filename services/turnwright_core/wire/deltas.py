@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final
 
 from turnwright.types.v1 import delta_pb2
 
@@ -17,62 +19,44 @@ from turnwright_core.chat.deltas import (
     SetToolCalls,
     SetUsage,
 )
-from turnwright_core.wire.messages import (
-    server_block_from_pb,
-    server_block_to_pb,
-    thinking_from_pb,
-    thinking_to_pb,
-    tool_call_from_pb,
-    tool_call_to_pb,
-)
+from turnwright_core.wire.codec import codec
+from turnwright_core.wire.messages import server_block_from_pb, server_block_to_pb
 from turnwright_core.wire.runs import usage_from_pb, usage_to_pb
+
+_KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Delta]]]] = {
+    AppendContent: ("append_content", attrgetter("text"), AppendContent),
+    AppendReasoning: ("append_reasoning", attrgetter("text"), AppendReasoning),
+    SetToolCalls: ("set_tool_calls", *codec(SetToolCalls, delta_pb2.ToolCalls)),
+    SetThinkingBlocks: ("set_thinking_blocks", *codec(SetThinkingBlocks, delta_pb2.ThinkingBlocks)),
+    AddCitation: ("add_citation", attrgetter("json"), AddCitation),
+    AddServerBlock: (
+        "add_server_content_block",
+        lambda delta: server_block_to_pb(delta.block),
+        lambda block: AddServerBlock(server_block_from_pb(block)),
+    ),
+    SetUsage: ("set_usage", lambda delta: usage_to_pb(delta.usage), lambda usage: SetUsage(usage_from_pb(usage))),
+    MergeExtra: ("merge_extra", attrgetter("json"), MergeExtra),
+}
+"""By kind of delta: its field, encoder and decoder."""
+_DECODERS: Final = {name: decode for name, _, decode in _KINDS.values()}
 
 
 def delta_to_pb(delta: Delta, message: delta_pb2.Delta | None = None) -> delta_pb2.Delta:
     """`message`: the field to fill in place, which saves the copy of a message that is built apart."""
     message = delta_pb2.Delta() if message is None else message
-    match delta:
-        case AppendContent(text):
-            message.append_content = text
-        case AppendReasoning(text):
-            message.append_reasoning = text
-        case SetToolCalls(calls):
-            message.set_tool_calls.SetInParent()
-            message.set_tool_calls.calls.extend(map(tool_call_to_pb, calls))
-        case SetThinkingBlocks(blocks):
-            message.set_thinking_blocks.SetInParent()
-            message.set_thinking_blocks.blocks.extend(map(thinking_to_pb, blocks))
-        case AddCitation(json):
-            message.add_citation = json
-        case AddServerBlock(block):
-            message.add_server_content_block.CopyFrom(server_block_to_pb(block))
-        case SetUsage(usage):
-            message.set_usage.CopyFrom(usage_to_pb(usage))
-        case MergeExtra(json):
-            message.merge_extra = json
-        case _:
-            assert_never(delta)
+    name, encode, _ = _KINDS[type(delta)]
+    value = encode(delta)
+    if isinstance(value, str):
+        setattr(message, name, value)
+        return message
+    held = getattr(message, name)
+    # An empty one is set too.
+    held.SetInParent()
+    held.CopyFrom(value)
     return message
 
 
-def delta_from_pb(delta: delta_pb2.Delta) -> Delta | None:  # noqa: PLR0911 - one line for each kind
+def delta_from_pb(delta: delta_pb2.Delta) -> Delta | None:
     """A delta; None for a kind of a later version."""
-    match delta.WhichOneof("change"):
-        case "append_content":
-            return AppendContent(delta.append_content)
-        case "append_reasoning":
-            return AppendReasoning(delta.append_reasoning)
-        case "set_tool_calls":
-            return SetToolCalls(tuple(map(tool_call_from_pb, delta.set_tool_calls.calls)))
-        case "set_thinking_blocks":
-            return SetThinkingBlocks(tuple(map(thinking_from_pb, delta.set_thinking_blocks.blocks)))
-        case "add_citation":
-            return AddCitation(delta.add_citation)
-        case "add_server_content_block":
-            return AddServerBlock(server_block_from_pb(delta.add_server_content_block))
-        case "set_usage":
-            return SetUsage(usage_from_pb(delta.set_usage))
-        case "merge_extra":
-            return MergeExtra(delta.merge_extra)
-        case _:
-            return None
+    name = delta.WhichOneof("change")
+    return _DECODERS[name](getattr(delta, name)) if name else None

@@ -51,7 +51,4 @@ message_to_pb, message_from_pb = codec(
     message_pb2.Message,
     role=(_NUMBERS.__getitem__, _ROLES.__getitem__),
     parts=each(part_to_pb, part_from_pb),
-    calls=each(tool_call_to_pb, tool_call_from_pb),
-    thinking=each(thinking_to_pb, thinking_from_pb),
-    server_blocks=each(server_block_to_pb, server_block_from_pb),
 )

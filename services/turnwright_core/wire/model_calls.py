@@ -6,24 +6,17 @@ from typing import Any, Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.types.v1 import message_pb2
+from turnwright_values.provider import Finish, GenerateRequest, Retry
 
 from turnwright_core.chat.deltas import AppendContent
 from turnwright_core.chat.message import Message
 from turnwright_core.checks import invalid
-from turnwright_core.model_calls import (
-    Dropped,
-    Finished,
-    GenerateCall,
-    GeneratePart,
-    Retry,
-    ToolChoice,
-    ToolDefinition,
-)
+from turnwright_core.model_calls import GeneratePart
+from turnwright_core.models import ToolChoice
 from turnwright_core.rpc_codec import RpcCodec
-from turnwright_core.wire.codec import codec, each
+from turnwright_core.wire.codec import codec, written
 from turnwright_core.wire.deltas import delta_from_pb, delta_to_pb
 from turnwright_core.wire.messages import message_from_pb, message_to_pb, role_from_pb
-from turnwright_core.wire.runs import ANSWER_FORMAT, REASONING, model_from_pb, model_to_pb, usage_from_pb, usage_to_pb
 
 _MODES: Final[dict[int, Any]] = {
     pb.TOOL_CHOICE_MODE_AUTO: "auto",
@@ -50,32 +43,25 @@ def _message_from_pb(indexed: tuple[int, message_pb2.Message]) -> Message:
     return message_from_pb(message)
 
 
+written(ToolChoice, _choice_to_pb, _choice_from_pb)
 generate_to_pb, generate_from_pb = codec(
-    GenerateCall,
+    GenerateRequest,
     pb.GenerateRequest,
-    model=(model_to_pb, model_from_pb),
     messages=(
         lambda messages: map(message_to_pb, messages),
         lambda messages: tuple(map(_message_from_pb, enumerate(messages))),
     ),
-    tools=each(*codec(ToolDefinition, pb.Tool)),
-    tool_choice=(_choice_to_pb, _choice_from_pb),
-    response_format=ANSWER_FORMAT,
-    reasoning=REASONING,
-    metadata=(dict, dict),
 )
-_retry_to_pb, _retry_from_pb = codec(Retry, pb.Retry, usage=(usage_to_pb, usage_from_pb))
-_finished_to_pb, _finished_from_pb = codec(
-    Finished, pb.Finish, usage=(usage_to_pb, usage_from_pb), dropped=each(*codec(Dropped, pb.Dropped))
-)
+_retry_to_pb, _retry_from_pb = codec(Retry, pb.Retry)
+_finish_to_pb, _finish_from_pb = codec(Finish, pb.Finish)
 
 
 def generate_part_to_pb(part: GeneratePart) -> pb.GenerateResponse:
     match part:
         case Retry():
             return pb.GenerateResponse(retry=_retry_to_pb(part))
-        case Finished():
-            return pb.GenerateResponse(finish=_finished_to_pb(part))
+        case Finish():
+            return pb.GenerateResponse(finish=_finish_to_pb(part))
         case _:
             message = pb.GenerateResponse()
             delta_to_pb(part, message.delta)
@@ -90,14 +76,14 @@ def generate_part_from_pb(part: pb.GenerateResponse) -> GeneratePart:
         case "retry":
             return _retry_from_pb(part.retry)
         case "finish":
-            return _finished_from_pb(part.finish)
+            return _finish_from_pb(part.finish)
         case _:
             return AppendContent("")
 
 
-GENERATE: Final[RpcCodec[GenerateCall, Any]] = RpcCodec(
+GENERATE: Final[RpcCodec[GenerateRequest, Any]] = RpcCodec(
     "/turnwright.provider.v1.ProviderService/Generate",
-    GenerateCall,
+    GenerateRequest,
     GeneratePart,
     generate_to_pb,
     generate_from_pb,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from turnwright.types.v1 import packet_pb2
 
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.owner_calls import PacketMessage
+from turnwright_core.packet_values import PacketMessage
 
 if TYPE_CHECKING:
     from turnwright.turns.v1 import turn_service_pb2

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Final
 
 from turnwright.types.v1 import command_record_pb2, entry_pb2, proposal_pb2
+from turnwright_values.types import Entry
 
 from turnwright_core.decisions import DecisionKind
-from turnwright_core.entries import Entry
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX
 from turnwright_core.text import cut_bytes
 from turnwright_core.tools import TOOL_ORDER

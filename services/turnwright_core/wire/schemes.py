@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from turnwright.types.v1 import scheme_pb2
+from turnwright_values.types import Tier
 
 from turnwright_core.checks import invalid
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.schemes import BY_NAME, CATEGORIES, SCOPES, Scheme, Schemes
 from turnwright_core.wire.codec import FieldCodec, codec, known

@@ -12,9 +12,8 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.types import Assembly, Entry, RequestKind, State, Turn, TurnResult
 
-from turnwright_core.entries import Entry, State
-from turnwright_core.runs import Assembly, RequestKind, Turn, TurnResult
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED

@@ -27,14 +27,15 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, RemoveEntry
+from turnwright_values.types import ClientCall, Entry, Loop, LoopSettings, Mode, Run, State, Tier
 
 from turnwright_core.checks import invalid, over_limit
-from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, State, Tier
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
-from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, Run
+from turnwright_core.runs import RUNNING
 from turnwright_core.text import slugify
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Done, Stage
+from turnwright_executor.domain.command_record import CommandRecord, Done, Stage
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.domain.records import target_of

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.types import CommandEffect, FileEdit, FileEffect, QuestionEffect
 
 from turnwright_core.checks import invalid
 from turnwright_core.patterns.patch import unified_patch
-from turnwright_executor.domain.effects import CallEffect, CommandEffect, Effect, FileEdit, FileEffect, QuestionEffect
+from turnwright_executor.domain.effects import CallEffect, Effect
 
 ONLY: Final = ""
 """Path that stands for the only thing that a proposal would write."""

@@ -14,8 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-from turnwright_core.runs import Budget, Spend, TurnResult
+from turnwright_values.types import Budget, Spend, TurnResult
 
 WORD: Final = "budget_exhausted"
 """First word of the reason of such a loop."""

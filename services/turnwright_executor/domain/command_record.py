@@ -22,10 +22,11 @@ from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite
+from turnwright_values.types import ClientCall, ClientToolEffect, QuestionEffect, State, WrittenFile
 
 from turnwright_core.decisions import Decision, DecisionKind, Permission
-from turnwright_core.entries import EntryWrite, State
-from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass, QuestionEffect, WrittenFile
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_grammar.reply import Command
 
 
@@ -39,16 +40,6 @@ class Stage(StrEnum):
     ACCEPTED = "accepted"
     DISPATCHED = "dispatched"
     SETTLED = "settled"
-
-
-class ClientCall(Struct, frozen=True):
-    """Whose command it is, where a client called it instead of a model."""
-
-    principal: str
-    request: str
-    """SHA-256 of the command as it was sent, whatever filters made of it."""
-    owner: str = ""
-    """The executor that carries it out, until it has ended; empty: none does."""
 
 
 class Done(Struct, frozen=True):

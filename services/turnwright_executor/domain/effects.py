@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct, field
+from turnwright_values.types import ClientToolEffect, CommandEffect, FileEffect, QuestionEffect
 
 
 class EffectClass(StrEnum):
@@ -25,76 +26,10 @@ class EffectClass(StrEnum):
     """It might happen twice: never run it again without a decision."""
 
 
-class FileEdit(Struct, frozen=True):
-    """One file that changes. `base_hash` is None if the file did not exist, `content` is None if it is deleted.
-
-    Hashes are SHA-256 over the file's bytes, lower-case hexadecimal; `path` is relative to the project's root. `patch`
-    is the diff from the old to the new content, or from the proposed to the accepted content if it was edited on
-    acceptance. `like` is the file whose permissions a new one gets; empty: none. `encoding` is that of the file before
-    and after (domain.encodings); empty: UTF-8.
-    """
-
-    path: str
-    base_hash: str | None
-    content: str | None
-    patch: str
-    amended: bool = False
-    like: str = ""
-    encoding: str = ""
-
-
-class WrittenFile(Struct, frozen=True):
-    """One file as a command changed it: hashes as in FileEdit, `hash` None if it was deleted.
-
-    `patch` is the diff from the file before to the file after; None if it was not kept.
-    """
-
-    path: str
-    base_hash: str | None
-    hash: str | None
-    patch: str | None
-    encoding: str = ""
-    """The encoding of the file, as in FileEdit."""
-
-
-class FileEffect(Struct, frozen=True):
-    """Files that change together, in order."""
-
-    edits: tuple[FileEdit, ...]
-
-
-class CommandEffect(Struct, frozen=True):
-    """A shell command in the project's root; `timeout_s` in seconds. `read_only`: it cannot change anything."""
-
-    command: str
-    timeout_s: float
-    read_only: bool = False
-    producer: str = ""
-    """The client that runs it; empty: the executor does."""
-
-
-class QuestionEffect(Struct, frozen=True):
-    """A question to a person; `options` are suggested answers. It has no effect outside the store.
-
-    `answer` is empty until there is one.
-    """
-
-    question: str
-    options: tuple[str, ...] = ()
-    answer: str = ""
-
-
 class CallEffect(Struct, frozen=True):
     """Something that a tool does itself outside the project; `data` has everything it needs, as JSON."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
-
-
-class ClientToolEffect(Struct, frozen=True):
-    """A tool that a client executes; `result` is what the model reads, once there is one."""
-
-    result: str = ""
-    failed: bool = False
 
 
 Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect | ClientToolEffect

@@ -12,8 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
-from turnwright_core.entries import AppendEntry, Entry, EntryWrite, RemoveEntry, SetEntry, Visibility, parse_attributes
+from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import Entry, Visibility
+
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
+from turnwright_core.value_methods import parse_attributes
 
 QUIET_TOOLS: Final = frozenset({"think", "update", "ask_user"})
 """Tools whose commands write nothing but their records."""

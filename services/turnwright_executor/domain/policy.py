@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Mode
 
 from turnwright_core.limits import TARGET_CHARS_MAX
-from turnwright_core.runs import Mode
 from turnwright_core.text import scheme_of
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress

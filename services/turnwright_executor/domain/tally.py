@@ -12,13 +12,12 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import LoopTally, State, TurnResult
 
-from turnwright_core.entries import State
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.typography import composed
-from turnwright_core.runs import LoopTally, TurnResult
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import REJECTED_OUTCOME

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.types import TokenSource, Turn, TurnRequest, TurnResult, Usage
 
 from turnwright_core.limits import CALIBRATION_MAX
-from turnwright_core.runs import TokenSource, Turn, TurnRequest, TurnResult, Usage
 
 TOKEN_DIVISOR: Final = 2
 """Default of the setting of this name: code points per token."""

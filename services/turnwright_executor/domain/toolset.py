@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.types import LoopSettings, Mode
 
-from turnwright_core.runs import LoopSettings, Mode
 from turnwright_core.tools import PHASES
 
 # One row per reason, as in RU122. Without the web `get` and `skill` still read what is there.

@@ -14,8 +14,8 @@ from functools import cached_property
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.types import LoopTally, Mode, State, TurnResult, Usage
 
-from turnwright_core.entries import State
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX
 from turnwright_core.runs import (
     ABORTED,
@@ -26,10 +26,6 @@ from turnwright_core.runs import (
     RUNNING,
     TERMINAL_UPDATES,
     UNPROCESSABLE,
-    LoopTally,
-    Mode,
-    TurnResult,
-    Usage,
 )
 from turnwright_core.text import cut_bytes
 from turnwright_executor.domain.addresses import TurnAddress

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.types import FileEdit
 
 from turnwright_core.constraints import Constraints
-from turnwright_executor.domain.effects import FileEdit
 from turnwright_executor.domain.encodings import encoded
 from turnwright_executor.files.confinement import DEPTH_MAX, Tree, is_closed, path_below
 from turnwright_executor.files.contents import NewFile, read, read_short, written_aside

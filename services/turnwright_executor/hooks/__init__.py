@@ -1,9 +1,9 @@
 """The API of hooks for plugins; a plugin imports nothing else. Documentation: docs/hooks.md."""
 
-from turnwright_core.entries import State
-from turnwright_core.runs import Mode, TurnResult, Usage
+from turnwright_values.types import CommandEffect, FileEdit, FileEffect, Mode, State, TurnResult, Usage
+
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.effects import CommandEffect, Effect, FileEdit, FileEffect
+from turnwright_executor.domain.effects import Effect
 from turnwright_executor.domain.policy import Recording, RecordingContext
 from turnwright_executor.domain.verdict import GO_ON, RecordFacts, Rejection, ReplyFacts, TurnFacts, Vote
 from turnwright_executor.hooks.chains import Hooks

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Mode, State, Usage
 
-from turnwright_core.entries import State
-from turnwright_core.runs import Mode, Usage
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.effects import Effect
 from turnwright_executor.domain.policy import are_storable, check_refusal

@@ -7,18 +7,17 @@ from typing import Any
 
 from msgspec.structs import replace
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
+from turnwright_values.assembler import AssembleRequest, CheckBudgetResponse, PacketReport
+from turnwright_values.types import Assembly, Cursor, RequestKind, Turn, ViewChange
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import decode
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.owner_calls import AssembleCall, PacketMessage, PacketReport, ViewChange
-from turnwright_core.runs import Assembly, RequestKind, Turn
-from turnwright_core.wire.entries import write_from_pb
-from turnwright_core.wire.owner_calls import check_budget_to_pb
+from turnwright_core.packet_values import PacketMessage
+from turnwright_core.wire.owner_calls import check_budget_to_pb, check_from_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
-from turnwright_executor.ports.packets import AssembledMessage, CheckedBudget, Packet, StoredPacket
+from turnwright_executor.ports.packets import AssembledMessage, Packet, StoredPacket
 from turnwright_kit.logs import get_logger
 from turnwright_kit.peer import Peer
 
@@ -27,10 +26,10 @@ _log = get_logger("assembler")
 
 def assemble_call(
     address: RunAddress, turn: Turn, calibration: float, edits: Sequence[PromptEdit] = (), *, prefill: bool = False
-) -> AssembleCall:
+) -> AssembleRequest:
     """What the packet of a turn follows from, beside what the store has of its run."""
     request = turn.request
-    return AssembleCall(
+    return AssembleRequest(
         address.project, address.run, turn.number, turn.loop, request.context_length, None, calibration,
         transcript=request.assembly is Assembly.TRANSCRIPT, output_reserve=request.output_reserve, edits=edits,
         prefill=prefill, compaction=request.kind is RequestKind.COMPACTION,
@@ -76,7 +75,7 @@ class AssemblerPackets:
             raise fault(Reason.INTERNAL, message, error_id="assembler")
         return replace(packet, rate=rate)
 
-    async def _assembled(self, call: AssembleCall, base: Sequence[str]) -> Packet | None:
+    async def _assembled(self, call: AssembleRequest, base: Sequence[str]) -> Packet | None:
         """The reassembled packet; None if its digest does not match."""
         deltas: list[PacketMessage] = []
         report: PacketReport | None = None
@@ -104,7 +103,7 @@ class AssemblerPackets:
         at_least: Cursor | None,
         calibration: float,
         edits: Sequence[PromptEdit] = (),
-    ) -> CheckedBudget:
+    ) -> CheckBudgetResponse:
         call = replace(assemble_call(address, turn, calibration, edits), at_least=at_least)
         answer = await self._peer.call(self._stub.CheckBudget, check_budget_to_pb(call))
-        return CheckedBudget(tuple(map(write_from_pb, answer.effects)), answer.summarize)
+        return check_from_pb(answer)

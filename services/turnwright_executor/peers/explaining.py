@@ -12,14 +12,13 @@ from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.store.v1 import store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright.types.v1 import cursor_pb2, explanation_pb2, settings_pb2
+from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Mode, Model, Run, Turn
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.checks import check_count
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
-from turnwright_core.models import Model
-from turnwright_core.runs import COMPLETED, QUEUED, Assembly, Loop, LoopSettings, Mode, Run, Turn
+from turnwright_core.runs import COMPLETED, QUEUED
 from turnwright_core.wire.entries import cursor_to_pb, write_to_pb
 from turnwright_core.wire.owner_calls import assemble_to_pb
 from turnwright_core.wire.runs import loop_from_pb, model_from_pb, turn_from_pb

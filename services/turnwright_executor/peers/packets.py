@@ -12,13 +12,13 @@ from typing import Final
 from msgspec import Struct, json
 from msgspec.structs import astuple
 from turnwright.turns.v1 import turn_service_pb2
+from turnwright_values.assembler import PacketReport
+from turnwright_values.types import CompressionStrength, Cursor, TokenSource
 
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.entries import Cursor
-from turnwright_core.owner_calls import PacketMessage, PacketReport, TurnPacket
 from turnwright_core.packet_digest import packet_digest
-from turnwright_core.runs import CompressionStrength, TokenSource
+from turnwright_core.packet_values import PacketMessage, TurnPacket
 from turnwright_core.wire.packets import PacketParts
 from turnwright_executor.domain.footprint import chars_of
 from turnwright_executor.domain.tokens import TokenRate

@@ -12,14 +12,15 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
+from turnwright_values.provider import GenerateRequest, Tool
+from turnwright_values.types import Model, RequestKind, TokenSource, TurnRequest
 
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.chat.transcript import merge_user_messages
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
-from turnwright_core.model_calls import GenerateCall, GeneratePart, ToolChoice, ToolDefinition
-from turnwright_core.models import Model
-from turnwright_core.runs import RequestKind, TokenSource, TurnRequest
+from turnwright_core.model_calls import GeneratePart
+from turnwright_core.models import ToolChoice
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.model_calls import generate_to_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
@@ -90,7 +91,7 @@ class ProviderModels:
     async def count_tokens(
         self, model: Model, messages: Sequence[AssembledMessage], images: Sequence[Image], near: int
     ) -> tuple[int, TokenSource] | None:
-        call = GenerateCall(model, _sent(messages, images), tools=_tools(messages))
+        call = GenerateRequest(model, _sent(messages, images), tools=_tools(messages))
         wanted = pb.CountTokensRequest(call=generate_to_pb(call), near=near)
         try:
             answer = await self._peer.call(self._stub.CountTokens, wanted, COUNT_TIMEOUT_S)
@@ -112,7 +113,7 @@ class ProviderModels:
     ) -> AbstractAsyncContextManager[AsyncIterator[GeneratePart]]:
         tools = _tools(messages)
         sent = _sent(messages, images)
-        wanted = GenerateCall(
+        wanted = GenerateRequest(
             model,
             sent,
             request.temperature,
@@ -184,10 +185,10 @@ class _PacketTool(Struct):
 _PACKET_TOOLS: Final = Decoder(list[_PacketTool])
 
 
-def _tools(messages: Sequence[AssembledMessage]) -> tuple[ToolDefinition, ...]:
+def _tools(messages: Sequence[AssembledMessage]) -> tuple[Tool, ...]:
     """The tools in the `tools` messages, with a cache mark at their end."""
     tools = [
-        ToolDefinition(one.name, one.description, bytes(one.parameters).decode())
+        Tool(one.name, one.description, bytes(one.parameters).decode())
         for message in messages
         if message.role == "tools"
         for one in _PACKET_TOOLS.decode(message.text)

@@ -19,21 +19,26 @@ from turnwright.store.v1 import (
     write_pb2,
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
+from turnwright_values.entries import SearchHit
+from turnwright_values.store import (
+    ClaimRunResponse,
+    GetLeaseResponse,
+    RenewLeasesResponse,
+    ViewFilter,
+    WatchChangesRequest,
+    WatchChangesResponse,
+)
+from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, Spend
 
-from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
-from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import (
     ATTRIBUTES_BYTES_MAX,
     PAGE_SIZE_MAX,
     RECORD_BYTES_MAX,
 )
-from turnwright_core.owner_calls import RunChanges, WatchChangesCall
-from turnwright_core.runs import Run, Spend
 from turnwright_core.schemes import Scheme
-from turnwright_core.session_queue import QueuedCommand
-from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb
+from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb, lease_from_pb, renewal_from_pb
 from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
 from turnwright_core.wire.runs import (
     run_from_pb,
@@ -44,7 +49,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import packet_from_parts
 from turnwright_executor.peers.schemes import KnownSchemes
 from turnwright_executor.peers.store_plans import StorePlans
-from turnwright_executor.ports.ledger import CreatedRun, FoundEntry, LeaseRenewal, Renewal, RunOwner
+from turnwright_executor.ports.ledger import CreatedRun
 from turnwright_executor.ports.packets import Packet
 from turnwright_kit.auth import Caller
 from turnwright_kit.logs import get_logger
@@ -95,7 +100,7 @@ class StoreLedger(StorePlans):
         self._schemes.update(answer.claim)
         return CreatedRun(answer, claim)
 
-    async def claim(self, address: RunAddress) -> Claim:
+    async def claim(self, address: RunAddress) -> ClaimRunResponse:
         request = lease_pb2.ClaimRunRequest(
             project=address.project, run=address.run, schemes_version=self._schemes.version, **self._owner
         )
@@ -103,7 +108,7 @@ class StoreLedger(StorePlans):
         self._schemes.update(answer)
         return (await self._readable([answer]))[0]
 
-    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
+    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[ClaimRunResponse]:
         request = lease_pb2.ClaimWorkRequest(
             limit=limit, workspace_ids=workspaces, schemes_version=self._schemes.version, **self._owner
         )
@@ -111,9 +116,9 @@ class StoreLedger(StorePlans):
         self._schemes.update(answer)
         return await self._readable(answer.claims)
 
-    async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[Claim]:
+    async def _readable(self, granted: Sequence[lease_pb2.ClaimRunResponse]) -> list[ClaimRunResponse]:
         """The claims whose records can be read; the others are released. Raises the last error if none can."""
-        claims: list[Claim] = []
+        claims: list[ClaimRunResponse] = []
         problem: Exception | None = None
         for claim in granted:
             try:
@@ -128,7 +133,7 @@ class StoreLedger(StorePlans):
             raise problem
         return claims
 
-    async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> Claim:
+    async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> ClaimRunResponse:
         claim = claim_from_pb(answer)
         return replace(claim, records=await self._whole(RunAddress(answer.run.project, answer.run.run), claim.records))
 
@@ -150,7 +155,7 @@ class StoreLedger(StorePlans):
             found |= {entry.path: entry for entry in await self.get_entries(address, asked)}
         return tuple(found.get(record.path, record) for record in records)
 
-    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
+    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> RenewLeasesResponse:
         request = lease_pb2.RenewLeasesRequest(
             leases=[
                 lease_pb2.Lease(project=address.project, run=address.run, epoch=epoch) for address, epoch in leases
@@ -159,13 +164,12 @@ class StoreLedger(StorePlans):
             **self._owner,
         )
         answer = await self._call(self.stub.RenewLeases, request)
-        states = tuple(LeaseRenewal(state.held, state.abort_requested) for state in answer.states)
-        return Renewal(states, answer.lease_ms)
+        return renewal_from_pb(answer)
 
-    async def holding(self, address: RunAddress) -> RunOwner:
+    async def holding(self, address: RunAddress) -> GetLeaseResponse:
         request = lease_pb2.GetLeaseRequest(project=address.project, run=address.run)
         answer = await self._call(self.stub.GetLease, request)
-        return RunOwner(answer.owner, answer.address, answer.run_status)
+        return lease_from_pb(answer)
 
     async def release(self, address: RunAddress, epoch: int) -> None:
         request = lease_pb2.ReleaseRunRequest(
@@ -260,9 +264,9 @@ class StoreLedger(StorePlans):
 
     async def watch(
         self, address: RunAddress, after: Cursor, body_bytes_max: int, whole_schemes: tuple[str, ...]
-    ) -> AsyncGenerator[RunChanges, None]:
-        timeline = read_pb2.VIEW_FILTER_TIMELINE
-        call = WatchChangesCall(address.project, address.run, after, timeline, body_bytes_max, whole_schemes)
+    ) -> AsyncGenerator[WatchChangesResponse, None]:
+        timeline = ViewFilter.TIMELINE
+        call = WatchChangesRequest(address.project, address.run, after, timeline, body_bytes_max, whole_schemes)
         # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
         async with self._peer.stream(self._by_value.WatchChanges, call, None) as messages:
             async for changes in messages:
@@ -280,10 +284,10 @@ class StoreLedger(StorePlans):
         request = session_service_pb2.ListCommandsRequest(project=address.project, run=address.run)
         return list(map(queued_command_from_pb, (await self._call(self._sessions.ListCommands, request)).commands))
 
-    async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
+    async def search(self, project: str, query: str, limit: int) -> Sequence[SearchHit]:
         request = entry_service_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)
         answer = await self._call(self._entries.SearchEntries, request)
-        return [FoundEntry(hit.path, hit.revision, hit.score, hit.snippet) for hit in answer.hits]
+        return [SearchHit(hit.path, hit.revision, hit.score, hit.snippet) for hit in answer.hits]
 
     async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
         request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1 import plan_service_pb2_grpc
+from turnwright_values.plans import PlanWriter
+from turnwright_values.types import Cursor
 
-from turnwright_core.entries import Cursor
 from turnwright_core.plans.plan import Plan
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_core.wire.plans import plan_from_pb, plan_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.schemes import KnownSchemes
 from turnwright_executor.peers.store_writes import StoreWrites
-from turnwright_executor.ports.ledger import PlanWriter
 from turnwright_kit.peer import Peer
+
+_written, _ = codec(PlanWriter, pb.PlanWriter)
 
 
 class StorePlans(StoreWrites):
@@ -51,7 +54,3 @@ class StorePlans(StoreWrites):
         )
         answer = await self._call(self._plans.UpdatePlan, request)
         return plan_from_pb(answer.plan), cursor_from_pb(answer.cursor)
-
-
-def _written(by: PlanWriter) -> pb.PlanWriter:
-    return pb.PlanWriter(tier=int(by.tier), epoch=by.epoch, window=by.window)  # type: ignore[arg-type]

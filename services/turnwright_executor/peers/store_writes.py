@@ -13,24 +13,23 @@ from typing import Any, Final, TypeVar
 import grpc
 from msgspec.structs import replace
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
+from turnwright_values.store import (
+    Durability,
+    EndTurnRequest,
+    EndTurnResponse,
+    EntryWrite,
+    WriteEntriesRequest,
+    WriteEntriesResponse,
+)
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import WRITES_MAX
-from turnwright_core.owner_calls import (
-    EndTurnCall,
-    ReturnView,
-    TurnEnd,
-    TurnEnded,
-    TurnPacket,
-    WriteEntriesCall,
-)
-from turnwright_core.runs import Turn
+from turnwright_core.owner_calls import ReturnView
+from turnwright_core.packet_values import TurnPacket
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.peers.schemes import KnownSchemes
-from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet
 from turnwright_kit.peer import Peer
 
@@ -76,7 +75,7 @@ class StoreWrites:
         epoch: int | None,
         writes: Sequence[EntryWrite],
         call: Callable[[Sequence[EntryWrite], bool], Any],
-        durability: write_pb2.Durability.ValueType = write_pb2.DURABILITY_NORMAL,
+        durability: Durability = Durability.NORMAL,
     ) -> tuple[Any, tuple[str, ...]]:
         """The answer to the call with these writes, and the paths of those that were written before it.
 
@@ -87,7 +86,9 @@ class StoreWrites:
             try:
                 while len(writes) > self._writes_max and epoch is not None:
                     part = writes[: self._writes_max]
-                    before = WriteEntriesCall(address.project, address.run, epoch, part, durability)
+                    before = WriteEntriesRequest(
+                        project=address.project, run=address.run, epoch=epoch, writes=part, durability=durability
+                    )
                     paths += (await self._call(self._by_value.WriteEntries, before)).paths
                     writes = writes[len(part) :]
                 return await self._call(method, call(writes, not paths)), paths
@@ -130,28 +131,45 @@ class StoreWrites:
         full: bool = False,
         run_status: int = 0,
         return_view_change: ReturnView = ReturnView.NONE,
-    ) -> WriteAck:
-        durability = write_pb2.DURABILITY_FULL if full else write_pb2.DURABILITY_NORMAL
+    ) -> WriteEntriesResponse:
+        durability = Durability.FULL if full else Durability.NORMAL
 
-        def call(last: Sequence[EntryWrite], is_only: bool) -> WriteEntriesCall:
+        def call(last: Sequence[EntryWrite], is_only: bool) -> WriteEntriesRequest:
             wanted = return_view_change if is_only else ReturnView.NONE
-            return WriteEntriesCall(
-                address.project, address.run, epoch, last, durability, run_status, return_view_change=wanted
+            return WriteEntriesRequest(
+                project=address.project,
+                run=address.run,
+                epoch=epoch,
+                writes=last,
+                durability=durability,
+                run_status=run_status,
+                return_view_change=wanted is not ReturnView.NONE,
+                view_change_of_messages=wanted is ReturnView.MESSAGES,
             )
 
         method = self._by_value.WriteEntries
+        done: WriteEntriesResponse
         done, before = await self._in_parts(method, address, epoch, writes, call, durability)
-        return WriteAck((*before, *done.paths), done.cursor, done.revisions, done.view_change)
+        return replace(done, paths=(*before, *done.paths))
 
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
-    ) -> WriteAck:
+    ) -> WriteEntriesResponse:
         """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
 
-        def call(last: Sequence[EntryWrite], _: bool) -> WriteEntriesCall:
+        def call(last: Sequence[EntryWrite], _: bool) -> WriteEntriesRequest:
             stored, wanted = turn_packet(turn, packet, base_turn), return_view_change if last else ReturnView.NONE
-            return WriteEntriesCall(address.project, address.run, epoch, last, packet=stored, return_view_change=wanted)
+            return WriteEntriesRequest(
+                project=address.project,
+                run=address.run,
+                epoch=epoch,
+                writes=last,
+                packet=stored,
+                return_view_change=wanted is not ReturnView.NONE,
+                view_change_of_messages=wanted is ReturnView.MESSAGES,
+            )
 
+        done: WriteEntriesResponse
         try:
             done, _ = await self._in_parts(self._by_value.WriteEntries, address, epoch, packet.report.effects, call)
         except TurnwrightError as error:
@@ -159,16 +177,16 @@ class StoreWrites:
                 raise
             # Effects that were written before are the same again.
             return await self.write_packet(address, epoch, turn, packet, 0, return_view_change)
-        return WriteAck((), done.cursor, view_change=done.view_change)
+        return done
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
         again = TurnPacket(turn, (), again=True)
-        call = WriteEntriesCall(address.project, address.run, epoch, (), packet=again)
+        call = WriteEntriesRequest(project=address.project, run=address.run, epoch=epoch, writes=(), packet=again)
         await self._call(self._by_value.WriteEntries, call)
 
     async def end_turn(
-        self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView = ReturnView.NONE
-    ) -> tuple[Turn | None, WriteAck]:
+        self, address: RunAddress, epoch: int, end: EndTurnRequest, return_view_change: ReturnView = ReturnView.NONE
+    ) -> EndTurnResponse:
         """End a turn, or open the next one where none is open.
 
         After the end of a turn, one with more writes than the store accepts at once is not opened.
@@ -176,17 +194,25 @@ class StoreWrites:
         new = end.next
         opens = new if new and not end.turn else None
 
-        def call(last: Sequence[EntryWrite], is_only: bool) -> EndTurnCall:
+        def call(last: Sequence[EntryWrite], is_only: bool) -> EndTurnRequest:
             if opens:
                 rest = replace(end, next=replace(opens, writes=last))
             else:
                 is_small = new is not None and len(new.writes) <= self._writes_max
                 rest = replace(end, writes=last, next=new if is_small else None)
             wanted = return_view_change if is_only else ReturnView.NONE
-            return EndTurnCall(address.project, address.run, epoch, rest, self._schemes.version, wanted)
+            return replace(
+                rest,
+                project=address.project,
+                run=address.run,
+                epoch=epoch,
+                schemes_version=self._schemes.version,
+                return_view_change=wanted is not ReturnView.NONE,
+                view_change_of_messages=wanted is ReturnView.MESSAGES,
+            )
 
         writes = opens.writes if opens else end.writes
-        done: TurnEnded
+        done: EndTurnResponse
         done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, writes, call)
         self._schemes.update_registry(done.schemes)
-        return done.next, WriteAck((), done.cursor, view_change=done.view_change, released=done.released, run=done.run)
+        return done

@@ -7,15 +7,24 @@ from typing import Protocol
 
 from msgspec import Struct
 from turnwright.store.v1 import queue_pb2
+from turnwright_values.entries import SearchHit
+from turnwright_values.plans import PlanWriter
+from turnwright_values.store import (
+    ClaimRunResponse,
+    EndTurnRequest,
+    EndTurnResponse,
+    EntryWrite,
+    GetLeaseResponse,
+    RenewLeasesResponse,
+    WatchChangesResponse,
+    WriteEntriesResponse,
+)
+from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, Spend
 
-from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
-from turnwright_core.entries import Cursor, Entry, EntryWrite, Tier
-from turnwright_core.owner_calls import ReturnView, RunChanges, TurnEnd, ViewChange
+from turnwright_core.owner_calls import ReturnView
 from turnwright_core.plans.plan import Plan
-from turnwright_core.runs import Run, Spend, Turn
 from turnwright_core.schemes import Scheme
-from turnwright_core.session_queue import QueuedCommand
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.packets import Packet
 from turnwright_kit.auth import Caller
@@ -25,66 +34,8 @@ class CreatedRun(Struct, frozen=True):
     """A run with its first task."""
 
     answer: queue_pb2.EnqueueLoopResponse
-    claim: Claim | None
+    claim: ClaimRunResponse | None
     """If there is one, its owner works on the run at once."""
-
-
-class LeaseRenewal(Struct, frozen=True):
-    """A lease after its renewal: whether it is still held, and whether an abort of the loop was requested."""
-
-    held: bool
-    abort_requested: bool
-
-
-class RunOwner(Struct, frozen=True):
-    """The owner of a run and its address, both empty if it has none; and the run's status."""
-
-    owner: str
-    address: str
-    run_status: int
-
-
-class Renewal(Struct, frozen=True):
-    """The renewed leases in the order of the request, and their term from now on."""
-
-    states: tuple[LeaseRenewal, ...]
-    lease_ms: int
-
-
-class WriteAck(Struct, frozen=True):
-    """The result of a write: path and revision of each written entry, and the run's cursor after it.
-
-    A revision of 0 means that the entry did not change.
-    """
-
-    paths: tuple[str, ...]
-    cursor: Cursor
-    revisions: tuple[int, ...] = ()
-    view_change: ViewChange | None = None
-    """What the write changed in the run's view, if the store could tell."""
-    released: bool = False
-    """Whether the lease was released with it."""
-    run: Run | None = None
-    """The run after the end of a turn."""
-
-
-class PlanWriter(Struct, frozen=True):
-    """The writer of a plan."""
-
-    epoch: int | None
-    """The fencing token of the owner; None: a write from outside the loop."""
-    tier: Tier
-    window: int = 0
-    """Token limit of the loop's packets; 0: unknown here."""
-
-
-class FoundEntry(Struct, frozen=True):
-    """An entry that a search has found, as of a revision of the project, with the passage that matches best."""
-
-    path: str
-    revision: int
-    score: float
-    snippet: str
 
 
 class Ledger(Protocol):
@@ -101,16 +52,16 @@ class Ledger(Protocol):
         `like_run`: the run whose files it adopts with the claim; empty: none.
         """
 
-    async def claim(self, address: RunAddress) -> Claim:
-        """Claim a run: take its lease. Raises LEASE_HELD while another executor holds it."""
+    async def claim(self, address: RunAddress) -> ClaimRunResponse:
+        """ClaimRunResponse a run: take its lease. Raises LEASE_HELD while another executor holds it."""
 
-    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[Claim]:
-        """Claim runs that have work and no owner; only of these workspaces if some are given."""
+    async def claim_work(self, limit: int, workspaces: Sequence[str]) -> list[ClaimRunResponse]:
+        """ClaimRunResponse runs that have work and no owner; only of these workspaces if some are given."""
 
-    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> Renewal:
+    async def renew(self, leases: Sequence[tuple[RunAddress, int]], workspaces: Sequence[str]) -> RenewLeasesResponse:
         """Renew leases, each a run and its epoch, and register the workspaces of this executor."""
 
-    async def holding(self, address: RunAddress) -> RunOwner:
+    async def holding(self, address: RunAddress) -> GetLeaseResponse:
         """The current owner of a run."""
 
     async def release(self, address: RunAddress, epoch: int) -> None:
@@ -131,7 +82,7 @@ class Ledger(Protocol):
         full: bool = False,
         run_status: int = 0,
         return_view_change: ReturnView = ReturnView.NONE,
-    ) -> WriteAck:
+    ) -> WriteEntriesResponse:
         """Write entries. With `full` they survive a loss of power.
 
         Without an `epoch` it is a write from outside of loops: unfenced, not allowed on records of an open turn, and
@@ -140,7 +91,7 @@ class Ledger(Protocol):
 
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
-    ) -> WriteAck:
+    ) -> WriteEntriesResponse:
         """Commit the effects of an assembly and the packet before it is sent.
 
         The packet is stored as a delta of the one of turn `base_turn`; 0: whole. `return_view_change` asks what the
@@ -154,9 +105,9 @@ class Ledger(Protocol):
         """The stored packet of a turn; None if the turn did not come that far."""
 
     async def end_turn(
-        self, address: RunAddress, epoch: int, end: TurnEnd, return_view_change: ReturnView = ReturnView.NONE
-    ) -> tuple[Turn | None, WriteAck]:
-        """End a turn, and perhaps its loop. Returns the next turn, if this opened it."""
+        self, address: RunAddress, epoch: int, end: EndTurnRequest, return_view_change: ReturnView = ReturnView.NONE
+    ) -> EndTurnResponse:
+        """End a turn, and perhaps its loop, or open the next one."""
 
     async def get_entries(self, address: RunAddress, paths: Sequence[str]) -> list[Entry]:
         """Those of the entries that exist."""
@@ -196,7 +147,7 @@ class Ledger(Protocol):
 
     def watch(
         self, address: RunAddress, after: Cursor, body_bytes_max: int, whole_schemes: tuple[str, ...]
-    ) -> AsyncGenerator[RunChanges, None]:
+    ) -> AsyncGenerator[WatchChangesResponse, None]:
         """The change feed of a run's timeline, as `read_timeline`, until the caller closes it."""
 
     async def get_run(self, address: RunAddress) -> Run: ...
@@ -204,7 +155,7 @@ class Ledger(Protocol):
     async def list_commands(self, address: RunAddress) -> list[QueuedCommand]:
         """What waits in the queue of a run, the next one first."""
 
-    async def search(self, project: str, query: str, limit: int) -> Sequence[FoundEntry]:
+    async def search(self, project: str, query: str, limit: int) -> Sequence[SearchHit]:
         """Entries of a project that contain words of the query, best first."""
 
     async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:

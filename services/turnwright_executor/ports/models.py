@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from turnwright_values.types import Model, TokenSource, TurnRequest
+
 from turnwright_core.chat.message import Image
 from turnwright_core.model_calls import GeneratePart
-from turnwright_core.models import Model
-from turnwright_core.runs import TokenSource, TurnRequest
 from turnwright_executor.ports.packets import AssembledMessage
 
 

@@ -8,15 +8,16 @@ from itertools import chain
 from typing import Protocol
 
 from msgspec import Struct
+from turnwright_values.assembler import CheckBudgetResponse, PacketReport
+from turnwright_values.types import Cursor, Turn, ViewChange
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.chat.transcript import from_json_lines
-from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.limits import VIEW_CHANGES_MAX
-from turnwright_core.owner_calls import PacketMessage, PacketReport, ReturnView, ViewChange
+from turnwright_core.owner_calls import ReturnView
 from turnwright_core.packet_digest import CONVERSATION
-from turnwright_core.runs import Turn
+from turnwright_core.packet_values import PacketMessage
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.tokens import TokenRate
 
@@ -114,15 +115,6 @@ class ViewChanges:
         return self._changes
 
 
-class CheckedBudget(Struct, frozen=True):
-    """What to do where the next packet would not fit."""
-
-    effects: tuple[EntryWrite, ...] = ()
-    """The demotions to write."""
-    summarize: bool = False
-    """Whether the next transcript would evict replies."""
-
-
 class Packets(Protocol):
     """The assembler."""
 
@@ -152,6 +144,6 @@ class Packets(Protocol):
         at_least: Cursor | None,
         calibration: float,
         edits: Sequence[PromptEdit] = (),
-    ) -> CheckedBudget:
+    ) -> CheckBudgetResponse:
         """Whether what the turn added fits into the next packet, with edits like these. Raises TurnwrightError."""
         ...

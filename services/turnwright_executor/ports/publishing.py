@@ -7,10 +7,9 @@ from enum import IntEnum
 from typing import Protocol
 
 from msgspec import Struct
+from turnwright_values.types import Cursor, Usage
 
 from turnwright_core.chat.deltas import Delta
-from turnwright_core.entries import Cursor
-from turnwright_core.runs import Usage
 
 
 class Activity(IntEnum):

@@ -11,8 +11,8 @@ from typing import Any
 from turnwright.executor.v1 import control_pb2 as pb
 from turnwright.projects.v1.project_service_pb2 import SetFileConstraintsRequest
 from turnwright.projects.v1.project_service_pb2_grpc import ProjectServiceStub
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.wire.claims import constraint_to_pb
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_executor.clients.file_constraints import kept_file

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from turnwright.store.v1 import store_service_pb2_grpc
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_kit.auth import Caller, current_caller

@@ -19,8 +19,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.descriptor_pb2 import MethodOptions
 from google.protobuf.message_factory import GetMessageClass
 from turnwright.types.v1 import heartbeat_pb2
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_executor.domain.endings import AWAY

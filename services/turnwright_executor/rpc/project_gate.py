@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
 from turnwright.executor.v1 import executor_service_pb2
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_kit.auth import current_caller

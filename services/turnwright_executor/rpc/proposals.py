@@ -14,12 +14,12 @@ from typing import Any
 
 from msgspec import Struct
 from turnwright.proposals.v1 import proposal_service_pb2 as pb
+from turnwright_values.types import ClientToolEffect, CommandEffect, FileEffect, QuestionEffect, State
 
 from turnwright_core.checks import invalid
-from turnwright_core.entries import State
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.amending import check_contents
-from turnwright_executor.domain.effects import ClientToolEffect, CommandEffect, Effect, FileEffect, QuestionEffect
+from turnwright_executor.domain.effects import Effect
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs

@@ -13,11 +13,11 @@ from msgspec import Struct
 from turnwright.proposals.v1 import proposal_service_pb2
 from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.types.v1 import session_command_pb2
+from turnwright_values.types import ClientToolEffect
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.domain.effects import ClientToolEffect
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.rpc.proposals import check_acceptance, waiting_effect

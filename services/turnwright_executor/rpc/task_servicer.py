@@ -14,11 +14,11 @@ from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2
 from turnwright.types.v1 import cursor_pb2, session_pb2, settings_pb2
+from turnwright_values.types import SessionState
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import PAGE_SIZE_MAX, PROMPT_BYTES_MAX
-from turnwright_core.runs import SessionState
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.entries import cursor_from_pb
 from turnwright_executor.domain.addresses import RunAddress

@@ -6,9 +6,9 @@ from typing import Any
 
 from turnwright.executor.v1 import event_pb2, watch_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright_values.types import Tier
 
 from turnwright_core.checks import check_bytes, check_chars, invalid
-from turnwright_core.entries import Tier
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, NAME_CHARS_MAX, NOTICE_BYTES_MAX
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.rpc.forwarding import Forwarding, check_floor

@@ -19,8 +19,8 @@ from math import inf, isinf
 from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
+from turnwright_values.store import ClaimRunResponse
 
-from turnwright_core.claims import Claim
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import CreatedRun, Ledger
@@ -127,7 +127,7 @@ class Leases:
 
     # Taking ------------------------------------------------------------------------------------------------------
 
-    async def claim(self, address: RunAddress) -> Claim:
+    async def claim(self, address: RunAddress) -> ClaimRunResponse:
         asked_s, before = self._clock_s(), self._held.get(address)
         if before:
             before.is_changing = True
@@ -147,15 +147,15 @@ class Leases:
             self._hold(_address_of(created.claim), created.claim, asked_s)
         return created
 
-    async def claim_work(self, limit: int) -> list[Claim]:
-        """Claim runs that have work and no owner. Raises TurnwrightError."""
+    async def claim_work(self, limit: int) -> list[ClaimRunResponse]:
+        """ClaimRunResponse runs that have work and no owner. Raises TurnwrightError."""
         asked_s = self._clock_s()
         claims = await self._granted(self._ledger.claim_work(limit, self._workspaces), lambda claims: claims)
         for claim in claims:
             self._hold(_address_of(claim), claim, asked_s)
         return claims
 
-    async def _granted(self, asking: Coroutine[Any, Any, T], claims_of: Callable[[T], Sequence[Claim]]) -> T:
+    async def _granted(self, asking: Coroutine[Any, Any, T], claims_of: Callable[[T], Sequence[ClaimRunResponse]]) -> T:
         """Await a claim.
 
         If the caller is cancelled meanwhile, claims may have been granted that nobody hears of: release them.
@@ -169,13 +169,13 @@ class Leases:
             returning.add_done_callback(self._returning.discard)
             raise
 
-    async def _return(self, asked: asyncio.Task[T], claims_of: Callable[[T], Sequence[Claim]]) -> None:
+    async def _return(self, asked: asyncio.Task[T], claims_of: Callable[[T], Sequence[ClaimRunResponse]]) -> None:
         """Release claims without a worker: otherwise they would count as lost by a dead owner."""
         with contextlib.suppress(TurnwrightError):
             for claim in claims_of(await asked):
                 await self._ledger.release(_address_of(claim), claim.epoch)
 
-    def _hold(self, address: RunAddress, claim: Claim, asked_s: float) -> None:
+    def _hold(self, address: RunAddress, claim: ClaimRunResponse, asked_s: float) -> None:
         held = self._held.get(address)
         # Answers to two claims may arrive in either order; the later epoch counts.
         if held is None or held.epoch < claim.epoch:
@@ -187,7 +187,7 @@ class Leases:
     def is_workspace_bound(self) -> bool:
         return bool(self._workspaces)
 
-    def has_workspace(self, claim: Claim) -> bool:
+    def has_workspace(self, claim: ClaimRunResponse) -> bool:
         return not self._workspaces or claim.workspace_id in self._workspaces
 
     def held(self) -> int:
@@ -329,5 +329,5 @@ class Leases:
         holder.on_lost(address, to_other=to_other)
 
 
-def _address_of(claim: Claim) -> RunAddress:
+def _address_of(claim: ClaimRunResponse) -> RunAddress:
     return RunAddress(claim.run.project, claim.run.run)

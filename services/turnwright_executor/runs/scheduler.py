@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.store import ClaimRunResponse
+from turnwright_values.types import Loop
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.claims import Claim
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.runs import Loop
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import ABORT, AWAY, GONE, ending_of, is_of_store
 from turnwright_executor.ports.ledger import CreatedRun
@@ -76,7 +76,7 @@ RETRY_S_MORE: Final = 0.05
 
 _log = get_logger("scheduler")
 
-Placing = Callable[[RunAddress, Claim, Loop], Awaitable[Placement]]
+Placing = Callable[[RunAddress, ClaimRunResponse, Loop], Awaitable[Placement]]
 
 
 class _Worker(Struct):
@@ -89,7 +89,7 @@ class _Worker(Struct):
     """Whether it has got a slot for its loop, which it gives back while that sleeps."""
     sequence: int = 0
     """The loop being driven; 0: none."""
-    claim: Claim | None = None
+    claim: ClaimRunResponse | None = None
     """A claim from the work queue for this worker."""
 
 
@@ -140,7 +140,7 @@ class Scheduler:
         settings = self._services.settings
         while True:
             free = min(self._slots.free, settings.loops_max * ASLEEP_MAX - len(self._workers), CLAIMS_MAX)
-            claims: Sequence[Claim] = ()
+            claims: Sequence[ClaimRunResponse] = ()
             if free > 0:
                 try:
                     claims = await self._leases.claim_work(free)
@@ -162,7 +162,7 @@ class Scheduler:
         claims = not (self._draining or self._leases.is_workspace_bound) and self._slots.free > 0
         return await self._leases.claim_created(create(claims))
 
-    def _employ(self, address: RunAddress, claim: Claim | None = None, *, aborting: bool = False) -> None:
+    def _employ(self, address: RunAddress, claim: ClaimRunResponse | None = None, *, aborting: bool = False) -> None:
         is_by_poll = self._seeking and self._leases.is_workspace_bound
         if claim is None and is_by_poll and not self._leases.holds(address):
             # Claiming a run starts its loop, even if nobody has its workspace; for runs found by polling the store
@@ -178,7 +178,7 @@ class Scheduler:
     def _slot(self, address: RunAddress) -> Slot:
         return Slot(self._slots, self._ready, address.project, partial(self._hubs.report_waiting, address))
 
-    def kick(self, address: RunAddress, claim: Claim | None = None) -> None:
+    def kick(self, address: RunAddress, claim: ClaimRunResponse | None = None) -> None:
         """There may be something to do for a run: check now, or as soon as its worker is free.
 
         `claim`: it was claimed already.
@@ -259,7 +259,7 @@ class Scheduler:
             self._employ(address, aborting=True)
 
     def leave(self) -> None:
-        """Claim no more work. What is worked on goes on; a claim that is being made is given back."""
+        """ClaimRunResponse no more work. What is worked on goes on; a claim that is being made is given back."""
         if self._seeking:
             self._seeking.cancel()
 
@@ -382,7 +382,7 @@ class Scheduler:
         return min(expires_s + RETRY_S_MORE, self._services.settings.work_poll_s)
 
     def _driver(
-        self, address: RunAddress, claim: Claim, loop: Loop, hub: RunHub, slot: Slot
+        self, address: RunAddress, claim: ClaimRunResponse, loop: Loop, hub: RunHub, slot: Slot
     ) -> tuple[LoopSteps, Driver]:
         """A driver for a loop in the state of its ledger."""
         unsaved = self._unsaved.get(address)
@@ -398,7 +398,9 @@ class Scheduler:
         steps.interrupt = driver.interrupt
         return steps, driver
 
-    async def _loop(self, address: RunAddress, worker: _Worker, claim: Claim, loop: Loop, hub: RunHub) -> Action:
+    async def _loop(
+        self, address: RunAddress, worker: _Worker, claim: ClaimRunResponse, loop: Loop, hub: RunHub
+    ) -> Action:
         """Drive a loop until it ends or waits for a decision. Raises TurnwrightError if it is left as it is."""
         steps, driver = self._driver(address, claim, loop, hub, worker.slot)
         worker.driver, worker.sequence = driver, loop.sequence

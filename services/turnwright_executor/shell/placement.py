@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import ClaimRunResponse
+from turnwright_values.types import Loop
 
-from turnwright_core.claims import Claim
 from turnwright_core.constraints import Constraints, FileConstraint
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import Loop
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.files.environment import allowed_environment
@@ -70,7 +70,7 @@ class Placements:
         self._syncs: OrderedDict[RunAddress, _Known] = OrderedDict()
         self._environment = allowed_environment(os.environ)
 
-    async def find(self, address: RunAddress, claim: Claim, loop: Loop) -> Placement:
+    async def find(self, address: RunAddress, claim: ClaimRunResponse, loop: Loop) -> Placement:
         """The placement of a loop. Raises OSError if the project's directory does not exist."""
         place = address.project, claim.project_root
         constraints, workspace, shell = await self._tool_host(*place, claim.file_constraints)
@@ -127,7 +127,7 @@ class Placements:
             watch=watch,
         )
 
-    async def _sync(self, address: RunAddress, claim: Claim, constraints: Constraints) -> FileSync:
+    async def _sync(self, address: RunAddress, claim: ClaimRunResponse, constraints: Constraints) -> FileSync:
         found = self._syncs.pop(address, None)
         if found is None or found.sync.is_spoiled or found.constraints != constraints:
             found = await self._read(address, claim, constraints)
@@ -136,7 +136,7 @@ class Placements:
             self._syncs.popitem(last=False)
         return found.sync
 
-    async def _read(self, address: RunAddress, claim: Claim, constraints: Constraints) -> _Known:
+    async def _read(self, address: RunAddress, claim: ClaimRunResponse, constraints: Constraints) -> _Known:
         """The file state of a run; a new one starts with that of another run of its project."""
         root = claim.project_root
         like_run = self._like(address.project, constraints)

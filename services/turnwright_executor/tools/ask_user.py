@@ -9,9 +9,11 @@ import json
 from contextlib import suppress
 from typing import Final
 
+from turnwright_values.types import QuestionEffect
+
 from turnwright_core.limits import TARGET_CHARS_MAX
 from turnwright_executor.domain.command_record import Done, failed
-from turnwright_executor.domain.effects import Effect, EffectClass, QuestionEffect
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.contract import Context, Proposed
 from turnwright_executor.tools.parameters import ToolParameter
 from turnwright_grammar.reply import Command

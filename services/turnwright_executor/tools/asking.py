@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from typing import Final
 from urllib.parse import urlsplit
 
-from turnwright_core.entries import Entry, Tier
+from turnwright_values.types import Entry, Tier
+
 from turnwright_executor.domain.effects import CallEffect
 from turnwright_executor.domain.pages import is_named
 from turnwright_executor.tools.contract import Context, Proposed

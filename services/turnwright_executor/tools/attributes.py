@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from turnwright_core.entries import Entry, Visibility, to_attributes_json
+from turnwright_values.types import Entry, Visibility
+
 from turnwright_core.limits import SUMMARY_CHARS_MAX
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.tools.contract import refusal
 from turnwright_grammar.reply import Command
 

@@ -9,11 +9,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from turnwright_core.entries import State
+from turnwright_values.types import ClientTool, ClientToolEffect, State
+
 from turnwright_core.errors import Reason, fault
-from turnwright_core.tool_settings import ClientTool
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
-from turnwright_executor.domain.effects import ClientToolEffect, Effect, EffectClass
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.tools.contract import Context, Proposed, Tool
 from turnwright_executor.tools.parameters import ToolParameter

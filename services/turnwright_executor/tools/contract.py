@@ -14,12 +14,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
+from turnwright_values.store import EntryWrite
+from turnwright_values.types import Entry
 
-from turnwright_core.entries import Entry, EntryWrite
 from turnwright_executor.domain.command_record import Done, failed
 
 if TYPE_CHECKING:
-    from turnwright_core.runs import AnswerFormat, Mode
+    from turnwright_values.types import Mode, ResponseFormat
+
     from turnwright_core.schemes import Scheme
     from turnwright_executor.domain.effects import Effect, EffectClass
     from turnwright_executor.tools.parameters import ToolParameter
@@ -119,7 +121,7 @@ class Context(Struct, frozen=True):
     """Whether nobody reviews what the command does."""
     no_web: bool = False
     """Whether fetching is forbidden by the task."""
-    response_format: AnswerFormat | None = None
+    response_format: ResponseFormat | None = None
     """The response format of the loop."""
     is_transcript: bool = False
     """Whether results have to contain what they show: the model is sent no packet that would."""

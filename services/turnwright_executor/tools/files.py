@@ -12,15 +12,17 @@ from enum import Enum
 from typing import Final, cast
 
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Entry, FileEdit, FileEffect, Tier, Visibility, WrittenFile
 
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATCH_BYTES_MAX, RECORD_BYTES_MAX
 from turnwright_core.patterns.patch import unified_patch
 from turnwright_core.streams import STOPPED
 from turnwright_core.text import count_tokens, cut_bytes, scheme_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
-from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, FileEffect, WrittenFile
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.domain.encodings import encoded
 from turnwright_executor.tools.attributes import summary_of, visibility_of
 from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal

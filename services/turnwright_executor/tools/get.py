@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Entry, Tier, Visibility
 
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, Tier, Visibility
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of, slice_lines

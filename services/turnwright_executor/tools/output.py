@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.store import AppendEntry, EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.entries import AppendEntry, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import CHUNK_BYTES, SUMMARY_CHARS_MAX
 from turnwright_core.streams import CHANNELS, PRODUCER, channel_path
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.endings import AWAY
 from turnwright_executor.tools.contract import Context, Entries
 from turnwright_executor.tools.listing import plural

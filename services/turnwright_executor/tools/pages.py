@@ -6,8 +6,11 @@ rows RU071, RU179.
 
 from __future__ import annotations
 
-from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Tier, Visibility
+
 from turnwright_core.limits import SUMMARY_CHARS_MAX
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.pages import PageAddressError, page_address
 from turnwright_executor.tools.contract import Context, refusal
 from turnwright_executor.tools.paths import PathItem, find_item

@@ -13,21 +13,15 @@ from posixpath import basename, dirname
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import Entry, Tier, Visibility
 
-from turnwright_core.entries import (
-    Entry,
-    EntryWrite,
-    RemoveEntry,
-    SetEntry,
-    Tier,
-    Visibility,
-    to_attributes_json,
-)
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import search
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.domain.encodings import FOREIGN, UNKNOWN
 from turnwright_executor.tools.contract import Context, RefusedError, refusal

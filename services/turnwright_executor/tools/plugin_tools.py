@@ -14,22 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import CommandEffect, Entry, FileEffect, Mode, QuestionEffect, State, Tier
 
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.limits import BODY_BYTES_MAX
-from turnwright_core.runs import Mode
 from turnwright_core.schemes import Scheme
 from turnwright_core.streams import PRODUCER
 from turnwright_core.tools import PHASES
 from turnwright_executor.domain.command_record import Done, failed
-from turnwright_executor.domain.effects import (
-    CallEffect,
-    CommandEffect,
-    Effect,
-    EffectClass,
-    FileEffect,
-    QuestionEffect,
-)
+from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass
 from turnwright_executor.domain.toolset import Need, ToolDescriptor
 from turnwright_executor.tools.contract import Context, Entries, Proposed, RefusedError
 from turnwright_executor.tools.files import with_own_diffs

@@ -12,11 +12,12 @@ import asyncio
 import time
 from typing import Any
 
-from turnwright_core.entries import State
+from turnwright_values.types import CommandEffect, State
+
 from turnwright_core.streams import PRODUCER, STOPPED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done, failed
-from turnwright_executor.domain.effects import CommandEffect, Effect, EffectClass
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.contract import Context, Proposed
 from turnwright_executor.tools.listing import changed_files
 from turnwright_executor.tools.output import CommandOutput, OutputEndedError

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from turnwright_core.entries import EntryWrite
+from turnwright_values.store import EntryWrite
+
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done, failed
 from turnwright_executor.tools.attributes import integer_of

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
+
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.tools.attributes import summary_of, visibility_of, with_summary
 from turnwright_executor.tools.contract import Context, Proposed, refusal

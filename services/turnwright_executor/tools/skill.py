@@ -18,9 +18,11 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Tier, Visibility
 
-from turnwright_core.entries import EntryWrite, SetEntry, Tier, Visibility, to_attributes_json
 from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.domain.effects import CallEffect, Effect, EffectClass

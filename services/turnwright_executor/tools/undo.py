@@ -13,12 +13,12 @@ from itertools import pairwise
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.types import Entry, FileEdit, WrittenFile
 
-from turnwright_core.entries import Entry
 from turnwright_core.patterns.patch import hunks_of, without_hunks
 from turnwright_core.streams import record_of_channel
 from turnwright_executor.domain.command_record import Done
-from turnwright_executor.domain.effects import Effect, EffectClass, FileEdit, WrittenFile
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.tools.contract import Context, Proposed, RefusedError, refusal
 from turnwright_executor.tools.files import CONFLICT, INVALID, carry_out, change_edit, file_proposal, removal_edit
 from turnwright_executor.tools.listing import LISTED_MAX, listed

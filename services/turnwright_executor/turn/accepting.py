@@ -13,20 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import ClientToolEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect
 
 from turnwright_core.limits import RECORD_BYTES_MAX
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
-from turnwright_executor.domain.effects import (
-    CallEffect,
-    ClientToolEffect,
-    CommandEffect,
-    Effect,
-    FileEdit,
-    FileEffect,
-    QuestionEffect,
-)
+from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile

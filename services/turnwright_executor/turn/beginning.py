@@ -10,38 +10,35 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-from turnwright_core.chat.timeline import APPENDED, IMAGES, KNOWLEDGE_TOOL, SYNTHETIC
-from turnwright_core.claims import Claim
-from turnwright_core.entries import (
-    Entry,
-    EntryWrite,
-    RemoveEntry,
-    SetEntry,
-    State,
-    Tier,
-    Visibility,
-    to_attributes_json,
-)
-from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
-from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, SEARCH_QUERY_CHARS_MAX
-from turnwright_core.models import Model
-from turnwright_core.runs import (
-    AnswerFormat,
+from turnwright_values.entries import SearchHit
+from turnwright_values.store import ClaimRunResponse, EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import (
     Assembly,
     CallStyle,
+    Entry,
     KnowledgeHit,
     Loop,
     LoopSettings,
+    Model,
     RequestKind,
+    ResponseFormat,
     Run,
     RunSettings,
+    State,
+    Tier,
     Turn,
     TurnRequest,
+    Visibility,
 )
+
+from turnwright_core.chat.timeline import APPENDED, IMAGES, KNOWLEDGE_TOOL, SYNTHETIC
+from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
+from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, SEARCH_QUERY_CHARS_MAX
+from turnwright_core.models import window_of
 from turnwright_core.text import count_tokens
 from turnwright_core.turn_settings import with_settings_of_run
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.project_instructions import (
     FILES,
@@ -50,7 +47,7 @@ from turnwright_executor.domain.project_instructions import (
     bytes_max,
     project_instructions,
 )
-from turnwright_executor.ports.ledger import FoundEntry, Ledger
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.tools.native import native_tools
 from turnwright_executor.tools.ports import OutsideProjectError, Workspace
 from turnwright_executor.tools.registry import texts_of
@@ -157,11 +154,11 @@ async def find_knowledge(
     return hits, [EntryWrite(KNOWLEDGE_PATH, change, Tier.PLUGIN)]
 
 
-def _fitting(found: Sequence[FoundEntry], tokens_max: int, divisor: int) -> Sequence[tuple[FoundEntry, str]]:
+def _fitting(found: Sequence[SearchHit], tokens_max: int, divisor: int) -> Sequence[tuple[SearchHit, str]]:
     """The entries, best first, with their texts, as long as these fit."""
     left = tokens_max - count_tokens(HEAD, divisor)
     score_min = SCORE_SHARE_MIN * max((one.score for one in found), default=0.0)
-    shown: list[tuple[FoundEntry, str]] = []
+    shown: list[tuple[SearchHit, str]] = []
     for one in (one for one in found if one.score >= score_min):
         passage = " ".join(one.snippet.split())
         text = f"* {one.path}: {passage}\n"
@@ -272,7 +269,7 @@ def turn_request(
 
     `begun` are those of an earlier turn of the loop: changed settings of a run apply from its next loop on.
     """
-    window = model.window or CONTEXT_LENGTH_DEFAULT
+    window = window_of(model) or CONTEXT_LENGTH_DEFAULT
     is_transcript = settings.assembly is Assembly.TRANSCRIPT
     request = TurnRequest(
         model=model.alias,
@@ -297,7 +294,7 @@ def output_reserve(output_tokens_max: int, context_length: int) -> int:
     return min(output_tokens_max, context_length // RESERVE_PART)
 
 
-def _form_of_answer(form: AnswerFormat | None) -> str:
+def _form_of_answer(form: ResponseFormat | None) -> str:
     if form is None:
         return ""
     meets = f"meets this JSON Schema:\n{form.schema}" if form.schema else "is an object."
@@ -344,13 +341,13 @@ def run_instructions(services: Services, run: Run, request: TurnRequest, tools: 
     return EntryWrite(SYSTEM_PATH, change, Tier.SYSTEM)
 
 
-def begun_with(claim: Claim, loop: Loop) -> TurnRequest | None:
+def begun_with(claim: ClaimRunResponse, loop: Loop) -> TurnRequest | None:
     """The settings of the loop's latest turn that has some."""
     turns = [*claim.recent_turns, *([claim.open_turn] if claim.open_turn else [])]
     return turns[-1].request if turns and turns[-1].loop == loop.sequence else None
 
 
-def model_of(claim: Claim, loop: Loop) -> Model:
+def model_of(claim: ClaimRunResponse, loop: Loop) -> Model:
     """The model of a loop. Raises MODEL_NOT_FOUND."""
     if claim.model is None:
         raise fault(

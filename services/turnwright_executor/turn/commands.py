@@ -14,20 +14,20 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.plans import PlanWriter
+from turnwright_values.types import Assembly, ClientToolEffect, FileEffect, Loop, State, Tier
 
 from turnwright_core.decisions import Permission
-from turnwright_core.entries import State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.plans.plan import Plan
-from turnwright_core.runs import PROPOSED, Assembly, Loop
+from turnwright_core.runs import PROPOSED
 from turnwright_core.streams import PRODUCER_LOST
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage, failed
-from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, FileEffect
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import REJECTED_OUTCOME, Ending, is_transient, outcome_of
 from turnwright_executor.domain.records import error_path_of
 from turnwright_executor.domain.run_events import command_lost
-from turnwright_executor.ports.ledger import PlanWriter
 from turnwright_executor.ports.publishing import Activity, Publisher
 from turnwright_executor.tools.contract import Context, Proposed, RefusedError, Tool, noop, result_of
 from turnwright_executor.tools.files import compared
@@ -56,7 +56,7 @@ class RunPlans:
         `window` is the token limit of the loop's packets; 0: unknown.
         """
         self._buffer = buffer
-        self._by = PlanWriter(buffer.epoch, Tier.PLUGIN if tool else Tier.MODEL, window)
+        self._by = PlanWriter(Tier.PLUGIN if tool else Tier.MODEL, buffer.epoch, window)
         self._tool = tool
 
     def scoped(self, tool: str) -> RunPlans:

@@ -10,14 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
+from turnwright_values.provider import Finish, Retry
+from turnwright_values.types import Model, Turn, Usage
+
 from turnwright_core.backoff import Backoff
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetUsage
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
-from turnwright_core.model_calls import REFUSABLE, Finished, GeneratePart, Retry
-from turnwright_core.models import Model
-from turnwright_core.runs import Turn, Usage
+from turnwright_core.model_calls import REFUSABLE, GeneratePart
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import AssembledMessage
@@ -219,7 +220,7 @@ class Generation:
             stream = await stack.enter_async_context(call)
             async for event in stream:
                 alarm.restart(event.wait_s if isinstance(event, Retry) else 0.0)
-                is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finished)
+                is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finish)
                 if is_first:
                     draft.first_delta_ms, draft.dropped = _elapsed_ms(begin_s, self._clock_s()), left_out
                 _publish(publisher, turn.number, event)
@@ -257,7 +258,7 @@ def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
 
 
 def _fold(draft: Draft, event: GeneratePart) -> None:
-    if isinstance(event, Finished):
+    if isinstance(event, Finish):
         draft.finish, draft.is_cut, draft.vendor_model = event.reason, event.cut, event.vendor_model
         # Cache marks are sent to every vendor: one that takes none caches by itself.
         draft.dropped = tuple([one.field for one in event.dropped if one.field != "cache"])
@@ -271,5 +272,5 @@ def _fold(draft: Draft, event: GeneratePart) -> None:
 def _publish(publisher: Publisher, turn: int, event: GeneratePart) -> None:
     if isinstance(event, Retry):
         publisher.progress(Activity.RETRYING, turn, f"{event.error_class}: {event.detail}", event.wait_s)
-    elif not isinstance(event, Finished):
+    elif not isinstance(event, Finish):
         publisher.stream(turn, event)

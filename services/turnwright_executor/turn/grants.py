@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from turnwright_values.types import Run
+
 from turnwright_core.decisions import Permission
-from turnwright_core.runs import Run
 from turnwright_core.turn_settings import grant_for
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
-from turnwright_core.runs import Loop, LoopEnd, TurnResult
+from turnwright_values.store import LoopEnd
+from turnwright_values.types import Loop, TurnResult
+
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.hooks import points

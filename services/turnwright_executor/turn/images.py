@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Loop, State, Tier
 
 from turnwright_core.chat.message import Image, Part
 from turnwright_core.chat.prompt_edits import PromptEdit, image_paths_in
 from turnwright_core.chat.timeline import IMAGES
 from turnwright_core.checks import invalid, over_limit
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import IMAGE_BYTES_MAX, IMAGES_BYTES_MAX
-from turnwright_core.runs import Loop
 from turnwright_core.text import scheme_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.packets import AssembledMessage

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from turnwright_values.types import ClientToolEffect, QuestionEffect
+
 from turnwright_core.streams import STOPPED
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
-from turnwright_executor.domain.effects import ClientToolEffect, EffectClass, QuestionEffect
+from turnwright_executor.domain.effects import EffectClass
 
 RETRY: Final = "retry"
 MARK_DONE: Final = "mark done"

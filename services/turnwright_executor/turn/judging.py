@@ -7,10 +7,10 @@ from contextlib import suppress
 from posixpath import normpath
 
 from msgspec.structs import replace
+from turnwright_values.types import LoopTally, Mode, State, TurnResult
 
 from turnwright_core.decisions import DecisionKind
-from turnwright_core.entries import State
-from turnwright_core.runs import RUNNING, LoopTally, Mode, TurnResult
+from turnwright_core.runs import RUNNING
 from turnwright_core.streams import STOPPED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import TurnAddress

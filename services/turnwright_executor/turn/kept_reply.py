@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import to_builtins
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier
 
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.chat.timeline import CALLS, SUMMARIZES
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, CALL_ID_CHARS_MAX, NAME_CHARS_MAX
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.model_call import CALL, ModelCallRecord

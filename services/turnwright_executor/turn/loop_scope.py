@@ -9,20 +9,28 @@ from functools import partial
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.store import ClaimRunResponse, EndTurnResponse, EntryWrite, LoopEnd
+from turnwright_values.types import (
+    Assembly,
+    Cursor,
+    Loop,
+    LoopSettings,
+    LoopTally,
+    Model,
+    RequestKind,
+    Turn,
+    TurnResult,
+)
 
-from turnwright_core.claims import Claim
-from turnwright_core.entries import Cursor, EntryWrite
 from turnwright_core.model_calls import REFUSABLE
-from turnwright_core.models import Model
 from turnwright_core.owner_calls import ReturnView
-from turnwright_core.runs import Assembly, Loop, LoopEnd, LoopSettings, LoopTally, RequestKind, Turn, TurnResult
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.tokens import TokenRate, rate_after, rate_from
 from turnwright_executor.domain.toolset import resolve_tools
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.ports.ledger import Ledger, WriteAck
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import Packet, Packets, ViewChanges
 from turnwright_executor.ports.publishing import Publisher
@@ -85,7 +93,7 @@ class LeaseHandle(Struct, frozen=True):
 
     confirm: Callable[[], Awaitable[None]]
     """Confirms the lease before an effect; raises LEASE_LOST."""
-    reclaim: Callable[[], Awaitable[Claim]]
+    reclaim: Callable[[], Awaitable[ClaimRunResponse]]
     """Claims the run again; returns its current ledger state."""
     returning: Callable[[], AbstractContextManager[Callable[[], None]]]
     """Context for a write that may release the run: call the yielded function if it did."""
@@ -118,7 +126,7 @@ class LoopScope:
         self,
         services: Services,
         address: RunAddress,
-        claim: Claim,
+        claim: ClaimRunResponse,
         loop: Loop,
         unsaved: UnsavedState,
         publisher: Publisher,
@@ -183,7 +191,7 @@ class LoopScope:
         )
         self.commands = CommandSteps(dispatch, state)
 
-    def begun(self, state: TurnState, turn: Turn, ack: WriteAck) -> None:
+    def begun(self, state: TurnState, turn: Turn, ack: EndTurnResponse) -> None:
         """A turn has begun."""
         self.grants.turn_begun(ack.run)
         bind_turn(self.address, turn)

@@ -12,25 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from msgspec.structs import replace
+from turnwright_values.store import ClaimRunResponse, EndTurnRequest, EntryWrite, LoopEnd, NextTurn
+from turnwright_values.types import Assembly, ReplyKind, RequestKind, Turn, TurnResult
 
-from turnwright_core.claims import Claim
-from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
-from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnStart
-from turnwright_core.runs import (
-    ABORTED,
-    COMPLETED,
-    PROPOSED,
-    RUNNING,
-    Assembly,
-    LoopEnd,
-    ReplyKind,
-    RequestKind,
-    Turn,
-    TurnResult,
-)
+from turnwright_core.owner_calls import ReturnView
+from turnwright_core.runs import ABORTED, COMPLETED, PROPOSED, RUNNING
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.endings import ABORT, Ending, budget_exhausted, crashed, ending_of, is_transient
 from turnwright_executor.domain.footprint import QUIET_TOOLS
@@ -218,8 +207,15 @@ class LoopSteps:
             writes = (*buffer.writes(), *refuted, *_overruled(number, verdict), *summary)
             try:
                 with scope.lease.returning() as returned:
-                    end = TurnEnd(number, result, writes, loop_end, next_turn, release=loop_end is not None)
-                    opened, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, end, wanted)
+                    end = EndTurnRequest(
+                        turn=number,
+                        result=result,
+                        writes=writes,
+                        loop_end=loop_end,
+                        next=next_turn,
+                        release=loop_end is not None,
+                    )
+                    ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, end, wanted)
                     if ack.released:
                         returned()
             except TurnwrightError as error:
@@ -231,10 +227,10 @@ class LoopSteps:
             break
         scope.view_changes.add(ack.cursor, ack.view_change)
         scope.concluded(state, result, loop_end)
-        if opened:
+        if ack.next:
             scope.spend_meter.begin_turn()
             self._opener.begun()
-            scope.begun(state, opened, ack)
+            scope.begun(state, ack.next, ack)
 
     def _result(self, state: TurnState, verdict: Verdict, *, is_summary: bool) -> TurnResult:
         """How the open turn ends, with what it cost."""
@@ -251,7 +247,7 @@ class LoopSteps:
         )
         return self._scope.spend_meter.with_spend(result)
 
-    async def _next_turn(self, state: TurnState, buffer: WriteBuffer) -> TurnStart | None:
+    async def _next_turn(self, state: TurnState, buffer: WriteBuffer) -> NextTurn | None:
         """How the end of this turn opens the next one; None if that is begun by a call of its own."""
         if not self._scope.open.is_compaction and await self._needs_summary(state, buffer):
             self._opener.kind = RequestKind.COMPACTION
@@ -354,7 +350,7 @@ class LoopSteps:
             scope.events.ended(claim.run.turn, end)
         state.is_over = True
 
-    async def _compared(self, claim: Claim, record: CommandRecord) -> Done | None:
+    async def _compared(self, claim: ClaimRunResponse, record: CommandRecord) -> Done | None:
         """What became of a marked change of files, by what they hold. Raises TurnwrightError."""
         scope = self._scope
         try:

@@ -24,8 +24,8 @@ from itertools import product
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.types import State
 
-from turnwright_core.entries import State
 from turnwright_executor.domain.command_record import CommandRecord, Stage
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import Ending

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
+from turnwright_values.types import Entry, ReplyKind, TurnResult
 
 from turnwright_core.converters import converter
-from turnwright_core.entries import Entry
-from turnwright_core.runs import ReplyKind, TurnResult
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.tally import LostChange

@@ -11,19 +11,18 @@ from itertools import takewhile
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.store import EndTurnRequest, EntryWrite, LoopEnd, SetEntry, WriteEntriesResponse
+from turnwright_values.types import CallStyle, TurnResult, Visibility
 
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.entries import EntryWrite, SetEntry, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.owner_calls import TurnEnd
-from turnwright_core.runs import RUNNING, CallStyle, LoopEnd, TurnResult
+from turnwright_core.runs import RUNNING
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import TOO_LONG
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibration_of, ratio_of
-from turnwright_executor.ports.ledger import WriteAck
 from turnwright_executor.ports.packets import Packet, StoredPacket
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.images import edits_of, read_images, with_images_named
@@ -151,7 +150,11 @@ class ModelSteps:
         result = self._too_long(packet, TOO_LONG.status)
         end = LoopEnd(TOO_LONG.status, overflow_reason(packet))
         ledger = scope.services.ledger
-        await ledger.end_turn(scope.address, scope.claim.epoch, TurnEnd(number, result, packet.report.effects, end))
+        await ledger.end_turn(
+            scope.address,
+            scope.claim.epoch,
+            EndTurnRequest(turn=number, result=result, writes=packet.report.effects, loop_end=end),
+        )
         scope.concluded(state, result, end)
 
     async def generate(self, state: TurnState) -> None:
@@ -200,8 +203,8 @@ class ModelSteps:
         # For people: the model has not seen the packet.
         note = error_write(error_path(number, TOO_LONG.word, ()), TOO_LONG.outcome, refusal_note(error, reported))
         note = replace(note, change=replace(note.change, visibility=Visibility.ARCHIVED))
-        ended = TurnEnd(number, result, [note])
-        _, ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, ended)
+        ended = EndTurnRequest(turn=number, result=result, writes=[note])
+        ack = await scope.services.ledger.end_turn(scope.address, scope.claim.epoch, ended)
         scope.view_changes.add(ack.cursor, None)
         scope.concluded(state, result)
         self._narrow(window)
@@ -278,7 +281,7 @@ class ModelSteps:
             await self._write([moved_calls(writes[0], renamed)])
         return [replace(record, path=renamed.get(record.path, record.path)) for record in records]
 
-    async def _write(self, writes: list[EntryWrite]) -> WriteAck:
+    async def _write(self, writes: list[EntryWrite]) -> WriteEntriesResponse:
         scope = self._scope
         changes = scope.view_changes
         ack = await scope.services.ledger.write(

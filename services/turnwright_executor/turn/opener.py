@@ -11,13 +11,19 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.store import (
+    ClaimRunResponse,
+    EndTurnRequest,
+    EndTurnResponse,
+    EntryWrite,
+    NextTurn,
+    SetEntry,
+)
+from turnwright_values.types import RequestKind, Turn, TurnRequest
 
-from turnwright_core.claims import Claim
-from turnwright_core.entries import EntryWrite, SetEntry
-from turnwright_core.owner_calls import ReturnView, TurnEnd, TurnStart
-from turnwright_core.runs import RequestKind, Turn, TurnRequest
+from turnwright_core.owner_calls import ReturnView
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.ports.ledger import Ledger, WriteAck
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import Publisher
 from turnwright_executor.turn.beginning import LoopBeginning, output_reserve
 from turnwright_executor.turn.generation import SilenceAlarm
@@ -37,7 +43,7 @@ class TurnOpener:
         self,
         ledger: Ledger,
         address: RunAddress,
-        claim: Claim,
+        claim: ClaimRunResponse,
         request: TurnRequest,
         files: FileSync | None,
         first: LoopBeginning | None,
@@ -66,7 +72,7 @@ class TurnOpener:
         reserve = output_reserve(self._request.output_reserve, context_length)
         self._request = replace(self._request, context_length=context_length, output_reserve=reserve)
 
-    async def begin(self, return_view_change: ReturnView) -> tuple[Turn, WriteAck]:
+    async def begin(self, return_view_change: ReturnView) -> tuple[Turn, EndTurnResponse]:
         """Begin a turn with a call of its own. Raises TurnwrightError; OSError if the project cannot be read."""
         batches = list(in_batches(await self._changes()))
         for batch in batches[:-1]:
@@ -80,17 +86,17 @@ class TurnOpener:
             manifest = [self._files.manifest()] if self._files and self._claim.run.turn == 0 else []
             writes = [*writes, *manifest, *self._first.writes]
             request = replace(request, knowledge=self._first.knowledge)
-        begin = TurnEnd(0, next=TurnStart(request, writes))
-        turn, ack = await self._ledger.end_turn(self._address, self._claim.epoch, begin, return_view_change)
-        assert turn
+        begin = EndTurnRequest(turn=0, next=NextTurn(request, writes))
+        opened = await self._ledger.end_turn(self._address, self._claim.epoch, begin, return_view_change)
+        assert opened.next
         self.begun()
-        return turn, ack
+        return opened.next, opened
 
-    async def turn_start(self) -> TurnStart | None:
+    async def turn_start(self) -> NextTurn | None:
         """How EndTurn opens the next turn; None if it must be begun separately. Raises OSError as `begin` does."""
         changes = await self._changes()
         is_small = not changes or (len(changes) <= BATCH_WRITES and _chars(changes) <= WITH_END_CHARS_MAX)
-        return TurnStart(replace(self._request, kind=self.kind), changes) if is_small else None
+        return NextTurn(replace(self._request, kind=self.kind), changes) if is_small else None
 
     def add_file_writes(self, writes: Iterable[EntryWrite]) -> None:
         """The open turn has written these entries of project files, or will write them with its end."""

@@ -9,16 +9,11 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from turnwright_core.entries import (
-    EntryWrite,
-    RemoveEntry,
-    SetEntry,
-    State,
-    Tier,
-    Visibility,
-    to_attributes_json,
-)
+from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import State, Tier, Visibility
+
 from turnwright_core.text import tokens_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.tokens import TOKEN_DIVISOR
 from turnwright_executor.ports.workspaces import FileScanner, SeenFile
 from turnwright_executor.tools.ports import ScannedFile

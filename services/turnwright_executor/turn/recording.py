@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite
+from turnwright_values.types import ClientCall, Mode, ResponseFormat
 
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.entries import EntryWrite
 from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
-from turnwright_core.runs import AnswerFormat, Mode
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.command_record import ClientCall, CommandRecord, failed
+from turnwright_executor.domain.command_record import CommandRecord, failed
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext
 from turnwright_executor.domain.records import own_call_id, record_path, target_of
@@ -233,7 +233,7 @@ class _Commands(Struct):
             del self.lost[max(0, REPLY_CALLS_MAX - sum(source is not None for source in self.sources)) :]
 
 
-async def answer_checked(reading: ParsedReply, form: AnswerFormat | None) -> ParsedReply:
+async def answer_checked(reading: ParsedReply, form: ResponseFormat | None) -> ParsedReply:
     """The parsed reply for a text meant as an answer, with a warning if it does not match the response format."""
     if form is None or reading.commands or reading.losses or not reading.narration:
         return reading

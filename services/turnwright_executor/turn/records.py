@@ -10,10 +10,12 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from turnwright_core.chat.timeline import CALLS, ERROR_TOOL
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.model_calls import REFUSED_BLOCKS, REFUSED_IMAGES, REFUSED_SILENCE
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.wire.command_records import command_record_to_pb

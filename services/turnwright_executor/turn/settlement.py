@@ -11,19 +11,18 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.store import ClaimRunResponse, EndTurnRequest, EntryWrite, LoopEnd, SetEntry
+from turnwright_values.types import Entry, FileEffect, State, Tier, TurnResult
 
-from turnwright_core.claims import Claim
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Tier, to_attributes_json
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.limits import REASON_BYTES_MAX, REPLY_RESERVE_TOKENS
-from turnwright_core.owner_calls import TurnEnd
-from turnwright_core.runs import FAILED, PROPOSED, RUNNING, LoopEnd, TurnResult, run_status_after
+from turnwright_core.runs import FAILED, PROPOSED, RUNNING, run_status_after
 from turnwright_core.streams import PRODUCER_LOST, channel_path
 from turnwright_core.text import cut_bytes
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord, Done
-from turnwright_executor.domain.effects import FileEffect
 from turnwright_executor.domain.endings import ABORT, CRASH_LOOP, GONE, Ending, is_transient
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.run_events import command_lost, crashes_given_up, loop_aborted
@@ -51,7 +50,7 @@ Compare = Callable[[CommandRecord], Awaitable[Done | None]]
 async def settle(
     ledger: Ledger,
     address: RunAddress,
-    claim: Claim,
+    claim: ClaimRunResponse,
     unsaved: UnsavedState,
     ending: Ending,
     compare: Compare,
@@ -102,14 +101,14 @@ async def settle(
     called = replace(called, work_ms=max(called.work_ms, draft.work_ms))
     result = replace(called, finish=finish, error=error, status=ending.status, reason=ending.word)
     end = LoopEnd(ending.status, cut_bytes(ending.reason, REASON_BYTES_MAX))
-    turn_end = TurnEnd(turn, result, loop_end=end)
+    turn_end = EndTurnRequest(turn=turn, result=result, loop_end=end)
     await _end_with(ledger, address, claim.epoch, turn_end, (writes, [*settled, *event], ()))
     if turn:
         turn_ended(address, turn, result, len(claim.records))
     return end
 
 
-def _open_records(claim: Claim) -> list[CommandRecord]:
+def _open_records(claim: ClaimRunResponse) -> list[CommandRecord]:
     """Records that have not ended, or whose question was not answered and that nobody has told of it."""
     records = [record_from_entry(entry) for entry in claim.records if is_command(entry)]
     return [record for record in records if not record.state.is_settled or record.interrupted]
@@ -137,7 +136,7 @@ async def last_result(record: CommandRecord, unsaved: UnsavedState, cancelled: D
 
 
 def _ending_events(
-    turn: int, claim: Claim, ending: Ending, ended: Sequence[tuple[CommandRecord, Done]]
+    turn: int, claim: ClaimRunResponse, ending: Ending, ended: Sequence[tuple[CommandRecord, Done]]
 ) -> list[EntryWrite]:
     """The events about an abort, a turn that was given up with unfinished commands, and what nobody knows of."""
     loop = claim.loop.sequence if claim.loop else 0
@@ -155,7 +154,7 @@ def _ending_events(
 
 
 async def _end_with(
-    ledger: Ledger, address: RunAddress, epoch: int, end: TurnEnd, choices: Sequence[Sequence[EntryWrite]]
+    ledger: Ledger, address: RunAddress, epoch: int, end: EndTurnRequest, choices: Sequence[Sequence[EntryWrite]]
 ) -> None:
     """End the loop with the first of these lists of writes that the store accepts. Raises TurnwrightError."""
     for writes in choices[:-1]:
@@ -170,7 +169,9 @@ async def _end_with(
     await ledger.end_turn(address, epoch, replace(end, writes=choices[-1]))
 
 
-async def _open_entries(ledger: Ledger, address: RunAddress, claim: Claim) -> tuple[list[Entry], Entry | None]:
+async def _open_entries(
+    ledger: Ledger, address: RunAddress, claim: ClaimRunResponse
+) -> tuple[list[Entry], Entry | None]:
     """The channels of commands in the open turn, and its reply if it is recorded."""
     paths = channels_of(entry.path for entry in claim.records if is_dispatched(entry))
     is_recorded = claim.open_turn is not None and any(is_command(entry) for entry in claim.records)
@@ -187,7 +188,7 @@ async def _open_entries(ledger: Ledger, address: RunAddress, claim: Claim) -> tu
     return [kept[path] for path in paths if path in kept], kept.get(reply)
 
 
-async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: Claim, draft: Draft) -> int:
+async def _lost_tokens(ledger: Ledger, address: RunAddress, claim: ClaimRunResponse, draft: Draft) -> int:
     """Reserved tokens of calls in the open turn without a reply, or without reported usage."""
     if claim.open_turn is None:
         return 0

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Budget, Loop, Run, Spend, TurnResult
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
-from turnwright_core.runs import Budget, Loop, Run, Spend, TurnResult
 from turnwright_core.text import count_tokens
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (

@@ -12,18 +12,19 @@ from math import floor, isfinite
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.assembler import CheckBudgetResponse
+from turnwright_values.store import EntryWrite
+from turnwright_values.types import Model, ReportedWindow, TokenSource, Turn
 
-from turnwright_core.entries import EntryWrite
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
-from turnwright_core.models import Model, ReportedWindow
-from turnwright_core.runs import TokenSource, Turn
+from turnwright_core.models import window_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.endings import TOO_LONG
 from turnwright_executor.domain.footprint import Footprint, chars_of, room_chars
 from turnwright_executor.domain.tokens import TokenRate, rate_after, ratio_of
-from turnwright_executor.ports.packets import CheckedBudget, Packet, Packets
+from turnwright_executor.ports.packets import Packet, Packets
 from turnwright_executor.turn.model_call import ModelCallRecord
 from turnwright_executor.turn.write_buffer import WriteBuffer
 
@@ -57,7 +58,7 @@ def overflow_reason(packet: Packet) -> str:
         plans = round(report.plan_tokens * (packet.rate.calibration or 1.0))
         reason = f"{reason}; plans take {plans} of them and are never summarized: set them again in fewer words"
     if report.unfit:
-        left = ", ".join(f"{path} {tokens}" for path, tokens in report.unfit[:UNFIT_NAMED])
+        left = ", ".join(f"{one.path} {one.tokens}" for one in report.unfit[:UNFIT_NAMED])
         reason = f"{reason}; what cannot be left out: {left}"
     if report.edit_tokens:
         edits = round(report.edit_tokens * (packet.rate.calibration or 1.0))
@@ -86,7 +87,7 @@ def after_refusal(packet: Packet, context_length: int, reported: Mapping[str, st
 def reported_window(error: TurnwrightError, model: Model, run: str, turn: int) -> ReportedWindow | None:
     """The window that the refusal of a turn names, if it is smaller than the one that is used."""
     window = int(error.metadata.get("context_length", 0))
-    is_smaller = 0 < window < (model.window or CONTEXT_LENGTH_DEFAULT)
+    is_smaller = 0 < window < (window_of(model) or CONTEXT_LENGTH_DEFAULT)
     return ReportedWindow(window, model.context_length, run, turn) if is_smaller else None
 
 
@@ -115,7 +116,7 @@ def may_exceed(note: ModelCallRecord, records: Iterable[CommandRecord], footprin
 
 async def checked_budget(
     packets: Packets, address: RunAddress, turn: Turn, note: ModelCallRecord, pending: WriteBuffer
-) -> CheckedBudget:
+) -> CheckBudgetResponse:
     """Whether what a turn added fits into the next packet, by the assembler. Raises TurnwrightError."""
     # The assembler must see it.
     await pending.flush()

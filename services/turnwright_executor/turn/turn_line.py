@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from turnwright_core.entries import State
-from turnwright_core.runs import FAILED, Turn, TurnResult
+from turnwright_values.types import State, Turn, TurnResult
+
+from turnwright_core.runs import FAILED
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.records import own_call_id

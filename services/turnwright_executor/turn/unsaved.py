@@ -7,8 +7,8 @@ whose end the store rejected only ends: its model is not called any more.
 from __future__ import annotations
 
 from msgspec import Struct, field
+from turnwright_values.store import ClaimRunResponse
 
-from turnwright_core.claims import Claim
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage
 from turnwright_executor.domain.endings import ABORT, Ending, crash_loop
 from turnwright_executor.turn.generation import Draft
@@ -43,7 +43,7 @@ class UnsavedState(Struct):
         return self.draft
 
 
-def state_of(claim: Claim, unsaved: UnsavedState, losses_max: int) -> TurnState:
+def state_of(claim: ClaimRunResponse, unsaved: UnsavedState, losses_max: int) -> TurnState:
     """The state of a loop, from its ledger and from the unsaved state. `losses_max`: owners that a turn may lose."""
     records = {entry.path: record_from_entry(entry) for entry in claim.records if is_command(entry)}
     turn = claim.open_turn.number if claim.open_turn else 0

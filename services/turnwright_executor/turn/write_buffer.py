@@ -17,8 +17,9 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry, WriteEntriesResponse
+from turnwright_values.types import Cursor, Entry
 
-from turnwright_core.entries import CopyEntry, Cursor, Entry, EntryWrite, MoveEntry
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import Scheme
 from turnwright_core.text import free_path, scheme_of
@@ -27,7 +28,7 @@ from turnwright_executor.domain.command_record import CommandRecord, Done, faile
 from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.endings import is_transient
 from turnwright_executor.domain.footprint import Footprint
-from turnwright_executor.ports.ledger import Ledger, WriteAck
+from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.packets import ViewChanges
 from turnwright_executor.turn.indeterminate import EFFECTS
 from turnwright_executor.turn.records import moved_calls, new_record_write, record_write
@@ -167,7 +168,9 @@ class WriteBuffer:
         async with self._flushing:
             await self._send((write,))
 
-    async def _send(self, writes: Sequence[EntryWrite], *, full: bool = False, run_status: int = 0) -> WriteAck:
+    async def _send(
+        self, writes: Sequence[EntryWrite], *, full: bool = False, run_status: int = 0
+    ) -> WriteEntriesResponse:
         path, revision = self._owned or ("", 0)
         if path:
             writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]

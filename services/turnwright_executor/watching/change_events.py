@@ -14,12 +14,11 @@ from typing import Final
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2, run_pb2, session_pb2
+from turnwright_values.store import WatchChangesResponse
+from turnwright_values.types import Entry, Loop, State, Turn
 
-from turnwright_core.entries import Entry, State
 from turnwright_core.events import is_rewind
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import Loop, Turn
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
 from turnwright_core.streams import PRODUCER, record_of_channel
 from turnwright_core.wire.entries import entry_to_pb
@@ -116,7 +115,7 @@ class ChangeEvents:
         """Forget a round that did not come to its end: it will be told anew."""
         self._removed, self._is_rewound = [], False
 
-    async def publish(self, changes: RunChanges, *, ends_round: bool) -> None:
+    async def publish(self, changes: WatchChangesResponse, *, ends_round: bool) -> None:
         """Publish a message of the feed. Raises TurnwrightError."""
         known = self._known
         ended = max([turn.number for turn in changes.turns if turn.result], default=0)
@@ -151,7 +150,7 @@ class ChangeEvents:
             reason = next((result.error or f"{result.reason}:{result.status}" for result in results), "")
             self._publish(events.stream_moved(partial.turn, StreamBroke(reason)))
 
-    def _publish_removed(self, changes: RunChanges, *, ends_round: bool) -> None:
+    def _publish_removed(self, changes: WatchChangesResponse, *, ends_round: bool) -> None:
         """Publish what is gone at the end of a round, because only then it is known whether it was a rewind."""
         self._removed += changes.removed_paths
         self._is_rewound |= any(is_rewind(entry) and entry.path not in self._known.entries for entry in changes.entries)
@@ -212,7 +211,7 @@ class ChangeEvents:
     async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
         return await self._ledger.read_body(self._address, path, offset, bytes_max)
 
-    async def _publish_session(self, changes: RunChanges, run: run_pb2.Run | None) -> None:
+    async def _publish_session(self, changes: WatchChangesResponse, run: run_pb2.Run | None) -> None:
         """Publish settings, draft and queue."""
         known = self._known
         if run and run.settings != known.run.settings:

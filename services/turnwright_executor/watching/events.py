@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import entry_pb2
+from turnwright_values.types import Entry, Loop, State, Turn, Usage
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
-from turnwright_core.entries import STATUS_OF_STATE, Entry, State
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.runs import Loop, Turn, Usage
+from turnwright_core.value_methods import status_of
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
@@ -66,7 +66,7 @@ def command_recorded(ended: entry_pb2.Entry) -> WatchRunResponse:
     event = WatchRunResponse()
     entry = event.message_added.entry
     entry.CopyFrom(ended)
-    entry.state, entry.status = entry_pb2.STATE_RECORDED, STATUS_OF_STATE[State.RECORDED]
+    entry.state, entry.status = entry_pb2.STATE_RECORDED, status_of(State.RECORDED)
     entry.outcome, entry.body, entry.body_size_bytes = "", "", 0
     entry.record.recorded.SetInParent()
     return event

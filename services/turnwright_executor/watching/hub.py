@@ -18,14 +18,14 @@ from typing import Final
 from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import cursor_pb2, heartbeat_pb2
+from turnwright_values.store import WatchChangesResponse
+from turnwright_values.types import Cursor, SessionState, State
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.coalesced_timers import heartbeat_due_s
-from turnwright_core.entries import Cursor, State
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
-from turnwright_core.owner_calls import RunChanges
-from turnwright_core.runs import QUEUED, RUNNING, SessionState
+from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session_queue import EDIT_SCHEME
 from turnwright_core.wire.runs import run_to_pb
 from turnwright_executor.config import ExecutorSettings
@@ -277,7 +277,7 @@ class RunHub:
         for signal in (self._fed_signal, self._changed, self._gathered):
             signal.notify()
 
-    async def _publish_changes(self, changes: RunChanges) -> None:
+    async def _publish_changes(self, changes: WatchChangesResponse) -> None:
         try:
             await self._change_events.publish(changes, ends_round=changes.cursor != self._cursor)
         finally:

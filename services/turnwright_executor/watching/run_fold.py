@@ -11,13 +11,14 @@ from msgspec import Struct, field, json
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import cursor_pb2, entry_pb2, run_pb2, session_command_pb2, session_pb2
+from turnwright_values.types import Cursor, Entry, Loop, QueuedCommand, SessionState, State
 
 from turnwright_core.chat.timeline import kind_of
-from turnwright_core.entries import STATES, Cursor, Entry, State
+from turnwright_core.entries import STATES
 from turnwright_core.limits import CHUNK_BYTES, TARGET_CHARS_MAX
-from turnwright_core.runs import QUEUED, RUNNING, Loop, SessionState
+from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import Wait, session_state
-from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedCommand, QueuedEdit, merge_queue, queued_loop
+from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedEdit, merge_queue, queued_loop
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.command_records import wait_in
 from turnwright_core.wire.entries import entry_from_pb, entry_to_pb

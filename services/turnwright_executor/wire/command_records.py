@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from turnwright.types.v1 import command_record_pb2 as pb
+from turnwright_values.types import ClientCall, Entry, Tier, WrittenFile
 
 from turnwright_core.decisions import Permission
-from turnwright_core.entries import Entry, Tier
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
-from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Stage
-from turnwright_executor.domain.effects import Effect, EffectClass, WrittenFile
+from turnwright_executor.domain.command_record import CommandRecord, Stage
+from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.wire.effects import effect_from_pb, effect_to_pb, written_from_pb, written_to_pb
 from turnwright_grammar.reply import Command
 
+_call_to_pb, _call_from_pb = codec(ClientCall, pb.ClientCall)
 _CLASSES_PB: Final = {
     EffectClass.PURE: pb.EFFECT_CLASS_PURE,
     EffectClass.IDEMPOTENT: pb.EFFECT_CLASS_IDEMPOTENT,
@@ -74,7 +76,7 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
         vendor_call_id=record.vendor_call_id,
     )
     if call:
-        message.call.CopyFrom(pb.ClientCall(principal=call.principal, request=call.request, owner=call.owner))
+        message.call.CopyFrom(_call_to_pb(call))
     name, holds = _STAGES[record.stage]
     stage = getattr(message, name)
     stage.SetInParent()
@@ -114,7 +116,7 @@ def record_from_entry(entry: Entry) -> CommandRecord:
         state=entry.state,
         outcome=entry.outcome,
         body=entry.body,
-        call=ClientCall(call.principal, call.request, call.owner) if message.HasField("call") else None,
+        call=_call_from_pb(call) if message.HasField("call") else None,
         attributes=attributes,
         permission=_PERMISSIONS.get(message.dispatched.permission, Permission.UNSPECIFIED),
         is_dispatched=message.HasField("dispatched"),

@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
+from turnwright_values.types import Model
 
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.models import Model
 from turnwright_provider.app.generate import find_vendor
 from turnwright_provider.app.pricing import table_window
 from turnwright_provider.domain.model_info import ModelInfo

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from turnwright_core.runs import TokenSource
+from turnwright_values.types import TokenSource
+
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.token_estimate import call_texts, count_call_tokens, estimate_tokens
 from turnwright_provider.ports import TokenCounter, Vendor

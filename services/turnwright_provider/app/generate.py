@@ -18,11 +18,11 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.provider import Retry
+from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.model_calls import Retry
-from turnwright_core.runs import Usage
 from turnwright_core.suggestions import unknown_vendor
 from turnwright_kit import telemetry_names as names
 from turnwright_kit.telemetry import add_attributes, count, is_on, measure, span

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from msgspec import Struct, field
+from turnwright_values.provider import Dropped, Retry
+from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image, Message
-from turnwright_core.model_calls import Dropped, Retry, ToolChoice
-from turnwright_core.models import Reasoning
-from turnwright_core.runs import Usage
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
-
-from turnwright_core.models import Capabilities
+from msgspec.structs import astuple
+from turnwright_values.types import Capabilities
 
 TOKENS_MAX: Final = 2**31
 """No window is as long, in tokens; a figure beyond it is a mistake."""
@@ -56,11 +56,17 @@ class ModelInfo(Struct, frozen=True):
         return ModelInfo(
             self.context_length or other.context_length,
             self.output_tokens_max or other.output_tokens_max,
-            self.capabilities.or_else(other.capabilities),
+            with_capabilities(self.capabilities, other.capabilities),
         )
 
 
 UNKNOWN: Final = ModelInfo()
+
+
+def with_capabilities(can: Capabilities, other: Capabilities) -> Capabilities:
+    """What one says, and where it says nothing what another one says."""
+    pairs = zip(astuple(can), astuple(other), strict=True)
+    return Capabilities(*(theirs if ours is None else ours for ours, theirs in pairs))
 
 
 def parse_model_info(item: Mapping[str, Any]) -> ModelInfo:
@@ -88,7 +94,7 @@ def _of_servers(servers: Any) -> ModelInfo:
     windows = [info.context_length for info in infos if info.context_length]
     can = Capabilities()
     for info in infos:
-        can = can.or_else(info.capabilities)
+        can = with_capabilities(can, info.capabilities)
     return ModelInfo(min(windows, default=0), 0, can)
 
 
@@ -106,7 +112,8 @@ def _capabilities(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
     objects = [*listed, *(inner for part in listed if isinstance(inner := part.get("capabilities"), Mapping))]
     flags = {name: _flag(objects, fields) for name, fields in _FLAGS.items()}
     words = {name: True for part in listed for name in _named(part)}
-    return Capabilities(**flags).or_else(Capabilities(**words)).or_else(_capabilities_in(listed))
+    known = with_capabilities(Capabilities(**flags), Capabilities(**words))
+    return with_capabilities(known, _capabilities_in(listed))
 
 
 def _flag(objects: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> bool | None:

@@ -8,12 +8,12 @@ from itertools import islice
 from typing import Any, Final, TypeGuard
 
 from msgspec import Struct
+from turnwright_values.types import Capabilities
 
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
-from turnwright_core.models import Capabilities
 from turnwright_core.suggestions import did_you_mean
-from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, parse_model_info
+from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, parse_model_info, with_capabilities
 
 MODELS_MAX: Final = 10_000
 """Maximum number of models of a list that are considered."""
@@ -144,7 +144,7 @@ def _read_ollama_show(body: bytes, model: str) -> ModelInfo:
     can = parse_model_info({"capabilities": listed}).capabilities
     if isinstance(listed, list):
         # The list is complete, and Ollama enforces a schema with any model.
-        can = can.or_else(Capabilities(tools=False, images=False, reasoning=False, response_format=True))
+        can = with_capabilities(can, Capabilities(tools=False, images=False, reasoning=False, response_format=True))
     return ModelInfo(window, 0, can)
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from turnwright_core.models import Price
+from turnwright_values.types import Price
 
 PRICE_PREFIX: Final = "TURNWRIGHT_PRICE_"
 """Variables with the price of a model begin so; its alias follows."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from turnwright_core.models import Capabilities
+from turnwright_values.types import Capabilities
+
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 _TOOLS: Final = Capabilities(tools=True)

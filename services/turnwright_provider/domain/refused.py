@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.provider import Dropped
 
 from turnwright_core.chat.message import Image, Message, Role, Text
-from turnwright_core.model_calls import REFUSED_BLOCKS, REFUSED_IMAGES, REFUSED_SILENCE, Dropped
+from turnwright_core.model_calls import REFUSED_BLOCKS, REFUSED_IMAGES, REFUSED_SILENCE
 from turnwright_provider.domain.classify import denies_model
 from turnwright_provider.domain.failures import Failure, FailureClass
 from turnwright_provider.domain.model_call import ModelCall

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from turnwright_core.runs import Usage
+from turnwright_values.types import Usage
 
 TICK_USD: Final = 1e-10
 """xAI's `cost_in_usd_ticks`, in US dollars."""

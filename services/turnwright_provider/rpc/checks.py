@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
+from turnwright_values import types as values
+from turnwright_values.provider import GenerateRequest
 
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX
-from turnwright_core.model_calls import REFUSABLE, GenerateCall
-from turnwright_core.runs import AnswerFormat
+from turnwright_core.model_calls import REFUSABLE
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo
 
@@ -53,7 +54,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATA_URL: Final = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,(.*)", re.DOTALL)
 
 
-def checked_call(request: GenerateCall, model: str) -> ModelCall:
+def checked_call(request: GenerateRequest, model: str) -> ModelCall:
     """The call; `model` is the vendor's own name. Raises InvalidError: no message, a bad part, or over a limit."""
     _check_messages(request.messages)
     tools = _tools(request)
@@ -87,7 +88,7 @@ def checked_call(request: GenerateCall, model: str) -> ModelCall:
     )
 
 
-def _check_words(request: GenerateCall) -> None:
+def _check_words(request: GenerateRequest) -> None:
     check_count("stop", len(request.stop), STOPS_MAX)
     if not all(request.stop):
         raise invalid("stop", "A stop sequence cannot be empty.")
@@ -176,7 +177,7 @@ def _check_answers(messages: Sequence[Message]) -> None:
             )
 
 
-def _tools(request: GenerateCall) -> tuple[ToolSpec, ...]:
+def _tools(request: GenerateRequest) -> tuple[ToolSpec, ...]:
     check_count("tools", len(request.tools), TOOLS_MAX)
     tools: dict[str, ToolSpec] = {}
     for index, tool in enumerate(request.tools):
@@ -200,7 +201,7 @@ def _tools(request: GenerateCall) -> tuple[ToolSpec, ...]:
     return tuple(tools.values())
 
 
-def _format(form: AnswerFormat) -> ResponseFormat:
+def _format(form: values.ResponseFormat) -> ResponseFormat:
     schema = _schema("response_format.schema", form.schema) if form.schema else None
     if form.name:
         _check_name("response_format.name", form.name)

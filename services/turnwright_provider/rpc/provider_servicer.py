@@ -10,10 +10,11 @@ import grpc
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright.provider.v1 import provider_service_pb2_grpc
 from turnwright.types.v1 import vendor_pb2
+from turnwright_values.provider import GenerateRequest
+from turnwright_values.types import Price
 
 from turnwright_core.errors import ANSWERED
-from turnwright_core.model_calls import GenerateCall, GeneratePart
-from turnwright_core.models import Price
+from turnwright_core.model_calls import GeneratePart
 from turnwright_core.wire.model_calls import generate_from_pb
 from turnwright_core.wire.runs import model_from_pb, model_to_pb
 from turnwright_kit.auth import check_deployment
@@ -52,7 +53,7 @@ class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):
         if not self._is_open:
             check_deployment(method, "TURNWRIGHT_CLIENT_GENERATE=true")
 
-    async def Generate(self, request: GenerateCall, context: RpcContext) -> AsyncGenerator[GeneratePart, None]:  # type: ignore[override]
+    async def Generate(self, request: GenerateRequest, context: RpcContext) -> AsyncGenerator[GeneratePart, None]:  # type: ignore[override]
         self._check_caller("Generate")
         name, model = split_vendor_model(request.model.vendor_model)
         call = checked_call(request, model)

@@ -14,10 +14,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
+from turnwright_values.provider import Dropped
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
-from turnwright_core.model_calls import Dropped
 from turnwright_provider.domain.classify import classify, denies_model
 from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed

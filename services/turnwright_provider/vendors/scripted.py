@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
+from turnwright_values.types import Capabilities, Usage
 
 from turnwright_core.chat.deltas import (
     AppendContent,
@@ -25,8 +26,6 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import ThinkingBlock, ToolCall
-from turnwright_core.models import Capabilities
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo

@@ -10,22 +10,13 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
+from turnwright_values.types import State, Tier, ViewChange
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES, named_turn
 from turnwright_core.checks import check_bytes, check_count, invalid, over_limit
-from turnwright_core.entries import (
-    AppendEntry,
-    CopyEntry,
-    EntryChange,
-    EntryWrite,
-    MoveEntry,
-    RemoveEntry,
-    SetEntry,
-    State,
-    Tier,
-)
+from turnwright_core.entries import EntryChange, destination_of
 from turnwright_core.errors import InvalidError, Reason, fault
-from turnwright_core.owner_calls import ViewChange
 from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_core.turn_settings import grant_for
@@ -89,10 +80,10 @@ def _checked(rules: StoreRules, caller: Caller, write: EntryWrite, *, of_plans: 
     limits, change = rules.limits, write.change
     check_path(write.path, limits.path_chars_max)
     writer = writer_of(caller, write.writer)
-    if change.to is not None:
-        check_path(change.to, limits.path_chars_max, "to")
-        if change.to == write.path:
-            raise invalid("to", f"{change.to} is both source and destination.")
+    if (to := destination_of(change)) is not None:
+        check_path(to, limits.path_chars_max, "to")
+        if to == write.path:
+            raise invalid("to", f"{to} is both source and destination.")
     for path in written_paths(write):
         scheme = scheme_of(path) or ""
         check_writer(rules.scheme(scheme), writer, path)
@@ -123,7 +114,7 @@ def _check_set(limits: WriteLimits, path: str, change: SetEntry, writer: Tier) -
 
 def written_paths(write: EntryWrite) -> tuple[str, ...]:
     """The paths that a write changes: a copy only reads its source."""
-    to = write.change.to
+    to = destination_of(write.change)
     if to is None:
         return (write.path,)
     return (to,) if isinstance(write.change, CopyEntry) else (write.path, to)

@@ -16,11 +16,11 @@ from typing import Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import WatchChangesResponse
+from turnwright_values.types import Cursor
 
 from turnwright_core.batching import split_by_weight
-from turnwright_core.entries import Cursor
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.owner_calls import RunChanges
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor
 from turnwright_store.app.read_view import message_batches
@@ -51,7 +51,7 @@ class _ChangeWindow(Struct, frozen=True):
         return self.run.run.revision > self.after.run_revision
 
 
-_Drafts = list[tuple[RunChanges, list[EntryRow]]]
+_Drafts = list[tuple[WatchChangesResponse, list[EntryRow]]]
 """Messages, each with its entries that are not loaded yet."""
 
 
@@ -68,10 +68,10 @@ class ChangesWatch(Struct):
     """Up to which everything was sent."""
     pause_s: float = 0.0
 
-    def heartbeat(self) -> RunChanges:
-        return RunChanges(self.cursor)
+    def heartbeat(self) -> WatchChangesResponse:
+        return WatchChangesResponse(cursor=self.cursor)
 
-    async def read(self, *, is_woken: bool, is_due: bool) -> AsyncIterator[RunChanges]:  # noqa: ARG002 - as others
+    async def read(self, *, is_woken: bool, is_due: bool) -> AsyncIterator[WatchChangesResponse]:  # noqa: ARG002 - as others
         """The changes since the cursor. Raises CURSOR_FOREIGN, RUN_NOT_FOUND."""
         rules = self.rules_now()
         deltas = cast("Sequence[CommitDelta]", self.subscription.take_deltas())
@@ -112,7 +112,7 @@ class ChangesWatch(Struct):
 
     async def _messages(
         self, rules: StoreRules, window: _ChangeWindow, drafts: _Drafts, position: FeedPosition | None
-    ) -> AsyncIterator[RunChanges]:
+    ) -> AsyncIterator[WatchChangesResponse]:
         """The messages of a round. The next one is read after the caller has taken the previous one."""
         while True:
             for index, (draft, shown) in enumerate(drafts, 1):
@@ -139,14 +139,14 @@ def _to_drafts(page: FeedPage, cursor: Cursor, wanted: Wanted) -> _Drafts:
     drafts: _Drafts = []
     loops, turns = page.loops, page.turns
     if sum(map(loop_bytes, loops)) + sum(map(turn_bytes, turns)) > CHUNK_BYTES:
-        drafts += [(RunChanges(cursor, loops=part), []) for part in split_by_weight(loops, loop_bytes)]
-        drafts += [(RunChanges(cursor, turns=part), []) for part in split_by_weight(turns, turn_bytes)]
+        drafts += [(WatchChangesResponse(cursor=cursor, loops=part), []) for part in split_by_weight(loops, loop_bytes)]
+        drafts += [(WatchChangesResponse(cursor=cursor, turns=part), []) for part in split_by_weight(turns, turn_bytes)]
         loops, turns = [], []
     cuts = list(message_batches(page.shown, wanted)) or [[]]
     for index, shown in enumerate(cuts):
         is_last = index == len(cuts) - 1
-        change = RunChanges(
-            cursor,
+        change = WatchChangesResponse(
+            cursor=cursor,
             removed_paths=[] if index else page.removed,
             loops=loops if is_last else [],
             turns=turns if is_last else [],

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Mode, Model, Run, RunSettings
 
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.entries import Cursor, EntryWrite, SetEntry
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_core.models import Model
-from turnwright_core.runs import QUEUED, Assembly, Loop, LoopSettings, Mode, Run, RunSettings
+from turnwright_core.runs import QUEUED
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.inheritance import latest_of_user
@@ -30,6 +30,7 @@ from turnwright_store.domain.checks import (
     check_shown,
 )
 from turnwright_store.domain.names import RunRef
+from turnwright_store.domain.settings_patch import follows_run, queued_settings
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
@@ -88,8 +89,8 @@ def enqueue_loop(
     if not found and model.alias != named.model:
         existing_model(tx, named.model)
     check_queue(tx, before, rules.loops_queued_max)
-    of_run = settings.model_of_run or not settings.model
-    settings = replace(settings, model=model.alias, model_of_run=of_run)
+    of_run = follows_run(settings) or not settings.model
+    settings = queued_settings(replace(settings, model=model.alias), model_of_run=of_run)
     settled = _settled(tx, settings, before, owner.project.assembly or rules.assembly)
     run, loop = _with_loop(tx, before, prompt, settled, command_id)
     row, added = begun(leased(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)

@@ -15,11 +15,11 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import ViewFilter, WatchChangesResponse
+from turnwright_values.types import Cursor, Entry, State, Turn, ViewChange, Visibility
 
-from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.instructions import INSTRUCTION_PATHS
-from turnwright_core.owner_calls import ReturnView, RunChanges, ViewChange
-from turnwright_core.runs import Turn
+from turnwright_core.owner_calls import ReturnView
 from turnwright_store.app.read_view import ENTRY_BYTES
 from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
 from turnwright_store.domain.path_state import ReplacedView, WrittenPath
@@ -27,7 +27,7 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import DELTA_BYTES_MAX, Transaction
 from turnwright_store.sql.contents import cut
 from turnwright_store.sql.runs import RunHead, RunRow
-from turnwright_store.sql.views import ViewFilter, Wanted
+from turnwright_store.sql.views import Wanted
 
 
 class CommitDelta(Struct, frozen=True):
@@ -69,7 +69,9 @@ def publish(
     return delta
 
 
-def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]) -> RunChanges | None:
+def merge(
+    deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: Collection[str]
+) -> WatchChangesResponse | None:
     """The deltas of consecutive commits as one message of a watch, for a follower at a cursor.
 
     None if the database must be read. `hidden`: schemes not in packets.
@@ -83,12 +85,13 @@ def merge(deltas: Sequence[CommitDelta], after: Cursor, wanted: Wanted, hidden: 
     turns = {turn.number: turn for one in fresh for turn in one.turns}
     row = next((one.run for one in reversed(fresh) if isinstance(one.run, RunRow)), None)
     loop = row.run.loop if row else None
-    return RunChanges(
-        fresh[-1].run.cursor(after.incarnation),
-        *views,
-        row.run if row else None,
-        [loop] if loop and loop.revision > after.run_revision else [],
-        sorted(turns.values(), key=lambda turn: (turn.revision, turn.number)),
+    return WatchChangesResponse(
+        entries=views[0],
+        removed_paths=views[1],
+        run=row.run if row else None,
+        loops=[loop] if loop and loop.revision > after.run_revision else [],
+        turns=sorted(turns.values(), key=lambda turn: (turn.revision, turn.number)),
+        cursor=fresh[-1].run.cursor(after.incarnation),
         abort_requested=row is not None and row.abort_requested,
     )
 

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.store import Durability
 
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
-from turnwright_store.ports import Connection, Database, Durability, Transaction
+from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import compaction as rows
 from turnwright_store.sql.compression import WRITERS
 

@@ -9,13 +9,14 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Cursor, Loop, Run, RunSettingsPatch, Spend, State, Tier, TurnResult, Visibility
 
 from turnwright_core.chat.timeline import INJECT_TOOL
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Loop, Run, Spend, TurnResult
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.proposals import question_error, waiting_questions
@@ -24,7 +25,7 @@ from turnwright_store.app.run_events import free_path
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings, transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
-from turnwright_store.domain.settings_patch import SettingsPatch
+from turnwright_store.domain.settings_patch import changed_of_loop, changed_settings
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import control as rows
@@ -55,14 +56,14 @@ def rename_run(tx: Transaction, address: RunRef, alias: str) -> Run:
     return write_run(tx, get_run(tx.connection, address.project, alias)).run
 
 
-def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run:
+def configure_run(tx: Transaction, address: RunRef, patch: RunSettingsPatch) -> Run:
     """Change the settings of a run. Raises MODEL_NOT_FOUND, TRANSITION_FORBIDDEN, INVALID_FIELD.
 
     To turn `yolo` off takes it away from whatever has it in the run: loops that have not ended, and schedules. A model
     goes for the loops in the queue too whose tasks have named none (C62).
     """
     run = get_run(tx.connection, address.project, address.run)
-    settings = patch.apply_to(run.run.settings)
+    settings = changed_settings(patch, run.run.settings)
     if patch.model is not None:
         existing_model(tx, patch.model)
     check_run_settings(settings)
@@ -70,14 +71,14 @@ def configure_run(tx: Transaction, address: RunRef, patch: SettingsPatch) -> Run
         message = "The persona is part of the system message and stays after a run's first turn: use a new run."
         raise transition_forbidden("persona", run.run.turn, "changed", message)
     model_loop = run.model_loop if patch.model is None else run.loops
-    loops = [loop for loop in _open_loops(tx, run) if patch.of_loop(loop) != loop.settings]
+    loops = [loop for loop in _open_loops(tx, run) if changed_of_loop(patch, loop) != loop.settings]
     if patch.yolo is False:
         schedule_rows.withdraw_grants(tx.connection, run.id)
     if (settings, model_loop) == (run.run.settings, run.model_loop) and not loops:
         return run.run
     run = bump_revision(tx, run)
     for loop in loops:
-        changed = replace(loop, settings=patch.of_loop(loop), revision=run.revision_run)
+        changed = replace(loop, settings=changed_of_loop(patch, loop), revision=run.revision_run)
         loop_rows.write_settings(tx.connection, run.id, changed)
         if run.run.loop and run.run.loop.sequence == loop.sequence:
             run = replace(run, run=replace(run.run, loop=changed))

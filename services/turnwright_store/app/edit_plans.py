@@ -10,12 +10,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Entry, LoopSettings, MessageKind, Mode
 
-from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import APPENDED, kind_of
 from turnwright_core.checks import invalid
-from turnwright_core.entries import Entry
-from turnwright_core.runs import LoopSettings, Mode
 from turnwright_store.app import message_edits
 from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.inheritance import asked_of, latest_asked, latest_of_user

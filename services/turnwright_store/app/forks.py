@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
-from turnwright_core.runs import Run
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Run, State, Tier
+
 from turnwright_core.wire.command_records import may_have_happened
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes

@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Cursor
 
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
 from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import TurnHome, find_turn_home

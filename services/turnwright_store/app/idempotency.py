@@ -10,10 +10,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from turnwright_values.store import Durability
+
 from turnwright_core.errors import Reason, fault
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import ANSWERS_LOCK
-from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import idempotency as rows
 
 CLEANUP_EVERY_S: Final = 3600.0

@@ -14,10 +14,10 @@ from typing import Final
 
 from msgspec import Struct, field
 from turnwright.types.v1.command_record_pb2 import CommandRecord
+from turnwright_values.types import Entry
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import invalid
-from turnwright_core.entries import Entry
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import decode_page_token, page_of

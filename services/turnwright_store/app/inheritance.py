@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
+from turnwright_values.types import Loop, LoopSettings, Mode
 
-from turnwright_core.runs import Loop, LoopSettings, Mode
+from turnwright_store.domain.settings_patch import queued_settings
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.forks import TurnHome
@@ -24,7 +25,8 @@ _LOOPS_PAGE = 20
 def asked_of(run: RunRow, loop: Loop) -> LoopSettings:
     """What was asked of a loop, as far as it can be asked of another one."""
     model = loop.settings.model if loop.sequence > run.model_loop else ""
-    return replace(loop.settings, model=model, model_of_run=True, yolo=False, client_tools=(), edits=())
+    settings = replace(loop.settings, model=model, yolo=False, client_tools=(), edits=())
+    return queued_settings(settings, model_of_run=True)
 
 
 def latest_asked(tx: Transaction, run: RunRow) -> LoopSettings:

@@ -12,15 +12,13 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import ClaimRunResponse, GetLeaseResponse, LeaseState
+from turnwright_values.types import Entry, Model, Run, Tier
 
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
-from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_core.models import Model
-from turnwright_core.runs import Run
 from turnwright_kit.auth import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import begun, check_fence
@@ -95,8 +93,8 @@ def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Clai
 # ---- Claiming
 
 
-def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> Claim:
-    """Claim a run, fencing out any earlier owner, and start the next queued loop if none is active.
+def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> ClaimRunResponse:
+    """ClaimRunResponse a run, fencing out any earlier owner, and start the next queued loop if none is active.
 
     Raises LEASE_HELD while another owner's lease or its grace has not expired.
     """
@@ -124,8 +122,8 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
     )
 
 
-def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> Claim:
-    """Claim a run that is free."""
+def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> ClaimRunResponse:
+    """ClaimRunResponse a run that is free."""
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, tx.now_ms + who.lease_ms)
     run = _start_next(tx, leased(run, who, epoch, tx.now_ms))
     model = registry.find_model(tx.connection, run.active.settings.model) if run.active else None
@@ -138,7 +136,7 @@ def leased(run: RunRow, who: Claimant, epoch: int, now_ms: int) -> RunRow:
     return replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=ends_ms)
 
 
-def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, losses: int = 0) -> Claim:
+def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, losses: int = 0) -> ClaimRunResponse:
     """What the owner of a run gets with its claim. `model`: that of its active loop."""
     loop = run.active
     open_turn = turn_rows.get_turn(tx.connection, run.id, run.turn_open) if run.turn_open else None
@@ -146,29 +144,29 @@ def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, l
     turns = turn_rows.recent_turns(tx.connection, run.id, past) if past else []
     of_loop = [turn for turn in turns if loop and turn.loop == loop.sequence]
     before = turns[: len(turns) - len(of_loop)]
-    return Claim(
-        run.epoch,
-        lease_ms,
-        run.run,
-        loop,
-        model,
-        open_turn,
-        _records(tx.connection, run),
-        of_loop[-RECENT_TURNS_MAX:],
-        before[-1] if before else None,
-        run.abort_requested,
-        run.root,
-        run.workspace_id,
-        losses,
-        count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
-        _few_constraints(tx.connection, run.project_id),
+    return ClaimRunResponse(
+        epoch=run.epoch,
+        lease_ms=lease_ms,
+        run=run.run,
+        loop=loop,
+        model=model,
+        open_turn=open_turn,
+        records=_records(tx.connection, run),
+        recent_turns=of_loop[-RECENT_TURNS_MAX:],
+        turn_before=before[-1] if before else None,
+        abort_requested=run.abort_requested,
+        project_root=run.root,
+        workspace_id=run.workspace_id,
+        turn_losses=losses,
+        turn_calls=count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
+        file_constraints=_few_constraints(tx.connection, run.project_id),
     )
 
 
-def _few_constraints(connection: Connection, project_id: int) -> Sequence[FileConstraint] | None:
+def _few_constraints(connection: Connection, project_id: int) -> tuple[FileConstraint, ...] | None:
     found = list_constraints(connection, project_id, "", CONSTRAINTS_MAX + 1)
     is_long = len(found) > CONSTRAINTS_MAX or sum(len(one.pattern) for one in found) > CONSTRAINTS_CHARS_MAX
-    return None if is_long else found
+    return None if is_long else tuple(found)
 
 
 def _start_next(tx: Transaction, run: RunRow) -> RunRow:
@@ -256,12 +254,12 @@ def find_work(
 
 def claim_work(
     tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef], limit: int, who: Claimant
-) -> list[Claim]:
-    """Claim the first candidates that are still free, as many as requested and as fit into one message.
+) -> list[ClaimRunResponse]:
+    """ClaimRunResponse the first candidates that are still free, as many as requested and as fit into one message.
 
     A candidate whose lock is held is being claimed or written at this moment: it is skipped.
     """
-    claims: list[Claim] = []
+    claims: list[ClaimRunResponse] = []
     total = 0
     for run in _free(tx, rules, candidates):
         claims.append(_claimed(tx, run, who))
@@ -281,7 +279,7 @@ def _free(tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef]) -> I
             yield run
 
 
-def _bytes(claim: Claim) -> int:
+def _bytes(claim: ClaimRunResponse) -> int:
     held = sum(len(one.body) + len(one.attributes_json) + len(one.record) for one in claim.records)
     return run_bytes(claim.run) * 2 + held + ROW_BYTES * (len(claim.records) + len(claim.recent_turns))
 
@@ -296,13 +294,6 @@ class Lease(Struct, frozen=True):
     epoch: int
 
 
-class LeaseState(Struct, frozen=True):
-    """The state of a lease after its renewal."""
-
-    held: bool
-    abort_requested: bool
-
-
 def renew_leases(tx: Transaction, who: Claimant, leases: Sequence[Lease]) -> list[LeaseState]:
     """Extend the leases that the owner still holds; two statements, and no revision changes."""
     if not leases:
@@ -314,7 +305,9 @@ def renew_leases(tx: Transaction, who: Claimant, leases: Sequence[Lease]) -> lis
     ]
     ids = sorted({row.id for row in current if row})
     lease_rows.renew(tx.connection, ids, who.address, tx.now_ms + who.lease_ms)
-    return [LeaseState(row is not None, row is not None and row.abort_requested) for row in current]
+    return [
+        LeaseState(held=row is not None, abort_requested=row is not None and row.abort_requested) for row in current
+    ]
 
 
 def register_and_renew(
@@ -326,23 +319,14 @@ def register_and_renew(
     return renew_leases(tx, who, leases)
 
 
-class LeaseHolder(Struct, frozen=True):
-    """The owner of a run: identity and address, empty for none; and the run's status."""
-
-    owner: str
-    address: str
-    expires_in_ms: int
-    run_status: int
-
-
-def get_lease(connection: Connection, caller: Caller, address: RunRef) -> LeaseHolder:
+def get_lease(connection: Connection, caller: Caller, address: RunRef) -> GetLeaseResponse:
     """The current owner of a run; an expired lease has none."""
     check_min_tier(caller, Tier.SYSTEM, "GetLease")
     run = get_run(connection, address.project, address.run)
     left_ms = run.lease_expires_ms - lease_rows.read_now(connection) if run.lease_owner else 0
     if left_ms <= 0:
-        return LeaseHolder("", "", 0, run.run.status)
-    return LeaseHolder(run.lease_owner, run.lease_address, left_ms, run.run.status)
+        return GetLeaseResponse("", "", 0, run.run.status)
+    return GetLeaseResponse(run.lease_owner, run.lease_address, left_ms, run.run.status)
 
 
 def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from math import isfinite
 
 from msgspec.structs import replace
+from turnwright_values.store import EndTurnRequest, EndTurnResponse, EntryWrite, LoopEnd, NextTurn
+from turnwright_values.types import Loop, Tier, Turn, Usage
 
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.entries import EntryWrite, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
-from turnwright_core.owner_calls import TurnEnd, TurnEnded, TurnPacket, TurnStart
+from turnwright_core.packet_values import TurnPacket
 from turnwright_core.runs import (
     LOOP_ACTIVE,
     LOOP_ENDED,
@@ -24,10 +25,6 @@ from turnwright_core.runs import (
     RUN_TRANSITIONS,
     RUNNING,
     TERMINAL_UPDATES,
-    Loop,
-    LoopEnd,
-    Turn,
-    Usage,
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
@@ -78,7 +75,7 @@ def begun(run: RunRow, loop: Loop) -> tuple[RunRow, Loop]:
     return replace(run, loop_active=loop.sequence, run=running), loop
 
 
-def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: TurnStart) -> tuple[RunRow, Turn]:
+def _next_turn(tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, new: NextTurn) -> tuple[RunRow, Turn]:
     """The next turn, and the run with it (not stored yet)."""
     loop = _running_loop(run)
     number = run.turn + 1
@@ -178,8 +175,8 @@ def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
 
 
 def end_turn(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: TurnEnd
-) -> TurnEnded:
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: EndTurnRequest
+) -> EndTurnResponse:
     """End a turn, and the loop where the request says so, or open the next turn."""
     check_min_tier(caller, Tier.SYSTEM, "EndTurn")
     _check_end(end)
@@ -216,11 +213,13 @@ def end_turn(
         # What was written with the run, no packet shows.
         change = replace(change, before=replace(change.before, run_revision=0))
     cursor = run.cursor(rules.incarnation)
-    return TurnEnded(run.run, run.run.loop or loop, cursor, run.abort_requested, opened, None, change, is_released)
+    return EndTurnResponse(
+        run.run, run.run.loop or loop, cursor, run.abort_requested, opened, None, change, is_released
+    )
 
 
 def _close_turn(
-    tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: TurnEnd, *, is_read_back: bool
+    tx: Transaction, rules: StoreRules, caller: Caller, run: RunRow, end: EndTurnRequest, *, is_read_back: bool
 ) -> tuple[RunRow, Turn | None]:
     """The run after the end of its open turn (not stored yet); the turn, if the caller wants it."""
     number = end.turn
@@ -255,7 +254,7 @@ def _close_turn(
     return run, ended
 
 
-def _check_end(end: TurnEnd) -> None:
+def _check_end(end: EndTurnRequest) -> None:
     if end.turn and end.result is None:
         raise invalid("result", "result is required to end a turn.")
     if not (end.turn or end.loop_end):
@@ -273,7 +272,7 @@ def _check_end(end: TurnEnd) -> None:
         _check_loop_end(end.loop_end)
 
 
-def _check_next(end: TurnEnd, temperature: float) -> None:
+def _check_next(end: EndTurnRequest, temperature: float) -> None:
     if end.loop_end:
         raise invalid("next", "`next` cannot be combined with loop_end: the loop ends.")
     if not 0 <= temperature <= 2:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.limits import PAGE_BYTES_MAX, PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match, search

@@ -13,14 +13,15 @@ from typing import Final
 
 from msgspec import Struct
 from turnwright.types.v1.command_record_pb2 import CommandRecord
+from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import Entry, MessageKind, Tier
 
-from turnwright_core.chat.run_message import MessageKind
 from turnwright_core.chat.timeline import CALLS, is_synthetic, kind_of, turn_of
 from turnwright_core.checks import check_bytes, invalid
-from turnwright_core.entries import Entry, EntryWrite, RemoveEntry, SetEntry, Tier, to_attributes_json
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import REWIND_SLUG, RunEvent, Subkind
 from turnwright_core.limits import PROMPT_BYTES_MAX
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.run_events import write_event

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Assembly, Model
 
 from turnwright_core.errors import Reason, fault
-from turnwright_core.models import Model
-from turnwright_core.runs import Assembly
 from turnwright_core.schemes import BUILTIN, Scheme
 from turnwright_kit.settings import SettingsError
 from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
+from turnwright_values.store import Durability, EntryWrite, SetEntry
+from turnwright_values.types import State, Tier
+
 from turnwright_core.streams import PRODUCER, PRODUCER_LOST, record_of_channel
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes
@@ -19,7 +21,7 @@ from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
 from turnwright_store.app.streams import EndKind, StreamEnd, end_channels, open_channels
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Database, Durability, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.runs import RunRow, find_run
 from turnwright_store.sql.streams import StreamPosition, list_silent

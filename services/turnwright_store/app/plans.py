@@ -17,18 +17,10 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import Cursor, Entry, PlanDelta, Tier, Visibility
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
-from turnwright_core.entries import (
-    Cursor,
-    Entry,
-    EntryWrite,
-    RemoveEntry,
-    SetEntry,
-    Tier,
-    Visibility,
-    to_attributes_json,
-)
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, event_write
 from turnwright_core.limits import (
@@ -41,9 +33,11 @@ from turnwright_core.limits import (
     PLANS_BYTES_MAX,
     PLANS_MAX,
 )
+from turnwright_core.models import window_of
 from turnwright_core.plans.items import PlanItem, items_of
-from turnwright_core.plans.plan import PLAN_ID, Plan, PlanDelta, PlanKind, delta_path, part_of, plan_path, version_path
+from turnwright_core.plans.plan import PLAN_ID, Plan, PlanKind, delta_path, part_of, plan_path, version_path
 from turnwright_core.text import tokens_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.ledger import check_fence
@@ -365,7 +359,7 @@ def _context_window(connection: Connection, run: RunHead) -> int:
     """The context window of the run's model, or the run's own limit if that is smaller; 0: unknown."""
     seen = get_run(connection, run.project, run.alias)
     model = find_model(connection, seen.active.settings.model if seen.active else seen.run.settings.model)
-    known = (seen.run.settings.context_limit or 0, model.window if model else 0)
+    known = (seen.run.settings.context_limit or 0, window_of(model) if model else 0)
     return min(filter(None, known), default=0)
 
 

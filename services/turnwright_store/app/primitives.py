@@ -15,20 +15,12 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
+from turnwright_values.types import Cursor, Tier, Visibility
 
 from turnwright_core.checks import check_chars, invalid, over_limit
 from turnwright_core.destinations import destination
-from turnwright_core.entries import (
-    CopyEntry,
-    Cursor,
-    EntryChange,
-    EntryWrite,
-    MoveEntry,
-    RemoveEntry,
-    SetEntry,
-    Tier,
-    Visibility,
-)
+from turnwright_core.entries import EntryChange
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError

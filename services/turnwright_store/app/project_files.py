@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.types import Tier
 
 from turnwright_core.checks import over_limit
-from turnwright_core.entries import Tier
 from turnwright_kit.auth import Caller
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence

@@ -15,14 +15,14 @@ from typing import Final
 
 from msgspec import Struct
 from turnwright.types.v1.command_record_pb2 import CommandRecord
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Cursor, Entry, Run, State, Tier
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.decisions import Decision, DecisionKind
-from turnwright_core.entries import Cursor, Entry, EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import slug_of
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
-from turnwright_core.runs import Run
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decision_in, may_have_happened, tool_in, wait_in, with_decision
 from turnwright_kit.auth import Caller

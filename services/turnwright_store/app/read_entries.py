@@ -14,9 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import Entry, State, Tier, Visibility
 
 from turnwright_core.checks import check_count, over_limit
-from turnwright_core.entries import Entry, State, Tier, Visibility
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.text import LineSlice, slice_lines
 from turnwright_store.app.history import NUMBER_MAX, At, RunSnapshot, run_at

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.types import Cursor, Entry
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.checks import check_count, invalid
-from turnwright_core.entries import Cursor, Entry
 from turnwright_store.app.history import At, check_cursor, run_at
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules

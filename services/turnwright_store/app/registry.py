@@ -8,12 +8,12 @@ from pathlib import PurePath
 from typing import Any
 
 from msgspec.structs import replace
+from turnwright_values.types import Loop, Model, Project, Run, RunSettings, SessionState, Turn
 
 from turnwright_core.checks import check_count, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
-from turnwright_core.models import Model
-from turnwright_core.runs import QUEUED, RUNNING, Loop, Project, Run, RunSettings, SessionState, Turn
+from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import is_active, session_state
 from turnwright_store.domain.checks import (
     ROOT_CHARS_MAX,

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from turnwright_values.store import ViewFilter
+from turnwright_values.types import Entry, Loop, Run, Spend, Turn
 
 from turnwright_core.checks import check_count
-from turnwright_core.entries import Entry
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, PAGE_SIZE_MAX
-from turnwright_core.runs import Loop, Run, Spend, Turn
 from turnwright_store.app import registry
 from turnwright_store.app.control import get_spend
 from turnwright_store.app.read_view import weight_of
@@ -24,7 +24,7 @@ from turnwright_store.ports import Connection
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.inbox import entry_rows_of, page_of_waiting
 from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, ViewFilter, Wanted, snapshot
+from turnwright_store.sql.views import EntryRow, Wanted, snapshot
 
 LOOPS_MAX: Final = 100
 UNKNOWNS_MAX: Final = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite
 
-from turnwright_core.entries import EntryWrite
 from turnwright_core.events import RunEvent, event_write
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.domain.store_rules import StoreRules

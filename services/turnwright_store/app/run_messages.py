@@ -7,14 +7,12 @@ from typing import Final
 
 from msgspec.structs import replace
 from turnwright.types.v1 import run_message_pb2
+from turnwright_values.types import Entry, MessageKind, RunMessage, Turn
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.chat.message import Text, ToolCall
-from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES, is_synthetic, messages_in, parts_of, run_message, turn_of
-from turnwright_core.entries import Entry
 from turnwright_core.limits import PAGE_BYTES_MAX
-from turnwright_core.runs import Turn
 from turnwright_core.text import cut_bytes
 from turnwright_core.wire.command_records import recorded_call
 from turnwright_core.wire.run_messages import run_message_to_pb

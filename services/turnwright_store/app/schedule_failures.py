@@ -6,10 +6,10 @@ An event tells that, and SetSchedule lets it go on. Source: decision C62.
 from __future__ import annotations
 
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, LoopEnd
+from turnwright_values.types import Loop
 
-from turnwright_core.entries import EntryWrite
 from turnwright_core.events import RunEvent, Subkind
-from turnwright_core.runs import Loop, LoopEnd
 from turnwright_store.app.run_events import new_event
 from turnwright_store.domain.schedules import FAILURES_MAX, Schedule, failed
 from turnwright_store.ports import Transaction

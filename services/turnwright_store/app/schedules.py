@@ -14,12 +14,11 @@ from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.types import Entry, Loop, RunSettings, Tier
 
 from turnwright_core.checks import check_count
-from turnwright_core.entries import Entry, Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind, event_path, event_write
-from turnwright_core.runs import Loop, RunSettings
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes

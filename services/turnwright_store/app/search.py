@@ -13,13 +13,14 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.store import Durability
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.limits import SEARCH_HITS_DEFAULT, SEARCH_HITS_MAX, SEARCH_QUERY_CHARS_MAX, SEARCH_SCHEMES_MAX
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.lexemes import query_words, snippet
 from turnwright_store.domain.locks import project_lock
-from turnwright_store.ports import Connection, Database, Durability, Transaction
+from turnwright_store.ports import Connection, Database, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
 from turnwright_store.sql.search import TEXT_BYTES_MAX, Document, IndexPosition, SearchHit, StaleIndex

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from turnwright_values.types import LoopSettings, RunSettingsPatch
 
 from turnwright_core.chat.message import Part, Text
-from turnwright_core.runs import LoopSettings
 from turnwright_core.session_queue import index_preview, truncate_preview
 from turnwright_store.domain.session_gates import CommandKind
-from turnwright_store.domain.settings_patch import SettingsPatch
 
 
 class UserMessage(Struct, frozen=True):
@@ -27,7 +26,7 @@ class UserMessage(Struct, frozen=True):
 class SetParams(Struct, frozen=True):
     """Changes of settings."""
 
-    patch: SettingsPatch
+    patch: RunSettingsPatch
 
 
 class AbortSession(Struct, frozen=True):

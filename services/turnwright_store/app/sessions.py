@@ -13,15 +13,25 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright.types.v1.command_record_pb2 import CommandRecord
+from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import (
+    Cursor,
+    Loop,
+    Run,
+    RunSettings,
+    RunSettingsPatch,
+    SessionState,
+    State,
+    Tier,
+    ToolRules,
+    Visibility,
+)
 
 from turnwright_core.checks import check_bytes, check_count, invalid
-from turnwright_core.entries import Cursor, EntryWrite, RemoveEntry, SetEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import Loop, Run, RunSettings, SessionState
 from turnwright_core.session import Wait
 from turnwright_core.session_queue import DRAFT
-from turnwright_core.tool_settings import ToolRules
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
@@ -52,7 +62,6 @@ from turnwright_store.app.waiting_edits import add_waiting, waiting_edits
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.session_gates import GATES, Gate, gate_error
-from turnwright_store.domain.settings_patch import SettingsPatch
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import UserContent, user_content
 from turnwright_store.ports import Transaction
@@ -253,9 +262,11 @@ def _decide(command: DecideTools, at: _Session) -> None:
 def _apply_to_run(at: _Session, tools: Collection[str], *, accept: bool) -> None:
     """Apply a decision to later effects of these tools in the run."""
     rules = at.row.run.settings.tool_rules or ToolRules()
-    for tool in sorted(tools):
-        rules = rules.decided(tool, accept=accept)
-    control.configure_run(at.tx, at.address, SettingsPatch(tool_rules=rules))
+    approved = tuple(name for name in rules.approved if name not in tools)
+    rejected = tuple(name for name in rules.rejected if name not in tools)
+    decided = tuple(sorted(tools))
+    rules = ToolRules((*approved, *decided), rejected) if accept else ToolRules(approved, (*rejected, *decided))
+    control.configure_run(at.tx, at.address, RunSettingsPatch(tool_rules=rules))
 
 
 def _check_answer(call: str, answer: str, *, is_question: bool) -> None:

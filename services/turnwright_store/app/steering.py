@@ -15,11 +15,11 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import asdict, replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Budget, LoopSettings, Mode, RunSettings, State
 
 from turnwright_core.checks import check_count, invalid
-from turnwright_core.entries import EntryWrite, SetEntry, State
-from turnwright_core.owner_calls import TurnPacket
-from turnwright_core.runs import Budget, LoopSettings, Mode, RunSettings
+from turnwright_core.packet_values import TurnPacket
 from turnwright_core.text import scheme_of
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, ledger

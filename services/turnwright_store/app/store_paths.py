@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from turnwright_values.types import Entry, State
+
 from turnwright_core.checks import over_limit
-from turnwright_core.entries import Entry, State
 from turnwright_store.domain.path_state import PathState, ReplacedView, WrittenPath
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows

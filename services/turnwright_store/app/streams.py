@@ -13,18 +13,10 @@ from enum import IntEnum
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.store import AppendEntry, EntryWrite, SetEntry
+from turnwright_values.types import Entry, State, StreamChannel, Tier, Visibility
 
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.entries import (
-    AppendEntry,
-    Entry,
-    EntryWrite,
-    SetEntry,
-    State,
-    Tier,
-    Visibility,
-    to_attributes_json,
-)
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, Subkind, slug_of
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
@@ -43,6 +35,7 @@ from turnwright_core.streams import (
     record_of_channel,
 )
 from turnwright_core.text import slugify
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes, check_writes
 from turnwright_store.app.run_events import free_path, write_event
@@ -66,15 +59,6 @@ class EndKind(IntEnum):
     COMPLETED = 1
     ABORTED = 2
     CANCELLED = 3
-
-
-class Channel(Struct, frozen=True):
-    """One channel as it is now."""
-
-    number: int
-    path: str
-    body_size_bytes: int
-    state: State
 
 
 class NewStream(Struct, frozen=True):
@@ -114,7 +98,7 @@ class StreamEnd(Struct, frozen=True):
 
 def open_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, opening: NewStream
-) -> tuple[str, list[Channel], RunHead]:
+) -> tuple[str, list[StreamChannel], RunHead]:
     """Write the record of a stream and its channels; returns the record's path, the channels, the run."""
     numbers = _check_opening(rules, opening)
     run = get_run_head(tx.connection, address.project, address.run)
@@ -122,7 +106,7 @@ def open_stream(
     writes = [_record_write(path, opening, numbers)]
     writes += [_channel_write(path, number, opening.target, opening.producer) for number in numbers]
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
-    return path, [Channel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
+    return path, [StreamChannel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
 
 
 def _check_opening(rules: StoreRules, opening: NewStream) -> list[int]:
@@ -165,7 +149,7 @@ def _channel_write(path: str, number: int, target: str, producer: str, text: str
 
 def append_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, piece: StreamAppend
-) -> tuple[Channel, RunHead]:
+) -> tuple[StreamChannel, RunHead]:
     """Append to a channel; idempotent if the offset is given."""
     _checked_number(piece.channel)
     run = get_run_head(tx.connection, address.project, address.run)
@@ -189,7 +173,7 @@ def _new_channel(tx: Transaction, run: RunHead, record: Entry, piece: StreamAppe
         message = f"The stream {piece.path} has ended: open another one."
         raise transition_forbidden(piece.path, record.state.name.lower(), "streaming", message)
     if piece.offset:
-        message = f"Channel {piece.channel} of {piece.path} has nothing yet: append from 0."
+        message = f"StreamChannel {piece.channel} of {piece.path} has nothing yet: append from 0."
         raise fault(Reason.REVISION_CONFLICT, message, path=piece.path, expected=piece.offset, actual=0)
     return _channel_write(
         piece.path, piece.channel, str(record.attributes.get("target", "")), piece.producer, piece.text
@@ -214,7 +198,7 @@ def _check_is_producer(record: Entry, producer: str) -> None:
     raise transition_forbidden(record.path, "foreign", "streaming", message)
 
 
-def list_channels(tx: Transaction, run: RunHead, path: str) -> list[Channel]:
+def list_channels(tx: Transaction, run: RunHead, path: str) -> list[StreamChannel]:
     """The channels of a record, in path order."""
     return list(map(_channel, _channel_views(tx, run, path)))
 
@@ -234,9 +218,9 @@ def _is_channel_of(shown: EntryRow, path: str) -> bool:
     return found is not None and found[0] == path
 
 
-def _channel(shown: EntryRow) -> Channel:
+def _channel(shown: EntryRow) -> StreamChannel:
     found = record_of_channel(shown.path)
-    return Channel(found[1] if found else 0, shown.path, shown.body_size_bytes, State(shown.state))
+    return StreamChannel(found[1] if found else 0, shown.path, shown.body_size_bytes, State(shown.state))
 
 
 # End -------------------------------------------------------------------------------------------------------------
@@ -244,7 +228,7 @@ def _channel(shown: EntryRow) -> Channel:
 
 def end_stream(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, ending: StreamEnd
-) -> tuple[list[Channel], RunHead]:
+) -> tuple[list[StreamChannel], RunHead]:
     """End the open channels of a stream, and write its record with the figures unless the run's owner does."""
     _check_ending(ending)
     run = get_run_head(tx.connection, address.project, address.run)
@@ -264,7 +248,7 @@ def _check_ending(ending: StreamEnd) -> None:
 
 def end_channels(
     tx: Transaction, rules: StoreRules, caller: Caller, run: RunHead, record: Entry, ending: StreamEnd
-) -> tuple[list[Channel], RunHead]:
+) -> tuple[list[StreamChannel], RunHead]:
     """End what is open of a stream; does nothing if nothing is."""
     channels = list_channels(tx, run, ending.path)
     still_open = [channel for channel in channels if channel.state is State.STREAMING]
@@ -278,7 +262,7 @@ def end_channels(
     if PRODUCER in record.attributes:
         # The exit code of a process must not be lost because the run is full.
         run = write_event(tx, rules, run, caller.principal, _completed(record, channels, ending, outcome))
-    return [Channel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
+    return [StreamChannel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 
 def _result(ending: StreamEnd) -> tuple[State, str]:
@@ -296,7 +280,7 @@ def _record_result(state: State, outcome: str) -> tuple[State, str]:
     return State.FAILED, outcome if outcome == PRODUCER_LOST else STOPPED
 
 
-def _channel_end(channel: Channel, state: State, outcome: str) -> EntryWrite:
+def _channel_end(channel: StreamChannel, state: State, outcome: str) -> EntryWrite:
     """The end of a channel; one with output of a failed command becomes visible, so that the model reads the reason."""
     is_shown = state is State.FAILED and channel.body_size_bytes
     visibility = Visibility.VISIBLE if is_shown else Visibility.UNSPECIFIED
@@ -304,7 +288,7 @@ def _channel_end(channel: Channel, state: State, outcome: str) -> EntryWrite:
 
 
 def _final_record_write(
-    record: Entry, channels: Sequence[Channel], ending: StreamEnd, state: State, outcome: str
+    record: Entry, channels: Sequence[StreamChannel], ending: StreamEnd, state: State, outcome: str
 ) -> EntryWrite:
     """The record with exit code, duration and sizes, or the reason (RU176)."""
     figures: dict[str, Any] = {
@@ -320,7 +304,7 @@ def _final_record_write(
     return EntryWrite(record.path, change, Tier.PLUGIN)
 
 
-def _completed(record: Entry, channels: Sequence[Channel], ending: StreamEnd, outcome: str) -> RunEvent:
+def _completed(record: Entry, channels: Sequence[StreamChannel], ending: StreamEnd, outcome: str) -> RunEvent:
     """The event about the end of a process that no turn waits for: the model reads it in its next turn (RE07)."""
     tool, target = str(record.attributes.get("tool", "")), str(record.attributes.get("target", ""))
     status = "exited" if ending.end is EndKind.COMPLETED else outcome.partition(":")[0]
@@ -348,7 +332,7 @@ def _how(ending: StreamEnd) -> str:
     return "".join(f", {part}" for part in [*parts, *([ending.reason] if ending.reason else [])])
 
 
-def _size(channel: Channel) -> str:
+def _size(channel: StreamChannel) -> str:
     if not channel.body_size_bytes:
         return "empty"
     return "1 byte" if channel.body_size_bytes == 1 else f"{channel.body_size_bytes} bytes"

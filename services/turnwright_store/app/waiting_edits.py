@@ -11,29 +11,15 @@ from typing import Final
 
 from msgspec import Struct, json
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import Entry, Loop, QueuedCommand, Run, State, Tier, Visibility
 
 from turnwright_core.checks import invalid
-from turnwright_core.entries import (
-    Entry,
-    EntryWrite,
-    RemoveEntry,
-    SetEntry,
-    State,
-    Tier,
-    Visibility,
-    to_attributes_json,
-)
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.events import RunEvent, Subkind
-from turnwright_core.runs import ABORTED, QUEUED, Loop, Run
-from turnwright_core.session_queue import (
-    EDIT_SCHEME,
-    QUEUE_LISTED_MAX,
-    QueuedCommand,
-    QueuedEdit,
-    merge_queue,
-    queued_loop,
-)
+from turnwright_core.runs import ABORTED, QUEUED
+from turnwright_core.session_queue import EDIT_SCHEME, QUEUE_LISTED_MAX, QueuedEdit, merge_queue, queued_loop
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller
 from turnwright_store.app import message_edits
 from turnwright_store.app.apply_writes import apply_writes

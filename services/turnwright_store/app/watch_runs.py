@@ -18,8 +18,9 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.types import Run, RunOverview, SessionState
 
-from turnwright_core.runs import RUNNING, Run, SessionState
+from turnwright_core.runs import RUNNING
 from turnwright_store.app.registry import with_origins
 from turnwright_store.ports import ANY_SCOPE, Connection, Database, Subscription
 from turnwright_store.sql import control as rows
@@ -43,17 +44,10 @@ STRANGERS_MAX: Final = 100_000
 _LAST_ID: Final = 2**62
 
 
-class Overview(Struct, frozen=True):
-    """A run in a list, with the number of its waiting proposals."""
-
-    run: Run
-    proposals: int
-
-
 class RunsChange(Struct, frozen=True):
     """One message of a watch; an empty one is a heartbeat."""
 
-    runs: list[Overview] = field(default_factory=list)
+    runs: list[RunOverview] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     part: int | None = None
     """Number of a part of the snapshot."""
@@ -112,7 +106,7 @@ class RunsWatch(Struct):
                 return
             before = found[-1][0].id
 
-    def _difference(self, asked: Sequence[int], found: Sequence[tuple[RunRow, Overview]]) -> RunsChange:
+    def _difference(self, asked: Sequence[int], found: Sequence[tuple[RunRow, RunOverview]]) -> RunsChange:
         """The difference between the runs that were read and what was sent."""
         news = [(row, overview) for row, overview in found if self._is_changed(row, overview)]
         present = {row.scope for row, _ in found}
@@ -129,14 +123,14 @@ class RunsWatch(Struct):
         used = {alias for _, alias in self.runs.values()} if removed else set()
         return RunsChange([overview for _, overview in news], [alias for alias in removed if alias not in used])
 
-    def _is_changed(self, row: RunRow, overview: Overview) -> bool:
+    def _is_changed(self, row: RunRow, overview: RunOverview) -> bool:
         now = _running(overview)
         return self.runs.get(row.scope) != _mark(row, overview) or self.running.get(row.scope, now) != now
 
     def _is_renamed(self, row: RunRow) -> bool:
         return row.scope in self.runs and self.runs[row.scope][1] != row.run.run
 
-    def _mark_sent(self, found: Sequence[tuple[RunRow, Overview]]) -> None:
+    def _mark_sent(self, found: Sequence[tuple[RunRow, RunOverview]]) -> None:
         for row, overview in found:
             self.runs[row.scope] = _mark(row, overview)
             self.running.pop(row.scope, None)
@@ -150,15 +144,15 @@ async def watch_runs(database: Database, project: str) -> RunsWatch:
     return RunsWatch(database, database.subscribe((ANY_SCOPE,)), owner.id)
 
 
-def _page(connection: Connection, project_id: int, before: int) -> list[tuple[RunRow, Overview]]:
+def _page(connection: Connection, project_id: int, before: int) -> list[tuple[RunRow, RunOverview]]:
     found = rows.runs_before(connection, project_id, before, RUNS_PER_PAGE)
     return _with_proposals(connection, found)
 
 
-def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, Overview]]:
+def _with_proposals(connection: Connection, found: Sequence[RunRow]) -> list[tuple[RunRow, RunOverview]]:
     waiting = rows.count_proposals(connection, [row.id for row in found])
     runs = with_origins(connection, found)
-    return [(row, Overview(_cut(run), waiting.get(row.id, 0))) for row, run in zip(found, runs, strict=True)]
+    return [(row, RunOverview(_cut(run), waiting.get(row.id, 0))) for row, run in zip(found, runs, strict=True)]
 
 
 def _cut(run: Run) -> Run:
@@ -176,13 +170,13 @@ def _shortened(text: str) -> str:
     return text.encode(errors="surrogatepass")[:TEXT_BYTES_MAX].decode(errors="ignore")
 
 
-def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> list[tuple[RunRow, Overview]]:
+def _changed(connection: Connection, project_id: int, scopes: Sequence[int]) -> list[tuple[RunRow, RunOverview]]:
     return _with_proposals(connection, rows.runs_of_scopes(connection, project_id, scopes))
 
 
-def _running(overview: Overview) -> tuple[bool, SessionState]:
+def _running(overview: RunOverview) -> tuple[bool, SessionState]:
     return overview.run.held, overview.run.state
 
 
-def _mark(row: RunRow, overview: Overview) -> tuple[RunMark, str]:
+def _mark(row: RunRow, overview: RunOverview) -> tuple[RunMark, str]:
     return RunMark(row.run.revision, overview.proposals), row.run.run

@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any, Final
 
 import msgspec
+from turnwright_values.types import Budget, ClientTool, Model, ResponseFormat, RunSettings, ToolRules
 
 from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, image_paths_in
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
@@ -28,9 +29,7 @@ from turnwright_core.limits import (
     PERSONA_BYTES_MAX,
     RECORD_BYTES_MAX,
 )
-from turnwright_core.models import PRICE_USD_MAX, Model
-from turnwright_core.runs import AnswerFormat, Budget, RunSettings
-from turnwright_core.tool_settings import ClientTool, ToolRules
+from turnwright_core.models import PRICE_USD_MAX
 
 OUTCOME_CHARS_MAX: Final = 256
 """Longest outcome of an entry: `word:code`, with some margin."""
@@ -177,7 +176,7 @@ def _check_tool_rules(rules: ToolRules) -> None:
         raise invalid("tool_rules", "tool_rules names a tool more than once.")
 
 
-def check_answer_format(form: AnswerFormat | None) -> None:
+def check_answer_format(form: ResponseFormat | None) -> None:
     """Refuse a response format with an invalid schema."""
     if form is None or not form.schema:
         return

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from turnwright_core.entries import EntryWrite
+from turnwright_values.store import EntryWrite
+
+from turnwright_core.entries import destination_of
 from turnwright_core.text import scheme_of
 from turnwright_store.domain.store_rules import StoreRules
 
@@ -42,7 +44,7 @@ def request_lock(project: str, principal: str, method: str, request_id: str) -> 
 
 def paths_of(writes: Iterable[EntryWrite]) -> list[str]:
     """Every path that writes touch, in their order: those that they name, and destinations of copies and moves."""
-    return [path for write in writes for path in (write.path, write.change.to) if path is not None]
+    return [path for write in writes for path in (write.path, destination_of(write.change)) if path is not None]
 
 
 def write_locks(rules: StoreRules, project: str, run: str, paths: Iterable[str]) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_core.runs import Loop, Run, Turn
+from turnwright_values.types import Loop, Run, Turn
 
 ROW_BYTES: Final = 1024
 """Overhead of a row besides its texts, an upper estimate."""

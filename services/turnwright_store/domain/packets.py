@@ -22,7 +22,7 @@ from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.delta_encoding import Copied, DeltaEncoder
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
-from turnwright_core.owner_calls import TurnPacket
+from turnwright_core.packet_values import TurnPacket
 from turnwright_store.domain.checks import check_path
 
 MESSAGES_MAX: Final = 16

@@ -5,7 +5,8 @@ Source: rows RU031-RU036, RU089; decisions C9, C45.
 
 from __future__ import annotations
 
-from turnwright_core.entries import Tier
+from turnwright_values.types import Tier
+
 from turnwright_core.errors import Reason, fault
 from turnwright_core.schemes import Scheme
 from turnwright_kit.auth import Caller

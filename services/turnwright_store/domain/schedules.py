@@ -8,11 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.types import LoopSettings
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.limits import COMMENT_BYTES_MAX
-from turnwright_core.runs import ABORTED, REJECTED, STATUSES, LoopSettings
+from turnwright_core.runs import ABORTED, REJECTED, STATUSES
 from turnwright_store.domain.checks import check_name
+from turnwright_store.domain.settings_patch import queued_settings
 
 SCHEDULE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -45,11 +47,10 @@ class Schedule(Struct, frozen=True):
         own = self.settings
         if own is None:
             return replace(asked, synthetic=True)
-        return replace(
+        settings = replace(
             own,
             mode=own.mode or asked.mode,
             model=own.model or asked.model,
-            model_of_run=not own.model,
             no_repo=own.no_repo or asked.no_repo,
             no_interaction=own.no_interaction or asked.no_interaction,
             no_web=own.no_web or asked.no_web,
@@ -63,6 +64,7 @@ class Schedule(Struct, frozen=True):
             summaries=asked.summaries if own.summaries is None else own.summaries,
             synthetic=True,
         )
+        return queued_settings(settings, model_of_run=not own.model)
 
 
 def failed(status: int, reason: str) -> bool | None:

@@ -10,8 +10,9 @@ import json
 import re
 from typing import Any, Final
 
+from turnwright_values.store import SetEntry
+
 from turnwright_core.checks import check_chars, invalid, over_limit
-from turnwright_core.entries import SetEntry
 from turnwright_core.events import EVENT_SUBKINDS, payload_bytes
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, EVENT_SOURCE_CHARS_MAX
 

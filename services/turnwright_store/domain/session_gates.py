@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from turnwright_values.types import SessionState
+
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import SessionState
 
 
 class CommandKind(Enum):

@@ -2,43 +2,48 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
+from turnwright_values.types import Budget, Loop, LoopSettings, RunSettings, RunSettingsPatch
 
-from turnwright_core.runs import QUEUED, Budget, CallStyle, Loop, LoopSettings, RunSettings
-from turnwright_core.tool_settings import ToolRules
+from turnwright_core.runs import QUEUED
 
 
-class SettingsPatch(Struct, frozen=True):
-    """Changes to a run's settings; None leaves one as it is. An empty persona and a limit of 0 are the defaults."""
+class QueuedSettings(LoopSettings, frozen=True):
+    """Settings of a stored loop. `model_of_run`: its model follows the run's while it waits.
 
-    model: str | None = None
-    temperature: float | None = None
-    persona: str | None = None
-    context_limit: int | None = None
-    budget: Budget | None = None
-    yolo: bool | None = None
-    calls: CallStyle | None = None
-    tool_rules: ToolRules | None = None
+    It is set where the model was named by the run, or was that of an earlier loop.
+    """
 
-    def apply_to(self, settings: RunSettings) -> RunSettings:
-        """The settings after the changes."""
-        return RunSettings(
-            model=settings.model if self.model is None else self.model,
-            temperature=settings.temperature if self.temperature is None else self.temperature,
-            persona=settings.persona if self.persona is None else self.persona or None,
-            context_limit=settings.context_limit if self.context_limit is None else self.context_limit or None,
-            budget=settings.budget if self.budget is None else (None if self.budget == Budget() else self.budget),
-            yolo=settings.yolo if self.yolo is None else self.yolo,
-            calls=settings.calls if self.calls is None else self.calls,
-            tool_rules=settings.tool_rules if self.tool_rules is None else self.tool_rules,
-        )
+    model_of_run: bool = False
 
-    def of_loop(self, loop: Loop) -> LoopSettings:
-        """The settings of a loop that has not ended, after the changes: a grant that is taken away, another model."""
-        settings = loop.settings
-        if self.yolo is False:
-            settings = replace(settings, yolo=False)
-        if self.model is not None and settings.model_of_run and loop.status == QUEUED:
-            settings = replace(settings, model=self.model)
-        return settings
+
+def queued_settings(settings: LoopSettings, *, model_of_run: bool) -> QueuedSettings:
+    return QueuedSettings(**{**asdict(settings), "model_of_run": model_of_run})
+
+
+def follows_run(settings: LoopSettings) -> bool:
+    return isinstance(settings, QueuedSettings) and settings.model_of_run
+
+
+def changed_settings(patch: RunSettingsPatch, settings: RunSettings) -> RunSettings:
+    """The settings after the changes. An empty persona and a limit of 0 are the defaults."""
+    return RunSettings(
+        model=settings.model if patch.model is None else patch.model,
+        temperature=settings.temperature if patch.temperature is None else patch.temperature,
+        persona=settings.persona if patch.persona is None else patch.persona or None,
+        context_limit=settings.context_limit if patch.context_limit is None else patch.context_limit or None,
+        budget=settings.budget if patch.budget is None else (None if patch.budget == Budget() else patch.budget),
+        yolo=settings.yolo if patch.yolo is None else patch.yolo,
+        calls=settings.calls if patch.calls is None else patch.calls,
+        tool_rules=settings.tool_rules if patch.tool_rules is None else patch.tool_rules,
+    )
+
+
+def changed_of_loop(patch: RunSettingsPatch, loop: Loop) -> LoopSettings:
+    """The settings of a loop that has not ended, after the changes: a grant that is taken away, another model."""
+    settings = loop.settings
+    if patch.yolo is False:
+        settings = replace(settings, yolo=False)
+    if patch.model is not None and follows_run(settings) and loop.status == QUEUED:
+        settings = replace(settings, model=patch.model)
+    return settings

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from msgspec import Struct, field
+from turnwright_values.types import Assembly
 
-from turnwright_core.runs import Assembly
 from turnwright_core.schemes import Scheme
 from turnwright_store.domain.limits import WriteLimits
 

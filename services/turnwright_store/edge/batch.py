@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
+from turnwright_values.store import Durability
 
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Connection, Durability, ScopeDelta, Transaction, Work
+from turnwright_store.ports import Connection, ScopeDelta, Transaction, Work
 
 T = TypeVar("T")
 

@@ -9,11 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from turnwright_values.store import Durability
+
 from turnwright_store.edge import precompiled
 from turnwright_store.edge.batch import Job, fail_jobs, run_batch
 from turnwright_store.edge.statements import DirectConnection
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Connection, Durability, Query
+from turnwright_store.ports import Connection, Query
 
 if TYPE_CHECKING:
     import sqlalchemy

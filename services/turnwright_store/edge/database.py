@@ -20,6 +20,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from turnwright_values.store import Durability
+
 from turnwright_kit.threads import DaemonThreadPool
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, READER_PRAGMAS, SqliteLink, SqliteWriter
@@ -30,7 +32,7 @@ from turnwright_store.edge.schema import is_behind, upgrade_to_head
 from turnwright_store.edge.sqlite_codes import driver_error, refuse_orphaned_wal, to_fault, unusable_error
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import SubscribableDatabase
-from turnwright_store.ports import SQLITE, Durability, Query, Stats, Work
+from turnwright_store.ports import SQLITE, Query, Stats, Work
 
 T = TypeVar("T")
 

@@ -13,6 +13,8 @@ import contextlib
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from turnwright_values.store import Durability
+
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.notify_listener import Listener
 from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
@@ -21,7 +23,7 @@ from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import SubscribableDatabase
-from turnwright_store.ports import Durability, Query, Stats, Work
+from turnwright_store.ports import Query, Stats, Work
 
 T = TypeVar("T")
 

@@ -14,11 +14,13 @@ from itertools import accumulate, islice, takewhile
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
+from turnwright_values.store import Durability
+
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.thread import Link, ThreadConnection
 from turnwright_store.edge.wakeups import Wakeups
-from turnwright_store.ports import Durability, Work
+from turnwright_store.ports import Work
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Link)

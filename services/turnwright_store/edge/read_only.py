@@ -11,12 +11,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
+from turnwright_values.store import Durability
+
 from turnwright_core.errors import Reason, fault
 from turnwright_store.edge.connection import READER_PRAGMAS, SqliteLink
 from turnwright_store.edge.schema import is_behind
 from turnwright_store.edge.sqlite_codes import to_fault, unusable_error
 from turnwright_store.edge.wakeups import SubscribableDatabase
-from turnwright_store.ports import SQLITE, Durability, Query, Stats, Work
+from turnwright_store.ports import SQLITE, Query, Stats, Work
 
 T = TypeVar("T")
 

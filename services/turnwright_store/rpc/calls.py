@@ -17,8 +17,10 @@ from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright.types.v1 import scheme_pb2
+from turnwright_values.store import Durability, EntryWrite
+from turnwright_values.types import Cursor, Tier
 
-from turnwright_core.entries import Cursor, EntryWrite, Tier
+from turnwright_core.entries import destination_of
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
@@ -32,7 +34,7 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Durability, Transaction
+from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Transaction
 from turnwright_store.sql.idempotency import RequestKey
 
 M = TypeVar("M")
@@ -275,7 +277,7 @@ def is_small(request: Any) -> bool:
 
 def needs_bodies(writes: Iterable[EntryWrite]) -> bool:
     """Whether one of the writes has to read a body."""
-    return any(write.change.to is not None for write in writes)
+    return any(destination_of(write.change) is not None for write in writes)
 
 
 def writes_of(messages: Any) -> list[EntryWrite]:

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import change_pb2
+from turnwright_values.types import Tier, Visibility
 
 from turnwright_core.checks import invalid
-from turnwright_core.entries import Tier, Visibility
 from turnwright_core.errors import InvalidError, MissingError
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.codec import known

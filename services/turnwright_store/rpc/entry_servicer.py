@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 
 from turnwright.entries.v1 import entry_service_pb2 as pb
 from turnwright.entries.v1 import entry_service_pb2_grpc
+from turnwright_values.types import State, Visibility
 
 from turnwright_core.checks import invalid, over_limit
-from turnwright_core.entries import State, Visibility
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.wire.entries import entry_to_pb

@@ -8,19 +8,20 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 from turnwright.store.v1 import lease_pb2
+from turnwright_values.store import Durability, LeaseState
+from turnwright_values.types import Tier
 
 from turnwright_core.checks import check_count
-from turnwright_core.entries import Tier
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.claims import claim_to_pb
+from turnwright_core.wire.claims import claim_to_pb, lease_to_pb
 from turnwright_kit.auth import Caller, current_caller
 from turnwright_store.app import leases as app
-from turnwright_store.app.leases import Claimant, Lease, LeaseState
+from turnwright_store.app.leases import Claimant, Lease
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Durability, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
 
 LEASES_PER_WRITE: Final = 500
@@ -103,10 +104,7 @@ class LeaseRpcs(Calls):
 
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
         query = partial(app.get_lease, caller=current_caller(), address=address_of(request))
-        held = await self._database.read(query, inline=True)
-        return lease_pb2.GetLeaseResponse(
-            owner=held.owner, address=held.address, expires_in_ms=held.expires_in_ms, run_status=held.run_status
-        )
+        return lease_to_pb(await self._database.read(query, inline=True))
 
     @mutation(locks=run_locks, min_tier=Tier.MODEL, durability=Durability.NORMAL, inline=True)
     def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller) -> Fields:

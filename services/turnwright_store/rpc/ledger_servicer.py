@@ -8,29 +8,23 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 from turnwright.store.v1 import ledger_pb2, queue_pb2
+from turnwright_values.store import (
+    ClaimRunResponse,
+    Durability,
+    EndTurnRequest,
+    EndTurnResponse,
+    NextTurn,
+    WriteEntriesRequest,
+    WriteEntriesResponse,
+)
+from turnwright_values.types import Tier, ViewChange
 
 from turnwright_core.checks import invalid
-from turnwright_core.claims import Claim
-from turnwright_core.entries import Tier
-from turnwright_core.owner_calls import (
-    EndTurnCall,
-    EntriesWritten,
-    TurnEnd,
-    TurnEnded,
-    TurnStart,
-    ViewChange,
-    WriteEntriesCall,
-)
+from turnwright_core.owner_calls import return_view_of, writes_bytes
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb
-from turnwright_core.wire.owner_calls import (
-    entries_written_from_pb,
-    entries_written_to_pb,
-    return_view_from_pb,
-    turn_ended_to_pb,
-    write_entries_to_pb,
-)
+from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES
 from turnwright_kit.auth import Caller, current_caller
 from turnwright_store.app import commands, leases, ledger, steering
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
@@ -38,7 +32,7 @@ from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, writ
 from turnwright_store.domain.packets import check_packet
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import INLINE_BYTES_MAX, Durability, Transaction
+from turnwright_store.ports import INLINE_BYTES_MAX, Transaction
 from turnwright_store.rpc.calls import (
     Calls,
     address_of,
@@ -87,7 +81,7 @@ class LedgerRpcs(Calls):
     async def EnqueueLoop(self, request: queue_pb2.EnqueueLoopRequest, _context: Any) -> queue_pb2.EnqueueLoopResponse:
         new = request.new if request.HasField("new") else None
         who = claimant_of(self._rules, new.claim) if new and new.HasField("claim") else None
-        claim: Claim | None = None
+        claim: ClaimRunResponse | None = None
 
         def work(tx: Transaction, caller: Caller) -> queue_pb2.EnqueueLoopResponse:
             nonlocal claim
@@ -100,7 +94,7 @@ class LedgerRpcs(Calls):
             )
             if who:
                 claim = leases.claim_of(tx, done.row, who.lease_ms, done.model)
-                if new and new.like_run and claim.file_constraints == []:
+                if new and new.like_run and claim.file_constraints == ():
                     claim = replace(claim, files=adopt_at_once(tx, self._rules, done.row, new.like_run))
             return queue_pb2.EnqueueLoopResponse(
                 run=wire.run_to_pb(done.run),
@@ -126,10 +120,16 @@ class LedgerRpcs(Calls):
 
     async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, context: Any) -> ledger_pb2.BeginTurnResponse:
         """What EndTurn does without a turn to end."""
-        first = TurnEnd(0, next=TurnStart(wire.turn_request_from_pb(request.request), writes_of(request.writes)))
-        owner = (request.project, request.run, request.fence.epoch)
-        call = EndTurnCall(*owner, first, request.schemes_version, return_view_from_pb(request))
-        begun = turn_ended_to_pb(await self.EndTurn(call, context))
+        call = EndTurnRequest(
+            project=request.project,
+            run=request.run,
+            epoch=request.fence.epoch,
+            next=NextTurn(wire.turn_request_from_pb(request.request), writes_of(request.writes)),
+            schemes_version=request.schemes_version,
+            return_view_change=request.return_view_change,
+            view_change_of_messages=request.view_change_of_messages,
+        )
+        begun = END_TURN.answer_to_pb(await self.EndTurn(call, context))
         return ledger_pb2.BeginTurnResponse(
             turn=begun.next,
             cursor=begun.cursor,
@@ -156,7 +156,7 @@ class LedgerRpcs(Calls):
             part = files[index : index + FILES_A_MESSAGE]
             yield _files_to_pb(part, is_last=index + FILES_A_MESSAGE >= len(files))
 
-    async def WriteEntries(self, call: WriteEntriesCall, _context: Any) -> EntriesWritten:
+    async def WriteEntries(self, call: WriteEntriesRequest, _context: Any) -> WriteEntriesResponse:
         if call.return_view_change and (call.epoch is None or call.request_id):
             raise invalid(
                 "return_view_change",
@@ -168,43 +168,45 @@ class LedgerRpcs(Calls):
             check_packet(packet)
             locks.add(packets_lock(call.project))
 
-        def work(tx: Transaction, caller: Caller) -> EntriesWritten:
-            tx.returns_view_change = call.return_view_change
+        def work(tx: Transaction, caller: Caller) -> WriteEntriesResponse:
+            tx.returns_view_change = return_view_of(call)
             done = steering.write_entries(tx, rules, caller, address, call.epoch, call.writes, call.run_status, packet)
             view_change = self._view_change(rules, done.view_change)
             cursor = done.run.cursor(rules.incarnation)
-            return EntriesWritten(done.revisions, done.paths, cursor, done.run.abort_requested, view_change)
+            return WriteEntriesResponse(done.revisions, done.paths, cursor, done.run.abort_requested, view_change)
 
         durability, inline = durability_of(call.durability), not needs_bodies(call.writes)
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")
-            inline = inline and call.weight_bytes <= INLINE_BYTES_MAX
+            size = writes_bytes(call.writes) + (sum(map(len, packet.texts)) if packet else 0)
+            inline = inline and size <= INLINE_BYTES_MAX
             return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
         answer = await self._once(
-            write_entries_to_pb(call),
+            WRITE_ENTRIES.request_to_pb(call),
             ledger_pb2.WriteEntriesResponse,
-            lambda tx, caller: entries_written_to_pb(work(tx, caller)),
+            lambda tx, caller: WRITE_ENTRIES.answer_to_pb(work(tx, caller)),
             min_tier=Tier.MODEL,
             durability=durability,
             locks=locks,
             inline=inline,
         )
-        return entries_written_from_pb(answer)
+        written: WriteEntriesResponse = WRITE_ENTRIES.answer_from_pb(answer)
+        return written
 
-    async def EndTurn(self, call: EndTurnCall, _context: Any) -> TurnEnded:
-        end, caller, rules = call.end, current_caller(), self._rules
-        writes = [*end.writes, *end.next.writes] if end.next else end.writes
+    async def EndTurn(self, call: EndTurnRequest, _context: Any) -> EndTurnResponse:
+        caller, rules = current_caller(), self._rules
+        writes = [*call.writes, *call.next.writes] if call.next else call.writes
 
-        def work(tx: Transaction) -> TurnEnded:
-            tx.returns_view_change = call.return_view_change
-            return ledger.end_turn(tx, rules, caller, address_of(call), call.epoch, end)
+        def work(tx: Transaction) -> EndTurnResponse:
+            tx.returns_view_change = return_view_of(call)
+            return ledger.end_turn(tx, rules, caller, address_of(call), call.epoch, call)
 
         ended = await self._database.write(
             work,
-            Durability.FULL if end.turn or end.loop_end else Durability.NORMAL,
+            Durability.FULL if call.turn or call.loop_end else Durability.NORMAL,
             write_locks(rules, call.project, call.run, paths_of(writes)),
-            inline=call.weight_bytes <= INLINE_BYTES_MAX,
+            inline=writes_bytes(writes) <= INLINE_BYTES_MAX,
         )
         schemes = self._service.newer_schemes(rules, call.schemes_version) if ended.next else None
         return replace(ended, schemes=schemes, view_change=self._view_change(rules, ended.view_change))

@@ -7,8 +7,8 @@ from typing import Any
 from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.types.v1 import heartbeat_pb2
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.plans.plan import MAIN
 from turnwright_core.wire.codec import known
 from turnwright_core.wire.entries import cursor_to_pb

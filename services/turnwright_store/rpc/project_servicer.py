@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from turnwright.projects.v1 import project_service_pb2 as pb
 from turnwright.projects.v1 import project_service_pb2_grpc
+from turnwright_values.types import Assembly
 
-from turnwright_core.runs import Assembly
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
 from turnwright_core.wire.codec import known

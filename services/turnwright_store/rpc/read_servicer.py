@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 from turnwright.store.v1 import read_pb2
+from turnwright_values.store import ViewFilter, WatchChangesRequest, WatchChangesResponse
 
 from turnwright_core.checks import invalid
-from turnwright_core.owner_calls import RunChanges, WatchChangesCall
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_store.app.changes import ChangesWatch, watch_changes
@@ -18,7 +18,7 @@ from turnwright_store.app.history import At, PacketMoment
 from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.rpc.calls import Calls, address_of, after_cursor, watch
-from turnwright_store.sql.views import ViewFilter, Wanted
+from turnwright_store.sql.views import Wanted
 
 INLINE_PATHS_MAX: Final = 8
 """Entries up to which their reading is brief."""
@@ -32,9 +32,9 @@ def filter_of(value: int) -> ViewFilter:
         raise invalid("filter", f"{value} is not a filter.") from None
 
 
-def watched(call: WatchChangesCall) -> Wanted:
+def watched(call: WatchChangesRequest) -> Wanted:
     """What a watch wants to be told. Raises LIMIT_EXCEEDED."""
-    wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max, whole=call.whole_schemes)
+    wanted = Wanted(filter_of(call.filter), body_bytes_max=call.body_bytes_max, whole=tuple(call.whole_schemes))
     check_wanted(wanted, None, None)
     return wanted
 
@@ -104,10 +104,10 @@ class ReadRpcs(Calls):
             spans=[span_of(one.lines) for one in got if one.lines],
         )
 
-    def _stamped(self, change: RunChanges) -> RunChanges:
+    def _stamped(self, change: WatchChangesResponse) -> WatchChangesResponse:
         return replace(change, send_ms=self._service.clock_ms())
 
     @watch(_stamped)
-    async def WatchChanges(self, call: WatchChangesCall) -> ChangesWatch:
+    async def WatchChanges(self, call: WatchChangesRequest) -> ChangesWatch:
         wanted = watched(call)
         return await watch_changes(self._database, lambda: self._rules, address_of(call), call.after, wanted)

@@ -8,28 +8,21 @@ from typing import Any
 from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.types.v1 import heartbeat_pb2, run_pb2, scheme_pb2, settings_pb2
+from turnwright_values.types import Run, RunOverview, RunSettingsPatch, Tier
 
-from turnwright_core.entries import Tier
-from turnwright_core.runs import CallStyle, Run
 from turnwright_core.wire import runs as wire
-from turnwright_core.wire.codec import codec, known
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_to_pb, entry_to_pb
 from turnwright_core.wire.times import time_to_pb
 from turnwright_kit.auth import Caller
 from turnwright_store.app import control, forks, registry, retention
 from turnwright_store.app.run_details import get_run_details
-from turnwright_store.app.watch_runs import Overview, RunsChange, RunsWatch, watch_runs
-from turnwright_store.domain.settings_patch import SettingsPatch
+from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
 
-_, patch_of = codec(
-    SettingsPatch,
-    settings_pb2.RunSettingsPatch,
-    budget=(wire.budget_to_pb, wire.budget_from_pb),
-    calls=(int, partial(known, CallStyle, field="calls")),
-    tool_rules=(wire.tool_rules_to_pb, wire.tool_rules_from_pb),
-)
+patch_of = codec(RunSettingsPatch, settings_pb2.RunSettingsPatch)[1]
+_overview_to_pb = codec(RunOverview, run_pb2.RunOverview)[0]
 
 
 class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
@@ -116,7 +109,3 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
 def _seen(tx: Transaction, run: Run) -> run_pb2.Run:
     """A run that was written, as readers see it."""
     return wire.run_to_pb(registry.get_run(tx.connection, run.project, run.run))
-
-
-def _overview_to_pb(one: Overview) -> run_pb2.RunOverview:
-    return run_pb2.RunOverview(run=wire.run_to_pb(one.run), proposals=one.proposals)

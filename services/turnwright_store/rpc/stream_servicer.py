@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from turnwright.streams.v1 import stream_service_pb2 as pb
 from turnwright.streams.v1 import stream_service_pb2_grpc
 from turnwright.types.v1 import stream_pb2
+from turnwright_values.store import Durability
+from turnwright_values.types import StreamChannel, Tier
 
 from turnwright_core.checks import invalid
-from turnwright_core.entries import Tier
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import cursor_to_pb
 from turnwright_kit.auth import Caller
 from turnwright_store.app import streams
-from turnwright_store.ports import Durability, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
 from turnwright_store.sql.runs import RunHead
+
+_channel_to_pb, _ = codec(StreamChannel, stream_pb2.StreamChannel)
 
 
 class StreamServicer(Calls, stream_service_pb2_grpc.StreamServiceServicer):
@@ -29,33 +32,21 @@ class StreamServicer(Calls, stream_service_pb2_grpc.StreamServiceServicer):
     def OpenStream(self, request: pb.OpenStreamRequest, tx: Transaction, caller: Caller) -> Fields:
         opening = streams.NewStream(request.tool, request.target, list(request.channels), caller.principal)
         path, channels, run = streams.open_stream(tx, self._rules, _producer(caller), address_of(request), opening)
-        return {"path": path, "channels": _channels(channels), "cursor": self._cursor(run)}
+        return {"path": path, "channels": map(_channel_to_pb, channels), "cursor": self._cursor(run)}
 
     @mutation(locks=run_locks, durability=Durability.NORMAL)
     def AppendStream(self, request: pb.AppendStreamRequest, tx: Transaction, caller: Caller) -> Fields:
         offset = request.offset if request.HasField("offset") else None
         piece = streams.StreamAppend(request.path, request.channel, request.text, offset, caller.principal)
         channel, run = streams.append_stream(tx, self._rules, _producer(caller), address_of(request), piece)
-        return {"channel": _channels([channel])[0], "cursor": self._cursor(run)}
+        return {"channel": _channel_to_pb(channel), "cursor": self._cursor(run)}
 
     @mutation(locks=run_locks)
     def EndStream(self, request: pb.EndStreamRequest, tx: Transaction, caller: Caller) -> Fields:
         channels, run = streams.end_stream(
             tx, self._rules, _producer(caller), address_of(request), _ending(request, caller)
         )
-        return {"channels": _channels(channels), "cursor": self._cursor(run)}
-
-
-def _channels(channels: Iterable[streams.Channel]) -> list[stream_pb2.StreamChannel]:
-    return [
-        stream_pb2.StreamChannel(
-            number=channel.number,
-            path=channel.path,
-            body_size_bytes=channel.body_size_bytes,
-            state=int(channel.state),  # type: ignore[arg-type]
-        )
-        for channel in channels
-    ]
+        return {"channels": map(_channel_to_pb, channels), "cursor": self._cursor(run)}
 
 
 def _producer(caller: Caller) -> Caller:

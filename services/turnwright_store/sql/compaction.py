@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.types import State
 
-from turnwright_core.entries import State
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import and_, bindparam, delete, func, literal_column, or_, select, update
 from turnwright_store.sql.keys import is_version

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from turnwright_core.entries import STATES, TIERS, VISIBILITIES, Entry
+from turnwright_values.types import Entry
+
+from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.ports import Connection, Rows
 from turnwright_store.sql.core import bindparam, case, literal_column, select, type_coerce
 from turnwright_store.sql.entries import BODY_HASH, batched

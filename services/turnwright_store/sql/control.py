@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.types import RunSettings, TurnResult
 
-from turnwright_core.runs import RunSettings, TurnResult
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import Text, and_, bindparam, cast, func, literal_column, or_, select, update
 from turnwright_store.sql.inbox import IS_WAITING

@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, field
+from turnwright_values.types import Cursor, Loop, Turn
 
-from turnwright_core.entries import Cursor
-from turnwright_core.runs import Loop, Turn
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
 from turnwright_store.sql.core import and_, func, literal_column, or_, select, union_all

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.types import State
 
-from turnwright_core.entries import State
 from turnwright_core.runs import QUEUED
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import (

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.types import State
 
-from turnwright_core.entries import State
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import Select, and_, bindparam, literal_column, or_, select
 from turnwright_store.sql.entries import batched

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
+from turnwright_values.types import Budget, Loop, LoopSettings, Mode, Usage
 
 from turnwright_core.converters import converter
-from turnwright_core.runs import LOOP_OPEN, QUEUED, Budget, Loop, LoopSettings, Mode, Usage
+from turnwright_core.runs import LOOP_OPEN, QUEUED
+from turnwright_store.domain.settings_patch import QueuedSettings
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import parameters, rows_in_revisions
 from turnwright_store.sql.core import ColumnElement, bindparam, insert, literal_column, select, update
@@ -74,7 +76,7 @@ _WRITE_SETTINGS: Final = (
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(str(status)) for status in LOOP_OPEN]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
 
-_to_settings: Final = converter(LoopSettings)
+_to_settings: Final = converter(QueuedSettings)
 
 
 def settings_json(settings: LoopSettings) -> str:
@@ -85,7 +87,7 @@ def settings_json(settings: LoopSettings) -> str:
 def shown_attributes(loop: Loop) -> str:
     """The attributes of `run://{alias}`: the settings as the contract has them, and the loop."""
     settings = json.loads(settings_json(loop.settings))
-    del settings["model_of_run"]
+    settings.pop("model_of_run", None)
     return json.dumps({**settings, "loop": loop.sequence}, ensure_ascii=False)
 
 

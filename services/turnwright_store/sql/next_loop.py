@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from turnwright_core.entries import State
+from turnwright_values.types import State
+
 from turnwright_core.runs import PROPOSED, QUEUED
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import and_, bindparam, case, exists, func, literal_column, or_, select, update

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, msgpack
+from turnwright_values.types import State
 
-from turnwright_core.entries import State
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
 from turnwright_store.ports import Connection
 from turnwright_store.sql.compression import compress_against, decompress_against

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from turnwright_values.store import ViewFilter
+from turnwright_values.types import State, Visibility
 
-from turnwright_core.entries import State, Visibility
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import BigInteger, bindparam, case, cast, func, insert, literal_column, select
 from turnwright_store.sql.entries import BODY_HASH, HEAD
 from turnwright_store.sql.lazy_tables import entries, runs, versions, views
 from turnwright_store.sql.runs import RunHead
-from turnwright_store.sql.views import ENTRY, VISIBLE_VERSIONS, ViewFilter, condition
+from turnwright_store.sql.views import ENTRY, VISIBLE_VERSIONS, condition
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement

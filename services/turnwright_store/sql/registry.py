@@ -9,11 +9,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
+from turnwright_values.types import Assembly, Capabilities, Model, Price, Project, ReportedWindow, Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, fault
-from turnwright_core.models import Capabilities, Model, Price, ReportedWindow
-from turnwright_core.runs import Assembly, Project
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
 from turnwright_store.ports import Connection
@@ -84,7 +82,9 @@ _SCHEMES_ADD: Final = insert(schemes).values(parameters(*Scheme.__struct_fields_
 
 def _project(row: Sequence[Any]) -> ProjectRow:
     key, scope, name, root, workspace_id, create_ms, config_path, assembly, clients = row
-    project = Project(name, root, workspace_id, create_ms, config_path, Assembly(assembly), bool(clients))
+    project = Project(
+        name, root, workspace_id, create_ms, config_path, assembly=Assembly(assembly), clients=bool(clients)
+    )
     return ProjectRow(key, scope, project)
 
 

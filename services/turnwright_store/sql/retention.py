@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.types import State
 
-from turnwright_core.entries import State
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import (
     ColumnElement,

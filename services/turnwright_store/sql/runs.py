@@ -8,11 +8,9 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
+from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Run, RunSettings, ToolRules
 
-from turnwright_core.entries import Cursor
 from turnwright_core.errors import Reason, fault
-from turnwright_core.runs import CallStyle, ForkOrigin, Loop, LoopSettings, Run, RunSettings
-from turnwright_core.tool_settings import ToolRules
 from turnwright_store.ports import Connection, Transaction
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import Select, Update, and_, bindparam, case, insert, literal_column, select, update

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from turnwright.types.v1.command_record_pb2 import CommandRecord
+from turnwright_values.types import State, Tier
 
-from turnwright_core.entries import STATES, State, Tier
+from turnwright_core.entries import STATES
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import wait_in
 from turnwright_store.ports import Connection

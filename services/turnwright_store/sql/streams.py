@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from turnwright_core.entries import State
+from turnwright_values.types import State
+
 from turnwright_store.ports import Connection
 from turnwright_store.sql.core import and_, bindparam, func, literal_column, or_, select
 from turnwright_store.sql.keys import number_in

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from msgspec.json import Decoder, encode
 from msgspec.structs import replace
+from turnwright_values.types import Cursor, Turn, TurnRequest, TurnResult
 
-from turnwright_core.entries import Cursor
-from turnwright_core.runs import Turn, TurnRequest, TurnResult
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import parameters, rows_in_revisions
 from turnwright_store.sql.core import bindparam, insert, select, update

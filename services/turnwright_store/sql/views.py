@@ -10,13 +10,13 @@ Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU08
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Struct
+from turnwright_values.store import ViewFilter
+from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
-from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_store.domain.path_state import ReplacedView
 from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, CompoundSelect, Select
 
 
-class ViewFilter(IntEnum):
-    """Which entries of a view are wanted; the numbers of the contract."""
-
-    ALL = 1
-    PACKET = 2
-    TIMELINE = 3
-    FILES = 4
-    MESSAGES = 5
-
-
 MESSAGES_OF: Final = (*MESSAGE_SCHEMES, "reasoning", "plan")
 """The schemes of what messages are made of."""
 
@@ -50,7 +40,7 @@ PACKET_AUDIT: Final = ("system", "user", "image")
 def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> ColumnElement[bool]:
     """The SQL condition of a filter; its values come from `filter_values`."""
     match wanted:
-        case ViewFilter.ALL:
+        case ViewFilter.ALL | ViewFilter.UNSPECIFIED:
             return true()
         case ViewFilter.PACKET:
             return and_(
@@ -244,7 +234,7 @@ class Wanted(Struct, frozen=True):
         match self.filter:
             case _ if seen.path in self.include:
                 return True
-            case ViewFilter.ALL:
+            case ViewFilter.ALL | ViewFilter.UNSPECIFIED:
                 return True
             case ViewFilter.PACKET:
                 is_ready = seen.visibility is not Visibility.ARCHIVED and seen.state is not State.PROPOSED

@@ -8,8 +8,10 @@ from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Cursor, State, Tier, Visibility
 
-from turnwright_core.entries import Cursor, EntryWrite, SetEntry, State, Tier, Visibility, to_attributes_json
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.entries import cursor_from_pb, write_to_pb
 from turnwright_kit.auth import call_metadata
 

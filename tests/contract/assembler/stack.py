@@ -7,11 +7,11 @@ from itertools import groupby
 import grpc
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
+from turnwright_values.types import Cursor, Entry
 
 from turnwright_assembler.config import AssemblerSettings
 from turnwright_assembler.wiring import build
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.entries import Cursor, Entry
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.entries import cursor_to_pb, entry_to_pb, write_from_pb
 from turnwright_core.wire.packets import piece_from_pb

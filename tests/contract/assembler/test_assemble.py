@@ -6,10 +6,11 @@ from hashlib import sha256
 import grpc
 import pytest
 from turnwright.store.v1 import read_pb2
+from turnwright_values.store import SetEntry
+from turnwright_values.types import Tier, Visibility
 
 from contract.assembler.stack import SECRET, Client, ScriptedStore, at, part, start_assembler
 from turnwright_core.delta_encoding import decode
-from turnwright_core.entries import SetEntry, Tier, Visibility
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.wire.entries import cursor_from_pb, cursor_to_pb

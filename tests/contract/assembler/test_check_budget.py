@@ -3,10 +3,11 @@
 import grpc
 import pytest
 from msgspec.structs import replace
+from turnwright_values.store import SetEntry
+from turnwright_values.types import State, Visibility
 
 from contract.assembler.stack import at, part
 from turnwright_core.chat.prompt_edits import append, prepend
-from turnwright_core.entries import SetEntry, State, Visibility
 from turnwright_core.limits import PROMPT_EDITS_MAX
 from turnwright_core.wire.entries import write_from_pb
 from turnwright_core.wire.prompt_edits import edit_to_pb

@@ -5,10 +5,10 @@ from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1.plan_service_pb2_grpc import PlanServiceStub
 from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import entry_pb2, plan_pb2
+from turnwright_values.types import Cursor, State, Tier, Visibility
 
 from contract.assembler.ledger import Ledger, put
 from contract.assembler.test_with_the_store import Stack, stack, told_packet
-from turnwright_core.entries import Cursor, State, Tier, Visibility
 from turnwright_core.limits import PLAN_DELTAS_MAX
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from unit.assembler.packet_reader import names, section

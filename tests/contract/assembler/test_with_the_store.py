@@ -9,12 +9,13 @@ import pytest_asyncio
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.store.v1 import read_pb2
 from turnwright.types.v1 import scheme_pb2, view_pb2
+from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from contract.assembler.ledger import INSTRUCTIONS, TOOLS, CountingProxy, Ledger, put
 from contract.assembler.stack import SECRET, Answer, Client
 from turnwright_assembler import wiring as assembler_wiring
 from turnwright_assembler.config import AssemblerSettings
-from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, State, Tier, Visibility
 from turnwright_core.errors import Reason
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_kit.errors import from_rpc

@@ -14,10 +14,11 @@ from turnwright.store.v1 import (
     write_pb2,
 )
 from turnwright.types.v1 import command_record_pb2
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Tier
 
 from services import SECRET
 from turnwright_client import Client
-from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import PreconditionError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_kit.auth import derive_token

@@ -7,11 +7,11 @@ import contextlib
 from typing import Any
 
 import grpc
+from turnwright_values.types import Tier
 
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_client.client import loop_in
-from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import SessionState
 
 from turnwright_client.sessions import user_message
-from turnwright_core.runs import SessionState
 
 ACT = settings_pb2.LoopSettings(model="m", yolo=True, mode=settings_pb2.MODE_ACT)
 ASKING = settings_pb2.LoopSettings(model="m", mode=settings_pb2.MODE_ACT)

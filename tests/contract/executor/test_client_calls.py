@@ -12,9 +12,9 @@ from turnwright.executor.v1 import control_pb2, executor_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.stream_pb2 import STREAM_END_CANCELLED
+from turnwright_values.types import Tier
 
 from services import SECRET, running
-from turnwright_core.entries import Tier
 from turnwright_core.errors import ExhaustedError, ExistsError, Reason, UnavailableError
 from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer

@@ -12,6 +12,7 @@ from turnwright.types.v1 import entry_pb2, model_pb2, run_pb2, settings_pb2
 from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_ADD as ADD
 from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_IGNORE as IGNORE
 from turnwright.types.v1.project_pb2 import FILE_CONSTRAINT_KIND_READONLY as READONLY
+from turnwright_values.types import SessionState, Tier
 
 from contract.executor.proposing import Another, waiting
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
@@ -19,7 +20,6 @@ from services import SECRET
 from turnwright_client import Client
 from turnwright_client.control import check_version
 from turnwright_core import __version__
-from turnwright_core.entries import Tier
 from turnwright_core.errors import (
     DeniedError,
     ExistsError,
@@ -29,7 +29,6 @@ from turnwright_core.errors import (
     Reason,
     TurnwrightError,
 )
-from turnwright_core.runs import SessionState
 from turnwright_kit.auth import derive_token
 
 pytestmark = ON_A_SHARED_STACK

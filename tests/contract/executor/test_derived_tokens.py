@@ -16,10 +16,11 @@ from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.provider.v1 import provider_service_pb2, provider_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2, message_pb2, model_pb2, settings_pb2
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier
 
 from services import SECRET, running
 from turnwright_client import Client
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import MissingError, PreconditionError, Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.rpc.mounting import MOUNTED

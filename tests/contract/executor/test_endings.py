@@ -7,22 +7,14 @@ import hashlib
 
 import pytest
 from turnwright.types.v1 import budget_pb2
+from turnwright_values.types import ClientToolEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect, State
 
 from contract.executor.test_aborts import act_slowly
 from contract.executor.test_recovery import LIVES_MS, left, resolve
 from services import running
 from sse_server import SseServer, chat
 from turnwright_core.decisions import Decision, DecisionKind
-from turnwright_core.entries import State
-from turnwright_executor.domain.effects import (
-    CallEffect,
-    ClientToolEffect,
-    CommandEffect,
-    EffectClass,
-    FileEdit,
-    FileEffect,
-    QuestionEffect,
-)
+from turnwright_executor.domain.effects import CallEffect, EffectClass
 
 pytestmark = pytest.mark.asyncio
 

@@ -8,13 +8,13 @@ import json
 
 import grpc
 import pytest
+from turnwright_values.types import Tier
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET, waiting
 from contract.executor.test_recovery import LIVES_MS, claimed_after_death, left
 from contract.store.harness import Client as StoreClient
 from contract.store.harness import Run
 from services import SECRET, running
-from turnwright_core.entries import Tier
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,9 +5,9 @@ import re
 
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
+from turnwright_values.types import Visibility
 
 from services import running
-from turnwright_core.entries import Visibility
 
 pytestmark = pytest.mark.asyncio
 

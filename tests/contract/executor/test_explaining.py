@@ -9,12 +9,12 @@ import pytest
 import pytest_asyncio
 from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Tier
 
 from contract.executor.test_pipeline import DONE
 from contract.store.harness import Client as StoreClient
 from services import SECRET, running
 from turnwright_core.chat.prompt_edits import append_to
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.prompt_edits import edit_to_pb
 

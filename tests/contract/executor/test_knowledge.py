@@ -8,11 +8,11 @@ import json
 import pytest
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Tier
 
 from services import SECRET, Services, running
 from sse_server import SseServer, error
 from strict_vendors import STRICT, Reply, serving
-from turnwright_core.entries import Tier
 from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer
 

@@ -13,11 +13,12 @@ import pytest
 import pytest_asyncio
 from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier
 
 from services import SECRET, running
 from sse_server import chat, never
 from turnwright_client import Client
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_kit.peer import Peer

@@ -8,11 +8,11 @@ import grpc
 import pytest
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Tier
 
 from log_lines import logged
 from services import SECRET, running
 from turnwright_client import Client
-from turnwright_core.entries import Tier
 from turnwright_core.errors import TurnwrightError
 from turnwright_kit import guarded_call
 from turnwright_kit.auth import derive_token

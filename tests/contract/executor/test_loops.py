@@ -13,12 +13,12 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
+from turnwright_values.types import Tier
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
 from sse_server import SseServer, chat
 from turnwright_client.client import Client
-from turnwright_core.entries import Tier
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason
 from turnwright_core.packet_digest import packet_digest
 from turnwright_kit.auth import derive_token

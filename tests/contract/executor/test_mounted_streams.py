@@ -7,8 +7,8 @@ import asyncio
 import pytest
 import pytest_asyncio
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.rpc.mounting import mounts
 from turnwright_executor.rpc.watches import OpenWatches

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from turnwright.types.v1 import plan_pb2, settings_pb2
+from turnwright_values.types import Tier
 
 from needs import needs
 from services import SECRET
-from turnwright_core.entries import Tier
 from turnwright_kit.auth import derive_token
 
 REPO = Path(__file__).parents[3]

@@ -7,11 +7,11 @@ import pytest_asyncio
 from turnwright.assembler.v1 import assembler_service_pb2 as pb
 from turnwright.assembler.v1 import assembler_service_pb2_grpc
 from turnwright.types.v1 import packet_pb2
+from turnwright_values.types import Turn, TurnRequest
 
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.owner_calls import PacketMessage
-from turnwright_core.runs import Turn, TurnRequest
+from turnwright_core.packet_values import PacketMessage
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_core.wire.packets import piece_to_pb
 from turnwright_executor.domain.addresses import RunAddress

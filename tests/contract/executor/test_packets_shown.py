@@ -5,12 +5,13 @@ from contextlib import closing
 
 import msgspec
 import pytest
+from turnwright_values.assembler import PacketReport
+from turnwright_values.types import Cursor
 
 from contract.executor.test_pipeline import DONE, Asked
 from services import running
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.entries import Cursor
-from turnwright_core.owner_calls import PacketMessage, PacketReport
+from turnwright_core.packet_values import PacketMessage
 from turnwright_core.wire.owner_calls import packet_from_pb, packet_to_pb
 from turnwright_executor.peers.packets import turn_packet
 from turnwright_executor.ports.packets import AssembledMessage, Packet
@@ -60,7 +61,7 @@ async def test_what_the_assembler_says_of_its_texts_is_passed_on(base_turn):
         "user", ("old", "new", "last"), PacketMessage("user", (Copied(0, 1), "new", "last"), {"new": "known://a"})
     )
     cursor = Cursor("i", 1, 1, 1)
-    packet = Packet((message,), PacketReport("0" * 64, 3, 100, 10, cursor))
+    packet = Packet((message,), PacketReport(digest="0" * 64, tokens=3, ceiling=100, chars=10, cursor=cursor))
     record = packet_to_pb(turn_packet(2, packet, base_turn))
     assert packet_from_pb(record).shows == {"new": "known://a"}
     assert [piece.shows for piece in record.messages[0].pieces] == ["", "known://a", ""]

@@ -15,10 +15,10 @@ import pytest_asyncio
 from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, plan_pb2, settings_pb2
+from turnwright_values.types import Visibility
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
-from turnwright_core.entries import Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX, PLAN_DELTAS_MAX
 from turnwright_kit.auth import call_metadata

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from turnwright_values.types import Tier
 
 from services import running
 from turnwright_assembler.sections.plugin_sections import RENDER_VERSION
-from turnwright_core.entries import Tier
 from turnwright_core.schemes import BY_NAME
 
 pytestmark = pytest.mark.asyncio

@@ -8,6 +8,7 @@ import json
 import pytest
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2, proposal_pb2
+from turnwright_values.types import Tier
 
 from contract.executor.proposing import (
     ASK,
@@ -21,7 +22,6 @@ from contract.executor.proposing import (
 )
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET
-from turnwright_core.entries import Tier
 from turnwright_core.errors import DeniedError, InvalidError, PreconditionError, Reason, TurnwrightError
 from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer

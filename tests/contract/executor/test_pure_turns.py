@@ -6,11 +6,11 @@ import grpc
 import pytest
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
+from turnwright_values.types import Tier
 
 from contract.executor.test_pipeline import DONE, GO_ON, Asked
 from contract.store.harness import set_
 from services import SECRET, running
-from turnwright_core.entries import Tier
 from turnwright_core.errors import MissingError
 from turnwright_kit.auth import call_metadata
 

@@ -15,18 +15,18 @@ from msgspec.structs import replace
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import packet_pb2
+from turnwright_values.types import CommandEffect, FileEdit, FileEffect, State, Tier, Visibility
 
 from contract.executor.test_pipeline import Asked
 from contract.store.harness import Client as StoreClient
 from contract.store.harness import Run, request, set_
 from services import SECRET, running
-from turnwright_core.entries import State, Tier, Visibility
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.packet_digest import packet_digest
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.domain.command_record import CommandRecord
-from turnwright_executor.domain.effects import CommandEffect, EffectClass, FileEdit, FileEffect
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.domain.records import target_of
 from turnwright_executor.turn.records import new_record_write
 from turnwright_grammar.reply import Command

@@ -7,11 +7,11 @@ import grpc
 import pytest
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
+from turnwright_values.types import Tier, Visibility
 
 from contract.store.harness import set_
 from services import SECRET, running
 from sse_server import SseServer, chat
-from turnwright_core.entries import Tier, Visibility
 from turnwright_core.errors import Reason, fault
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_kit.auth import call_metadata

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from turnwright.types.v1 import budget_pb2, settings_pb2
+from turnwright_values.types import State
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import Services, running
 from turnwright_cli.policy import read_stored
-from turnwright_core.entries import State
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import StoredTurns, replay, stored_turns

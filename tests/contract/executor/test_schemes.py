@@ -12,11 +12,12 @@ import re
 import pytest
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, scheme_pb2
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from contract.store.harness import scheme_of
 from services import SECRET, running
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_kit.auth import derive_token
 from turnwright_kit.peer import Peer

@@ -11,11 +11,11 @@ import pytest
 from turnwright.executor.v1 import query_pb2
 from turnwright.types.v1 import entry_pb2
 from turnwright.types.v1.stream_pb2 import STREAM_END_ABORTED, STREAM_END_CANCELLED
+from turnwright_values.types import Tier
 
 from living import is_alive
 from services import SECRET, running
 from turnwright_client import Client, RunView
-from turnwright_core.entries import Tier
 from turnwright_core.errors import InvalidError, PreconditionError, Reason
 from turnwright_kit.auth import derive_token
 

@@ -23,11 +23,12 @@ from turnwright.store.v1 import (
     store_service_pb2_grpc,
 )
 from turnwright.types.v1 import entry_pb2, scheme_pb2
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import Tier
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET
 from turnwright_client import Client
-from turnwright_core.entries import EntryWrite, SetEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_executor.rpc.mounting import MOUNTED

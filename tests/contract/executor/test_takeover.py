@@ -9,6 +9,7 @@ import pytest_asyncio
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Tier
 
 from contract.executor.replicas import DONE, SLOW, begun, eventually, two_executors, watched
 from contract.store.harness import Client as StoreClient
@@ -16,7 +17,6 @@ from crash.stack import ENDURING, Stack, insisted
 from services import SECRET
 from turnwright_client import Client, RunView
 from turnwright_client.client import loop_in
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.peers.routing import FORWARDED

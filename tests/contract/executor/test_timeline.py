@@ -11,10 +11,10 @@ import re
 import pytest
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, settings_pb2
+from turnwright_values.types import State, Tier
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import SECRET, running
-from turnwright_core.entries import State, Tier
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_kit.peer import Peer

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from turnwright.types.v1 import command_record_pb2
+from turnwright_values.types import Tier
 
 from services import running
-from turnwright_core.entries import Tier
 from turnwright_kit.auth import derive_token
 from turnwright_kit.settings import SettingsError
 

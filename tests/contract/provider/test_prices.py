@@ -1,9 +1,9 @@
 """What a call costs where its vendor tells none: by the price that is set for the model's alias."""
 
 import pytest
+from turnwright_values.types import Usage
 
 from sse_server import Answer, SseServer, delta, events
-from turnwright_core.runs import Usage
 from turnwright_kit.settings import SettingsError, load
 from turnwright_provider.app.pricing import cost_of_call
 from turnwright_provider.config import ProviderSettings

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from turnwright_core.entries import State, Visibility
+from turnwright_values.types import State, Visibility
+
 from turnwright_core.errors import Reason
 
 SHARED = None

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from turnwright.types.v1 import plan_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import POSTGRESQL_IN_SOAK, SECRET, Client, as_tier, set_
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_kit.auth import derive_token

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from turnwright.store.v1 import change_pb2
+from turnwright_values.types import State, Tier, Visibility
 
 from cases import Case, expect, params
 from contract.store.harness import (
@@ -18,7 +19,6 @@ from contract.store.harness import (
     remove,
     set_,
 )
-from turnwright_core.entries import State, Tier, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.schemes import scheme_from_pb
 

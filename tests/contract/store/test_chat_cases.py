@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from turnwright.types.v1 import command_record_pb2, message_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
+from turnwright_values.types import SessionState, Tier
 
 from cases import load_cases
 from contract.store.harness import PROPOSED, SQLITE_ONLY, Client, new_run, set_
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.runs import SessionState
 from turnwright_store.domain.session_gates import GATES, CommandKind, Gate
 
 # What is accepted does not depend on the database; the tests of sessions have both.

@@ -2,9 +2,10 @@
 
 import pytest
 from turnwright.types.v1 import command_record_pb2, entry_pb2
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
+from turnwright_values.types import Tier
 
 from contract.store.harness import SQLITE_ONLY, Client, as_tier, new_project, set_, start_store, working_run
-from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 

@@ -2,9 +2,9 @@
 
 import pytest
 from turnwright.types.v1 import project_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import Client, as_tier, new_project, new_run, start_store
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import FILE_CONSTRAINTS_MAX, FILE_PATTERNS_MAX
 

@@ -2,9 +2,9 @@
 
 import pytest
 from turnwright.types.v1 import budget_pb2, settings_pb2, usage_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import Client, new_project, new_run, set_, start_store, working_run
-from turnwright_core.entries import Tier
 from turnwright_core.errors import ExistsError, InvalidError, MissingError, PreconditionError, Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio

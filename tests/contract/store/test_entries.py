@@ -3,6 +3,7 @@
 import hashlib
 
 import pytest
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     ARCHIVED,
@@ -20,7 +21,6 @@ from contract.store.harness import (
     set_,
 )
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = ON_A_SHARED_STORE

@@ -5,9 +5,9 @@ import json
 
 import pytest
 from turnwright.types.v1 import command_record_pb2, plan_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import ARCHIVED, PROPOSED, Client, Run, remove, set_, start_store
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import EVENT_SUBKINDS
 from turnwright_core.wire.schemes import scheme_from_pb

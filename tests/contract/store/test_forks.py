@@ -4,6 +4,7 @@ import pytest
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import run_pb2, settings_pb2
 from turnwright.types.v1.command_record_pb2 import CommandRecord, Effect
+from turnwright_values.types import Tier
 
 from contract.store.counting import row_counts
 from contract.store.harness import (
@@ -21,7 +22,6 @@ from contract.store.harness import (
     set_,
     working_run,
 )
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio

@@ -18,10 +18,11 @@ from turnwright.types.v1 import (
     settings_pb2,
 )
 from turnwright.types.v1 import session_command_pb2 as pb
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier
 
 from contract.store.harness import Run, new_run, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 

@@ -20,6 +20,8 @@ from hypothesis.stateful import (
 )
 from turnwright.store.v1 import change_pb2, ledger_pb2, write_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2, plan_pb2, turn_pb2
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from contract.store.harness import (
     STREAMING,
@@ -58,7 +60,6 @@ from contract.store.history_model import (
     has_work,
     is_shared,
 )
-from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, State, Tier, Visibility
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 

@@ -6,6 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 from turnwright.types.v1 import command_record_pb2, proposal_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     CANCELLED,
@@ -19,7 +20,6 @@ from contract.store.harness import (
     start_store,
     working_run,
 )
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.domain.limits import WriteLimits
 

@@ -5,6 +5,8 @@ C18; RU060.
 
 import pytest
 import pytest_asyncio
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     ARCHIVED,
@@ -19,7 +21,6 @@ from contract.store.harness import (
     set_,
 )
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
-from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 

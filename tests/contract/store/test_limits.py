@@ -7,6 +7,8 @@ import pytest
 import pytest_asyncio
 from turnwright.store.v1 import change_pb2
 from turnwright.types.v1 import model_pb2
+from turnwright_values.store import CopyEntry, EntryWrite
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     FAILED,
@@ -20,7 +22,6 @@ from contract.store.harness import (
     start_store,
     working_run,
 )
-from turnwright_core.entries import CopyEntry, EntryWrite, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.config import StoreSettings

@@ -3,11 +3,11 @@
 import pytest
 from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2
 from turnwright.types.v1 import entry_pb2, project_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import Run, act, as_tier, new_project, new_run, set_
 from contract.store.test_repeats import refused
 from contract.store.watcher import Watcher
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason
 
 pytestmark = pytest.mark.asyncio

@@ -6,6 +6,7 @@ import aiosqlite
 import pytest
 import pytest_asyncio
 from turnwright.types.v1 import entry_pb2, settings_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     POSTGRESQL_ONLY,
@@ -19,7 +20,6 @@ from contract.store.harness import (
     start_store,
     working_run,
 )
-from turnwright_core.entries import Tier
 from turnwright_core.errors import DeniedError, MissingError, TurnwrightError
 
 pytestmark = pytest.mark.asyncio

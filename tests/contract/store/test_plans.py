@@ -9,20 +9,11 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
+from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from contract.store.harness import ARCHIVED, VISIBLE, Run, as_tier, remove, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
-from turnwright_core.entries import (
-    AppendEntry,
-    CopyEntry,
-    EntryWrite,
-    MoveEntry,
-    RemoveEntry,
-    SetEntry,
-    State,
-    Tier,
-    Visibility,
-)
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.app.apply_writes import written_paths

@@ -5,6 +5,8 @@ import json
 
 import pytest
 from turnwright.store.v1 import change_pb2
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
+from turnwright_values.types import Tier, Visibility
 
 from contract.store.harness import (
     ARCHIVED,
@@ -20,7 +22,6 @@ from contract.store.harness import (
     set_,
 )
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
-from turnwright_core.entries import CopyEntry, EntryWrite, MoveEntry, Tier, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 from turnwright.types.v1 import command_record_pb2
+from turnwright_values.types import State, Tier
 
 from cases import params
 from contract.store.harness import FAILED, PROPOSED, RECORDED, as_tier, set_
-from turnwright_core.entries import State, Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from turnwright.types.v1 import cursor_pb2
+from turnwright_values.types import State, Visibility
 
 from cases import params
 from contract.store.harness import (
@@ -26,7 +27,6 @@ from contract.store.harness import (
     working_run,
     write_of,
 )
-from turnwright_core.entries import State, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.schemes import scheme_from_pb
 from turnwright_store.domain.pages import BOUND_CHARS

@@ -2,9 +2,9 @@
 
 import pytest
 from turnwright.types.v1 import entry_pb2, model_pb2, settings_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import Client, Run, as_tier, new_project, set_, start_store, working_run
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import BUILTIN
 from turnwright_core.wire.schemes import scheme_from_pb

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import PROPOSED, Client, act, as_tier, new_project, set_, start_store, working_run
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from turnwright.types.v1 import entry_pb2, scheme_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     POSTGRESQL_ONLY,
@@ -19,7 +20,6 @@ from contract.store.harness import (
     start_store,
     working_run,
 )
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.schemes import BUILTIN
 

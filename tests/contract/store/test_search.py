@@ -6,6 +6,7 @@ import time
 import pytest
 import pytest_asyncio
 from turnwright.store.v1 import ledger_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     POSTGRESQL_ONLY,
@@ -18,7 +19,6 @@ from contract.store.harness import (
     set_,
     start_store,
 )
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 
 pytestmark = pytest.mark.asyncio

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import stream_pb2
+from turnwright_values.types import Tier
 
 from contract.store.harness import (
     CANCELLED,
@@ -26,7 +27,6 @@ from contract.store.harness import (
     set_,
     start_store,
 )
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.domain.limits import WriteLimits
 

@@ -9,6 +9,7 @@ import json
 import pytest
 from sqlalchemy import func, select
 from turnwright.types.v1 import model_pb2, project_pb2
+from turnwright_values.types import Tier
 
 from contract.store.counting import connected, row_counts
 from contract.store.harness import (
@@ -24,7 +25,6 @@ from contract.store.harness import (
     set_,
     working_run,
 )
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.sql.tables import metadata, views
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from hashlib import sha256
 
+from turnwright_values.types import Entry, State, Tier, Visibility
+
 from turnwright_assembler.domain.account import EntryCounts
 from turnwright_assembler.domain.blocks import Block, make_block
 from turnwright_assembler.sections import indexed
-from turnwright_core.entries import Entry, State, Tier, Visibility, to_attributes_json
 from turnwright_core.text import scheme_of
+from turnwright_core.value_methods import to_attributes_json
 
 DIVISOR = 2
 

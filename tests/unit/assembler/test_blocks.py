@@ -1,10 +1,10 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnwright_values.types import State, Visibility
 
 from cases import load_cases
 from turnwright_assembler.domain.blocks import active_prompt, make_block, stands_in_packet, summarized
-from turnwright_core.entries import State, Visibility
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
 from unit.assembler.entries import DIVISOR, block, blocks, entry

@@ -2,11 +2,12 @@ import json
 from dataclasses import dataclass
 
 import pytest
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from turnwright_assembler.domain.blocks import Figures
 from turnwright_assembler.domain.effects import PATHS_BYTES_MAX, PATHS_LISTED_MAX, effects_of, writer_for
 from turnwright_assembler.domain.ladder import LadderResult, LadderStep, Rung
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_core.schemes import BUILTIN
 from unit.assembler.entries import block
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from turnwright_values.types import CompressionStrength, MessageKind, Tier
 
 from turnwright_assembler.domain.compression import visibility_writes
 from turnwright_assembler.domain.eviction import (
@@ -22,9 +23,6 @@ from turnwright_assembler.domain.eviction import (
     evict,
     shrink,
 )
-from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.entries import Tier
-from turnwright_core.runs import CompressionStrength
 
 PROMPT, REPLY, RESULT, EVENT = MessageKind.PROMPT, MessageKind.REPLY, MessageKind.RESULT, MessageKind.EVENT
 

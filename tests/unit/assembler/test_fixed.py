@@ -5,6 +5,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnwright_values.store import SetEntry
+from turnwright_values.types import Cursor, MessageKind, Visibility
 
 from cases import NEEDS_SHARED, load_cases
 from turnwright_assembler.app.packet import compose
@@ -16,8 +18,6 @@ from turnwright_assembler.domain.effects import PLANS_LISTED_MAX, PlanCost, effe
 from turnwright_assembler.domain.eviction import Room, WeighedMessage, evict
 from turnwright_assembler.domain.ladder import TokenBudget, climb
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.chat.run_message import MessageKind
-from turnwright_core.entries import Cursor, SetEntry, Visibility
 from unit.assembler.entries import DIVISOR, block, counts_of, entry
 from unit.assembler.packet_reader import names, read_packet, section
 

@@ -5,6 +5,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnwright_values.store import SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from cases import NEEDS_SHARED, load_cases
 from turnwright_assembler.domain.blocks import make_block
@@ -17,7 +19,6 @@ from turnwright_assembler.domain.folding import (
     Folded,
     fold,
 )
-from turnwright_core.entries import SetEntry, State, Tier, Visibility
 from turnwright_core.schemes import BY_NAME
 from unit.assembler.entries import DIVISOR, blocks, entry
 

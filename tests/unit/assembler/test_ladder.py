@@ -3,11 +3,11 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from turnwright_values.types import State, Visibility
 
 from cases import load_cases
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.ladder import Rung, TokenBudget, climb
-from turnwright_core.entries import State, Visibility
 from unit.assembler.entries import block, blocks, entry
 
 STATES = {100: State.RECORDED, 102: State.STREAMING, 200: State.RESOLVED}

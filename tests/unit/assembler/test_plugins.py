@@ -4,6 +4,7 @@ import re
 
 import pytest
 from msgspec.structs import replace
+from turnwright_values.types import Cursor, Visibility
 
 from log_lines import logged
 from turnwright_assembler.app.packet import compose
@@ -15,7 +16,6 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.plugin_sections import RENDER_VERSION, PluginSection
 from turnwright_assembler.sections.registry import TAKEN, load_plugins
-from turnwright_core.entries import Cursor, Visibility
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.instructions import SYSTEM_PATH
 from turnwright_core.schemes import BY_NAME, Scheme, Schemes

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from turnwright_values.types import Cursor, State, Visibility
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.system import render_system
-from turnwright_core.entries import Cursor, State, Visibility, to_attributes_json
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
+from turnwright_core.value_methods import to_attributes_json
 from unit.assembler.entries import DIVISOR, blocks, entry
 
 PATHS = [

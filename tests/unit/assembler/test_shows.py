@@ -1,11 +1,11 @@
 """Which texts of a packet say whose body they show."""
 
 import pytest
+from turnwright_values.types import Cursor, Visibility
 
 from turnwright_assembler.app.packet import PIECE_CHARS_MAX, compose
 from turnwright_assembler.app.run_rows import RunRows
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.entries import Cursor, Visibility
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
 from unit.assembler.entries import DIVISOR, block, entry
 

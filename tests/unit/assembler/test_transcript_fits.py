@@ -7,6 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from turnwright_values.assembler import AssembleRequest
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import CompressionStrength, Entry, State, Visibility
 
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
@@ -16,10 +19,7 @@ from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.prompt_edits import append, append_to, insert_after, prepend
 from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.delta_encoding import decode
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, State, Visibility
-from turnwright_core.owner_calls import AssembleCall
 from turnwright_core.packet_digest import packet_digest
-from turnwright_core.runs import CompressionStrength
 from unit.assembler.entries import entry
 from unit.assembler.test_transcript_rows import prompt, record, reply, rows_of
 
@@ -27,8 +27,8 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "transcript.txt"
 DIVISOR = 2
 
 
-def ask(turn: int = 99, **more: object) -> AssembleCall:
-    return AssembleCall("p", "r", turn, 1, 10**6, transcript=True, **more)  # type: ignore[arg-type]
+def ask(turn: int = 99, **more: object) -> AssembleRequest:
+    return AssembleRequest("p", "r", turn, 1, 10**6, transcript=True, **more)  # type: ignore[arg-type]
 
 
 def fit(rows: TranscriptRows, ceiling: int, **more: object) -> Transcript:

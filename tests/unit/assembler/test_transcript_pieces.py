@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 from turnwright.types.v1 import explanation_pb2 as pb
+from turnwright_values.types import Visibility
 
 from turnwright_assembler.app.explaining import place
 from turnwright_assembler.app.provenance import Piece, all_aligned, of_nothing_known, transcript_pieces
@@ -14,7 +15,6 @@ from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.ladder import TokenBudget
 from turnwright_assembler.sections.plugin_sections import NOTHING
 from turnwright_core.chat.message import Role
-from turnwright_core.entries import Visibility
 from unit.assembler.entries import entry
 from unit.assembler.test_transcript_fits import DIVISOR, ask, fit, messages_of, written
 from unit.assembler.test_transcript_rows import prompt, record, reply, rows_of

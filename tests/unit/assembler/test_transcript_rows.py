@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from turnwright.types.v1 import command_record_pb2
+from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.ports import ViewPart
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.delta_encoding import decode
-from turnwright_core.entries import Cursor, Entry, State, Visibility
 from turnwright_core.packet_digest import packet_digest
 from unit.assembler.entries import entry
 

@@ -104,7 +104,8 @@ def test_a_home_that_cannot_be_made_is_reported_plainly(tmp_path) -> None:
 
 
 def test_a_token_is_derived_from_the_deployments_own(tmp_path) -> None:
-    from turnwright_core.entries import Tier
+    from turnwright_values.types import Tier
+
     from turnwright_kit.auth import authenticate
 
     done = turnwright("token", "--tier", "client", "--principal", "ci", home=tmp_path)

@@ -3,9 +3,9 @@
 import json
 
 from turnwright.types.v1 import entry_pb2
+from turnwright_values.types import State
 
 from turnwright_cli.changes import change_lines, changes_in
-from turnwright_core.entries import State
 from turnwright_executor.tools.listing import LISTED_MAX, changed_files
 
 

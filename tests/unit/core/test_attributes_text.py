@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from turnwright_core.entries import to_attributes_json
+from turnwright_core.value_methods import to_attributes_json
 
 SAID = {
     "plain": {"tool": "get", "target": "a.txt", "n": {"list": [1, 2.5, True]}},

@@ -9,8 +9,8 @@ from contextvars import copy_context
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_kit.auth import Authenticator, Caller, LocalIdentity, authenticate, derive_token
 from turnwright_kit.home import read_or_make_token

@@ -1,10 +1,8 @@
 import pytest
 from turnwright.types.v1 import run_pb2, settings_pb2, turn_pb2, usage_pb2
-
-from turnwright_core.entries import Cursor
-from turnwright_core.errors import InvalidError
-from turnwright_core.runs import (
+from turnwright_values.types import (
     Budget,
+    Cursor,
     ForkOrigin,
     Loop,
     LoopSettings,
@@ -16,6 +14,8 @@ from turnwright_core.runs import (
     TurnResult,
     Usage,
 )
+
+from turnwright_core.errors import InvalidError
 from turnwright_core.wire.runs import (
     reasoning_from_pb,
     run_from_pb,

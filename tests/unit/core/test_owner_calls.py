@@ -1,7 +1,49 @@
 """What the owner of a run says in each turn comes over a network as it was."""
 
 import pytest
-from msgspec.structs import fields
+from turnwright_values.assembler import AssembleRequest, AssembleResponse, PacketReport, UnfitPiece
+from turnwright_values.provider import Dropped, Finish, GenerateRequest, Retry, Tool
+from turnwright_values.store import (
+    AppendEntry,
+    ClaimRunResponse,
+    CopyEntry,
+    Durability,
+    EndTurnRequest,
+    EndTurnResponse,
+    EntryWrite,
+    LoopEnd,
+    MoveEntry,
+    NextTurn,
+    RemoveEntry,
+    SetEntry,
+    ViewFilter,
+    WatchChangesRequest,
+    WatchChangesResponse,
+    WriteEntriesRequest,
+    WriteEntriesResponse,
+)
+from turnwright_values.types import (
+    Capabilities,
+    CompressionStrength,
+    Cursor,
+    Entry,
+    Loop,
+    LoopSettings,
+    Mode,
+    Model,
+    ReportedWindow,
+    ResponseFormat,
+    Run,
+    RunSettings,
+    State,
+    Tier,
+    Turn,
+    TurnRequest,
+    TurnResult,
+    Usage,
+    ViewChange,
+    Visibility,
+)
 
 from turnwright_core.chat.deltas import (
     AddCitation,
@@ -15,55 +57,11 @@ from turnwright_core.chat.deltas import (
 )
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
-from turnwright_core.claims import Claim
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.entries import (
-    AppendEntry,
-    CopyEntry,
-    Cursor,
-    Entry,
-    EntryWrite,
-    MoveEntry,
-    RemoveEntry,
-    SetEntry,
-    State,
-    Tier,
-    Visibility,
-)
-from turnwright_core.model_calls import Dropped, Finished, GenerateCall, Retry, ToolChoice, ToolDefinition
-from turnwright_core.models import Capabilities, Model, Reasoning, ReportedWindow
-from turnwright_core.owner_calls import (
-    AssembleCall,
-    AssembledPart,
-    EndTurnCall,
-    EntriesWritten,
-    PacketMessage,
-    PacketReport,
-    ReturnView,
-    RunChanges,
-    TurnEnd,
-    TurnEnded,
-    TurnPacket,
-    TurnStart,
-    ViewChange,
-    WatchChangesCall,
-    WriteEntriesCall,
-)
-from turnwright_core.runs import (
-    AnswerFormat,
-    CompressionStrength,
-    Loop,
-    LoopEnd,
-    LoopSettings,
-    Mode,
-    Run,
-    RunSettings,
-    Turn,
-    TurnRequest,
-    TurnResult,
-    Usage,
-)
+from turnwright_core.models import Reasoning, ToolChoice
+from turnwright_core.owner_calls import ReturnView, return_view_of, writes_bytes
+from turnwright_core.packet_values import PacketMessage, TurnPacket
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
 from turnwright_core.wire.claims import claim_from_pb, claim_to_pb
@@ -94,14 +92,18 @@ PIECES = PacketMessage("user", ("new", Copied(0, 4)), {"new": "a.txt"})
 PACKET = TurnPacket(3, (PIECES,), 2, "note", again=True)
 EDIT = PromptEdit(Verb.APPEND, Role.USER, (Text("more"),), plugin="nudge")
 REPORT = PacketReport(
-    "d" * 64, 9, 10, 11, CURSOR, WRITES, True, "0.1.0", ("tides",), 3, CompressionStrength.LOW, (("a", 2),),
-    (EDIT,), 4, WRITES, replaced_chars=5,
+    digest="d" * 64, tokens=9, ceiling=10, chars=11, cursor=CURSOR, effects=WRITES, overflow=True, render_version="0.1.0", plugins=("tides",), plan_tokens=3, compression=CompressionStrength.LOW, unfit=(UnfitPiece("a", 2),),
+    edits=(EDIT,), edit_tokens=4, after_reply=WRITES,
+    replaced_chars=5,
 )  # fmt: skip
-END = TurnEnd(3, RESULT, WRITES, LoopEnd(200, "r", "s"), TurnStart(REQUEST, WRITES), release=True)
+END = EndTurnRequest(
+    project="p", run="r", epoch=8, turn=3, result=RESULT, writes=WRITES, loop_end=LoopEnd(200, "r", "s"),
+    next=NextTurn(REQUEST, WRITES), schemes_version="v1", return_view_change=True, view_change_of_messages=True, release=True,
+)  # fmt: skip
 MODEL = Model("fast", "v/m", 100)
-CLAIM = Claim(
-    8, 6000, RUN, LOOP, MODEL, TURN, (ENTRY,), (TURN,), TURN, True, "/srv", "ws", 1, 2,
-    (FileConstraint("*.py", "add", 3),), {"a.py": "ab"}, registry_to_pb([SCHEME]),
+CLAIM = ClaimRunResponse(
+    epoch=8, lease_ms=6000, run=RUN, loop=LOOP, model=MODEL, open_turn=TURN, records=(ENTRY,), recent_turns=(TURN,), turn_before=TURN, abort_requested=True, project_root="/srv", workspace_id="ws", turn_losses=1, turn_calls=2,
+    file_constraints=(FileConstraint("*.py", "add", 3),), files={"a.py": "ab"}, schemes=registry_to_pb([SCHEME]),
 )  # fmt: skip
 CALL, THOUGHT, BLOCK = (
     ToolCall("get", "{}", 1, "v", "c", "s", 2),
@@ -113,44 +115,72 @@ REPLY = Message(
     (BLOCK,), ("{}",), "{}", "v/m", "c", "get", failed=True,
 )  # fmt: skip
 USAGE = Usage(1, 2, 3, 4, 5, cost_usd=0.5)
-GENERATE_CALL = GenerateCall(
+GENERATE_CALL = GenerateRequest(
     Model("fast", "v/m", 100, 9, Capabilities(tools=False), ReportedWindow(5, 6, "r", 7)), (REPLY,), 0.5, 8, 3,
-    (ToolDefinition("get", "d", "{}", strict=True, cache=True),), ToolChoice(tool="get", single=True), ("end",),
-    AnswerFormat("{}", "a", strict=True), Reasoning("low"), {"k": "v"}, ("tools",), "{}", refused=("reasoning",),
+    (Tool("get", "d", "{}", strict=True, cache=True),), ToolChoice(tool="get", single=True), ("end",),
+    ResponseFormat("{}", "a", strict=True), Reasoning("low"), {"k": "v"}, ("tools",), "{}", refused=("reasoning",),
 )  # fmt: skip
 REPLY_PARTS = [
     AppendContent("a é"), AppendReasoning("b"), SetToolCalls((CALL,)), SetThinkingBlocks((THOUGHT,)), AddCitation("{}"),
     AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, "server", "d", USAGE, ("refused_blocks",)),
-    Finished("stop", USAGE, "m", True, (Dropped("stop", "why"),)),
+    Finish("stop", USAGE, "m", True, (Dropped("stop", "why"),)),
 ]  # fmt: skip
 PAIRS = [
     (GENERATE_CALL, GENERATE.request_to_pb, GENERATE.request_from_pb),
     *((part, GENERATE.answer_to_pb, GENERATE.answer_from_pb) for part in REPLY_PARTS),
     (CLAIM, claim_to_pb, claim_from_pb),
-    (EndTurnCall("p", "r", 8, END, "v1", ReturnView.PACKET), wire.end_turn_to_pb, wire.end_turn_from_pb),
     (
-        TurnEnded(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
-        wire.turn_ended_to_pb,
-        wire.turn_ended_from_pb,
+        END,
+        wire.END_TURN.request_to_pb,
+        wire.END_TURN.request_from_pb,
     ),
     (
-        WriteEntriesCall("p", "r", 8, WRITES, 2, 202, PACKET, ReturnView.MESSAGES, "once"),
-        wire.write_entries_to_pb,
-        wire.write_entries_from_pb,
+        EndTurnResponse(RUN, LOOP, CURSOR, True, TURN, registry_to_pb([SCHEME]), CHANGE, released=True),
+        wire.END_TURN.answer_to_pb,
+        wire.END_TURN.answer_from_pb,
     ),
     (
-        EntriesWritten((1, 0), ("a", "b"), CURSOR, True, CHANGE),
-        wire.entries_written_to_pb,
-        wire.entries_written_from_pb,
+        WriteEntriesRequest(
+            project="p",
+            run="r",
+            epoch=8,
+            writes=WRITES,
+            durability=Durability.FULL,
+            run_status=202,
+            packet=PACKET,
+            return_view_change=True,
+            view_change_of_messages=True,
+            request_id="once",
+        ),
+        wire.WRITE_ENTRIES.request_to_pb,
+        wire.WRITE_ENTRIES.request_from_pb,
     ),
-    (WatchChangesCall("p", "r", CURSOR, 3, 99, ("user",)), wire.watch_changes_to_pb, wire.watch_changes_from_pb),
     (
-        RunChanges(CURSOR, (ENTRY,), ("gone",), RUN, (LOOP,), (TURN,), abort_requested=True, send_ms=7),
-        wire.run_changes_to_pb,
-        wire.run_changes_from_pb,
+        WriteEntriesResponse((1, 0), ("a", "b"), CURSOR, True, CHANGE),
+        wire.WRITE_ENTRIES.answer_to_pb,
+        wire.WRITE_ENTRIES.answer_from_pb,
     ),
     (
-        AssembleCall(
+        WatchChangesRequest("p", "r", CURSOR, ViewFilter.TIMELINE, 99, ("user",)),
+        wire.WATCH_CHANGES.request_to_pb,
+        wire.WATCH_CHANGES.request_from_pb,
+    ),
+    (
+        WatchChangesResponse(
+            cursor=CURSOR,
+            entries=(ENTRY,),
+            removed_paths=("gone",),
+            run=RUN,
+            loops=(LOOP,),
+            turns=(TURN,),
+            abort_requested=True,
+            send_ms=7,
+        ),
+        wire.WATCH_CHANGES.answer_to_pb,
+        wire.WATCH_CHANGES.answer_from_pb,
+    ),
+    (
+        AssembleRequest(
             "p",
             "r",
             3,
@@ -158,22 +188,22 @@ PAIRS = [
             100,
             CURSOR,
             1.5,
-            "digest",
-            (CHANGE,),
-            True,
-            5,
-            (EDIT,),
-            REQUEST,
+            base_digest="digest",
+            view_changes=(CHANGE,),
+            transcript=True,
+            output_reserve=5,
+            edits=(EDIT,),
+            request=REQUEST,
             prefill=True,
             compaction=True,
         ),
-        wire.assemble_to_pb,
-        wire.assemble_from_pb,
+        wire.ASSEMBLE.request_to_pb,
+        wire.ASSEMBLE.request_from_pb,
     ),
 ]
 PARTS = [
-    (AssembledPart((PIECES, PacketMessage("tools", ("[]",)))), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
-    (AssembledPart((), REPORT), wire.assembled_part_to_pb, wire.assembled_part_from_pb),
+    (AssembleResponse((PIECES, PacketMessage("tools", ("[]",)))), wire.ASSEMBLE.answer_to_pb, wire.ASSEMBLE.answer_from_pb),
+    (AssembleResponse((), REPORT), wire.ASSEMBLE.answer_to_pb, wire.ASSEMBLE.answer_from_pb),
 ]  # fmt: skip
 
 
@@ -182,28 +212,50 @@ def test_what_is_sent_is_what_comes(value, encode, decode):
     assert decode(type(encode(value)).FromString(encode(value).SerializeToString())) == value
 
 
-@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), REPLY, END, PACKET, CHANGE, PIECES, REPORT])
+@pytest.mark.parametrize("value", [*(value for value, _, _ in PAIRS), REPLY, PACKET, CHANGE, PIECES, REPORT])
 def test_each_field_of_these_is_tried(value):
-    left_out = [one.name for one in fields(value) if getattr(value, one.name) in (0, "", None, False, (), [], {})]
+    left_out = [name for name in value.__struct_fields__ if getattr(value, name) in (0, "", None, False, (), [], {})]
     assert left_out == []
 
 
 def test_what_is_left_out_stays_out():
     for value, encode, decode in (
-        (EndTurnCall("p", "r", 1, TurnEnd(0)), wire.end_turn_to_pb, wire.end_turn_from_pb),
-        (WriteEntriesCall("p", "r", None, []), wire.write_entries_to_pb, wire.write_entries_from_pb),
-        (EntriesWritten((), (), CURSOR), wire.entries_written_to_pb, wire.entries_written_from_pb),
+        (
+            EndTurnRequest(project="p", run="r", epoch=1),
+            wire.END_TURN.request_to_pb,
+            wire.END_TURN.request_from_pb,
+        ),
+        (
+            WriteEntriesRequest(project="p", run="r", epoch=None, writes=[]),
+            wire.WRITE_ENTRIES.request_to_pb,
+            wire.WRITE_ENTRIES.request_from_pb,
+        ),
+        (WriteEntriesResponse((), (), CURSOR), wire.WRITE_ENTRIES.answer_to_pb, wire.WRITE_ENTRIES.answer_from_pb),
     ):
         assert encode(decode(encode(value))) == encode(value)
-    assert wire.write_entries_from_pb(wire.write_entries_to_pb(WriteEntriesCall("p", "r", None, []))).epoch is None
+    assert (
+        wire.WRITE_ENTRIES.request_from_pb(
+            wire.WRITE_ENTRIES.request_to_pb(WriteEntriesRequest(project="p", run="r", epoch=None, writes=[]))
+        ).epoch
+        is None
+    )
 
 
-def test_a_call_weighs_what_its_texts_do():
-    small = WriteEntriesCall("p", "r", 1, [EntryWrite("a", SetEntry("b"))])
-    large = WriteEntriesCall("p", "r", 1, [EntryWrite("a", SetEntry("b" * 10_000))])
-    grown = WriteEntriesCall("p", "r", 1, [EntryWrite("a", AppendEntry("b" * 10_000))])
-    packet = WriteEntriesCall("p", "r", 1, [], packet=TurnPacket(1, (PacketMessage("user", ("x" * 10_000,)),)))
-    assert small.weight_bytes < 1000
-    assert all(one.weight_bytes >= 10_000 for one in (large, grown, packet))
-    end = TurnEnd(1, RESULT, large.writes, next=TurnStart(REQUEST, large.writes))
-    assert EndTurnCall("p", "r", 1, end).weight_bytes == 2 * large.weight_bytes
+def test_writes_weigh_what_their_texts_do():
+    small, large = [EntryWrite("a", SetEntry("b"))], [EntryWrite("a", SetEntry("b" * 10_000))]
+    assert writes_bytes(small) < 1000
+    assert all(writes_bytes(one) >= 10_000 for one in (large, [EntryWrite("a", AppendEntry("b" * 10_000))]))
+    assert writes_bytes([*large, *large]) == 2 * writes_bytes(large)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, ReturnView.NONE),
+        ({"return_view_change": True}, ReturnView.PACKET),
+        ({"return_view_change": True, "view_change_of_messages": True}, ReturnView.MESSAGES),
+        ({"view_change_of_messages": True}, ReturnView.NONE),
+    ],
+)
+def test_a_view_change_is_asked_for_by_two_fields(asked, expected):
+    assert return_view_of(EndTurnRequest(**asked)) is expected

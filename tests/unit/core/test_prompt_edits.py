@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from turnwright.types.v1 import message_pb2, prompt_edit_pb2
+from turnwright_values.types import LoopSettings, Mode
 
 from cases import expect, params
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ToolCall
@@ -29,7 +30,6 @@ from turnwright_core.chat.prompt_edits import (
 )
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX, PROMPT_EDITS_BYTES_MAX, PROMPT_EDITS_MAX
-from turnwright_core.runs import LoopSettings, Mode
 from turnwright_core.wire.prompt_edits import edit_to_pb, edits_from_pb
 
 Refusal = tuple[Reason, dict[str, str]]

@@ -1,8 +1,9 @@
 """The status of an entry, derived from its state and outcome. Rows RU056, RU062; decisions C10, C26."""
 
 import pytest
+from turnwright_values.types import State
 
-from turnwright_core.entries import State, status_of
+from turnwright_core.value_methods import status_of
 
 
 def test_every_status_is_from_100_to_599() -> None:

@@ -7,13 +7,24 @@ from typing import Any
 
 import pytest
 from turnwright.types.v1.command_record_pb2 import CommandAttribute, CommandRecord, CommandText
+from turnwright_values.types import (
+    Entry,
+    MessageKind,
+    ReplyKind,
+    RunMessage,
+    State,
+    Tier,
+    Turn,
+    TurnRequest,
+    TurnResult,
+    Usage,
+    Visibility,
+)
 
 from turnwright_core.chat.message import Role, Text, ThinkingBlock
-from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.chat.timeline import kind_of, messages_in, named_turn, parts_of, run_message, turn_of
-from turnwright_core.entries import Entry, State, Tier, Visibility, to_attributes_json
-from turnwright_core.runs import ReplyKind, Turn, TurnRequest, TurnResult, Usage
 from turnwright_core.text import scheme_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.command_records import recorded_call
 
 REQUEST = TurnRequest("m", "vendor/model", 1000, 0.1, ("get",))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from turnwright_values.types import MessageKind, RunMessage
 
 from cases import expect, params
 from transcripts import conversation, transcript
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
-from turnwright_core.chat.run_message import MessageKind, RunMessage
 from turnwright_core.chat.transcript import (
     LEFT_OUT,
     NO_RESULT,

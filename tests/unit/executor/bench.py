@@ -11,13 +11,13 @@ from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 from turnwright.types.v1.command_record_pb2 import Effect
+from turnwright_values.store import EndTurnRequest, EntryWrite, NextTurn, SetEntry
+from turnwright_values.types import Entry, Mode, TurnRequest, Visibility
 
 from turnwright_core.constraints import Constraints
-from turnwright_core.entries import Entry, EntryWrite, SetEntry, Visibility, to_attributes_json
-from turnwright_core.owner_calls import TurnEnd, TurnStart
-from turnwright_core.runs import Mode, TurnRequest
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.text import scheme_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
@@ -79,8 +79,8 @@ async def run_entries(store: Peer, root: Path) -> WriteBuffer:
     await store.call(stub.EnqueueLoop, loop)
     ledger, run = StoreLedger(store, "bench", store.address), RunAddress(project, "bench")
     claim = await ledger.claim(run)
-    first = TurnStart(TurnRequest("m", "scripted/m", 1000, 0.1, ()), [])
-    await ledger.end_turn(run, claim.epoch, TurnEnd(0, next=first))
+    first = NextTurn(TurnRequest("m", "scripted/m", 1000, 0.1, ()), [])
+    await ledger.end_turn(run, claim.epoch, EndTurnRequest(turn=0, next=first))
     return WriteBuffer(ledger, run, claim.epoch, TURN, 1)
 
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
+from turnwright_values.types import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spend, TurnResult, Usage
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
-from turnwright_core.runs import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spend, TurnResult, Usage
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     BudgetKind,

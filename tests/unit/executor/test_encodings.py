@@ -5,8 +5,8 @@ import codecs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.types import State
 
-from turnwright_core.entries import State
 from turnwright_executor.domain.encodings import FOREIGN, encoded, foreign_encoding, marked_text
 from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.files.workspace import DiskWorkspace

@@ -2,9 +2,9 @@
 
 import pytest
 import pytest_asyncio
+from turnwright_values.types import Mode
 
 from turnwright_core.constraints import Constraints, FileConstraint
-from turnwright_core.runs import Mode
 from turnwright_executor.tools.contract import Proposed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from turnwright.types.v1.command_record_pb2 import CommandRecord, ProposedStage
+from turnwright_values.types import CommandEffect, FileEdit, FileEffect, QuestionEffect, State
 
-from turnwright_core.entries import State
 from turnwright_core.wire.proposals import proposed_contents
 from turnwright_executor.domain.amending import amended_command, amended_edit, check_contents, edited_text
-from turnwright_executor.domain.effects import (
-    CommandEffect,
-    FileEdit,
-    FileEffect,
-    QuestionEffect,
-)
 from turnwright_executor.tools.ask_user import OPTIONS_MAX, options_of
 from turnwright_executor.tools.contract import Proposed
 from turnwright_executor.tools.files import CONFLICT_CHARS_MAX

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from turnwright_values.store import RemoveEntry, SetEntry
+from turnwright_values.types import Visibility
 
-from turnwright_core.entries import RemoveEntry, SetEntry, Visibility
 from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.turn.project_files import EMPTY_HASH, FileSync, in_batches
 

@@ -4,21 +4,13 @@ from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import Entry, State, Tier, Visibility
 
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.domain.blocks import make_block
-from turnwright_core.entries import (
-    AppendEntry,
-    Entry,
-    EntryWrite,
-    RemoveEntry,
-    SetEntry,
-    State,
-    Tier,
-    Visibility,
-    to_attributes_json,
-)
 from turnwright_core.text import scheme_of
+from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.footprint import SLACK_CHARS, Footprint, room_chars
 
 SCHEMES = ("", "known://", "unknown://", "log://turn_2/get/", "sh://turn_2/", "event://turn_2/tick/")

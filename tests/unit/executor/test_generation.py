@@ -9,12 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
+from turnwright_values.provider import Finish
+from turnwright_values.types import Cursor, Model, Turn, TurnRequest
 
 from turnwright_core.chat.deltas import AppendContent
-from turnwright_core.entries import Cursor
-from turnwright_core.model_calls import Finished, GeneratePart
-from turnwright_core.models import Model
-from turnwright_core.runs import Turn, TurnRequest
+from turnwright_core.model_calls import GeneratePart
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.turn.generation import Draft, Generation
@@ -69,7 +68,7 @@ class Silent(Models):
         async def parts() -> AsyncIterator[GeneratePart]:
             await self._told.wait()
             yield AppendContent("Done.")
-            yield Finished("stop", None, "m", cut=False)
+            yield Finish("stop", None, "m", cut=False)
 
         yield parts()
 

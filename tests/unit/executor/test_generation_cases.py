@@ -7,12 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from turnwright_values.types import SessionState, State
 
 from cases import params
 from turnwright_assembler.app.explaining import common_prefix
-from turnwright_core.entries import State
 from turnwright_core.models import Reasoning
-from turnwright_core.runs import SessionState
 from turnwright_core.session import session_state
 from turnwright_executor.domain.verdict import GO_ON, RULES, RecordFacts, ReplyFacts, TurnFacts
 from turnwright_provider.domain.model_call import Finish

@@ -8,14 +8,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from turnwright_values.types import CommandEffect, Mode, State
 
 from log_lines import logged
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.entries import State
-from turnwright_core.runs import Mode
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
-from turnwright_executor.domain.effects import CommandEffect
 from turnwright_executor.hooks import (
     ENTRY_RECORDING,
     PROPOSAL_ACCEPTING,

@@ -3,9 +3,9 @@
 from unicodedata import normalize
 
 import pytest
+from turnwright_values.types import State, Visibility
 
 from turnwright_core.constraints import Constraints, FileConstraint
-from turnwright_core.entries import State, Visibility
 from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.tools.ports import OutsideProjectError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from turnwright_values.types import CallStyle, Mode, TurnRequest
 
-from turnwright_core.runs import CallStyle, Mode, TurnRequest
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.workspaces import Scan, SeenFile
 from turnwright_executor.turn.opener import TurnOpener

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import CommandEffect, Mode, State, Tier
 
 from turnwright_assembler import plugins as assembler_plugins
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.runs import Mode
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor import plugins as executor_plugins
 from turnwright_executor.domain.amending import check_contents
-from turnwright_executor.domain.effects import CommandEffect
 from turnwright_executor.plugins import CallEffect, Done, FileEdit, FileEffect, PluginTool, Proposed, QuestionEffect
 from turnwright_executor.tools.plugin_tools import ANSWER_BYTES_MAX, PluginToolAdapter, as_plugin
 from turnwright_executor.turn.generation import Draft

@@ -3,9 +3,9 @@
 from types import MappingProxyType
 
 import pytest
+from turnwright_values.types import LoopSettings, Mode
 
 from cases import load_cases
-from turnwright_core.runs import LoopSettings, Mode
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.policy import GATE, Recording, RecordingContext

@@ -7,8 +7,8 @@ from google.protobuf.message_factory import GetMessageClass
 from turnwright.executor.v1 import executor_service_pb2, query_pb2, task_pb2
 from turnwright.projects.v1 import project_service_pb2 as pb
 from turnwright.types.v1.project_pb2 import Project
+from turnwright_values.types import Tier
 
-from turnwright_core.entries import Tier
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_executor.rpc.mounting import MOUNTED
 from turnwright_executor.rpc.project_gate import ABOUT_ALL, ABOUT_NO_PROJECT, ProjectGate

@@ -7,20 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from turnwright.types.v1 import command_record_pb2
-
-from turnwright_core.decisions import Decision, DecisionKind, Permission
-from turnwright_core.entries import Entry, State, Tier, Visibility
-from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_core.streams import channel_base, channel_path, record_of_channel
-from turnwright_executor.domain.command_record import ClientCall, CommandRecord, Done, Stage
-from turnwright_executor.domain.effects import (
-    CallEffect,
+from turnwright_values.types import (
+    ClientCall,
     CommandEffect,
-    EffectClass,
+    Entry,
     FileEdit,
     FileEffect,
     QuestionEffect,
+    State,
+    Tier,
+    Visibility,
 )
+
+from turnwright_core.decisions import Decision, DecisionKind, Permission
+from turnwright_core.limits import PATH_CHARS_MAX
+from turnwright_core.streams import channel_base, channel_path, record_of_channel
+from turnwright_executor.domain.command_record import CommandRecord, Done, Stage
+from turnwright_executor.domain.effects import CallEffect, EffectClass
 from turnwright_executor.domain.records import error_path, record_path, target_of
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.wire.command_records import is_command, record_from_entry

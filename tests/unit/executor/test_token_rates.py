@@ -1,11 +1,10 @@
 """By what the estimate for a packet is multiplied. Decision C16; issue 15.4."""
 
 import pytest
+from turnwright_values.assembler import PacketReport
+from turnwright_values.types import Cursor, TokenSource, TurnResult, Usage
 
-from turnwright_core.entries import Cursor
 from turnwright_core.limits import CALIBRATION_MAX
-from turnwright_core.owner_calls import PacketReport
-from turnwright_core.runs import TokenSource, TurnResult, Usage
 from turnwright_executor.domain.tokens import CALIBRATION_MIN, TokenRate, rate_after, ratio_of
 from turnwright_executor.ports.packets import Packet
 

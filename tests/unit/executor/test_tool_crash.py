@@ -1,10 +1,10 @@
 """A tool that crashes while its command is dispatched. Rows RU134, RU153, RU157."""
 
 import pytest
+from turnwright_values.types import Loop, LoopSettings, Mode, State
 
 from log_lines import logged
-from turnwright_core.entries import State
-from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode
+from turnwright_core.runs import RUNNING
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.clients.tool_calls import ClientCommand, ToolCalls
 from turnwright_executor.config import ExecutorSettings

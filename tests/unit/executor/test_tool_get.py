@@ -1,9 +1,10 @@
 """get. Rows RU024, RU150, RU167, RU175, RU201, RU202, RU204."""
 
 import pytest
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
 from cases import load_cases
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.tools.get import LINE_CHARS_MAX
 
@@ -34,7 +35,12 @@ async def test_a_look_leaves_state_and_content_as_they_are(bench):
     before = await bench.entry("known://a")
     await bench.prepare('<get path="known://a"/>')
     after = await bench.entry("known://a")
-    assert (after.status, after.state, after.outcome, after.body) == (409, before.state, "conflict:409", "words")
+    assert (after.status, after.state, after.outcome, after.body) == (
+        409,
+        before.state,
+        "conflict:409",
+        "words",
+    )
     assert (before.visibility, after.visibility) == (ARCHIVED, VISIBLE)
 
 

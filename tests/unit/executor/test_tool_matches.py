@@ -1,8 +1,9 @@
 """How many entries one pattern is about: all of them, or the command says so. Rows RU150, RU167, RU259."""
 
 import pytest
+from turnwright_values.store import EntryWrite, SetEntry
+from turnwright_values.types import State, Tier, Visibility
 
-from turnwright_core.entries import EntryWrite, SetEntry, State, Tier, Visibility
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
 from turnwright_executor.tools.registry import build_tools

@@ -1,12 +1,11 @@
 """rm, cp, mv. Rows RU009, RU025-RU027, RU150, RU259; decision C17; the cases of proposals."""
 
 import pytest
+from turnwright_values.types import FileEffect, State, Tier, Visibility
 
 from cases import load_cases
 from turnwright_core.destinations import destination
-from turnwright_core.entries import State, Tier, Visibility
 from turnwright_executor.domain.command_record import Done
-from turnwright_executor.domain.effects import FileEffect
 from turnwright_executor.tools.contract import Proposed
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 from msgspec.structs import replace
+from turnwright_values.types import CommandEffect, State, Visibility
 
-from turnwright_core.entries import State, Visibility
 from turnwright_core.wire.owner_calls import OWNER_CALLS
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
-from turnwright_executor.domain.effects import CommandEffect, EffectClass
+from turnwright_executor.domain.effects import EffectClass
 from turnwright_executor.tools.contract import Proposed, result_of
 from turnwright_executor.tools.running import Sh
 from turnwright_kit.peer import Peer

@@ -1,11 +1,10 @@
 """set. Rows RU009, RU023, RU124, RU203, RU205, RU221; decisions C5, C17."""
 
 import pytest
+from turnwright_values.types import FileEdit, FileEffect, State, Tier, Visibility
 
 from cases import load_cases
-from turnwright_core.entries import State, Tier, Visibility, status_of
 from turnwright_executor.domain.command_record import Done
-from turnwright_executor.domain.effects import FileEdit, FileEffect
 from turnwright_executor.tools.contract import Proposed
 
 VISIBLE, SUMMARIZED, ARCHIVED = Visibility.VISIBLE, Visibility.SUMMARIZED, Visibility.ARCHIVED
@@ -79,7 +78,7 @@ async def test_the_gate_stands_where_the_cases_say(bench, case):
     done = await bench.prepare(f'<set path="known://a">{"x" * case["input"]["known_body_chars"]}</set>')
     assert (done.state is State.RESOLVED) is case["expected"]["accepted"]
     assert f"{case['expected']['tokens']} tokens" in done.body
-    assert status_of(done.state, done.outcome) == case["expected"].get("status", 200)
+    assert done.status == case["expected"].get("status", 200)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.types import LoopSettings, Mode
 
 from cases import load_cases
-from turnwright_core.runs import LoopSettings, Mode
 from turnwright_core.tools import PHASES, TOOL_ORDER
 from turnwright_executor.domain.toolset import resolve_tools
 

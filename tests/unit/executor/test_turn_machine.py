@@ -16,14 +16,14 @@ from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.store.v1 import queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
+from turnwright_values.store import EndTurnRequest, NextTurn
+from turnwright_values.types import ClientToolEffect, Loop, LoopSettings, Mode, QuestionEffect, State, TurnRequest
 
-from turnwright_core.entries import State
 from turnwright_core.errors import Reason, TurnwrightError, fault
-from turnwright_core.owner_calls import TurnEnd, TurnStart
-from turnwright_core.runs import RUNNING, Loop, LoopSettings, Mode, TurnRequest
+from turnwright_core.runs import RUNNING
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.command_record import CommandRecord, Decision, DecisionKind, Done, Stage, failed
-from turnwright_executor.domain.effects import CallEffect, ClientToolEffect, EffectClass, QuestionEffect
+from turnwright_executor.domain.effects import CallEffect, EffectClass
 from turnwright_executor.domain.endings import ABORT
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
@@ -346,8 +346,8 @@ class World:
             ),
         )
         claim = await ledger.claim(address)
-        first = TurnStart(TurnRequest("m", "scripted/m", 8192, 0.0, ()), ())
-        await ledger.end_turn(address, claim.epoch, TurnEnd(0, next=first))
+        first = NextTurn(TurnRequest("m", "scripted/m", 8192, 0.0, ()), ())
+        await ledger.end_turn(address, claim.epoch, EndTurnRequest(turn=0, next=first))
         kinds = {"p": PURE, "o": OUTSIDE, "i": IDEMPOTENT}
         records = [
             CommandRecord(f"log://turn_1/{tool}/{number}", tool, "", Command(tool, {"does": does}), number, kinds[tool])

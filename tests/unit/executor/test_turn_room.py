@@ -1,8 +1,8 @@
 """When an executor asks whether what a turn brought fits. Row RU142."""
 
 import pytest
+from turnwright_values.types import Cursor
 
-from turnwright_core.entries import Cursor
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.turn.model_call import ModelCallRecord

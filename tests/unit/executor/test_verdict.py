@@ -6,10 +6,10 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.types import State, TurnResult
 
 from cases import load_cases
-from turnwright_core.entries import State
-from turnwright_core.runs import TurnResult, run_status_after
+from turnwright_core.runs import run_status_after
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.verdict import (
     Limits,

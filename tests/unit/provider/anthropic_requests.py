@@ -12,8 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 
 OURS = "anthropic/m"

@@ -5,8 +5,7 @@ import json
 from typing import Any
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 
 OURS = "v/m"

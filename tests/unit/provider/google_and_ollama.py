@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from turnwright_core.runs import Usage
+from turnwright_values.types import Usage
+
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.gemini import GeminiWire
 from turnwright_provider.domain.wires.ollama import OllamaWire

@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import AddServerBlock, SetThinkingBlocks, SetToolCalls
 from turnwright_core.chat.message import Message, ServerBlock, ThinkingBlock
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish
 from turnwright_provider.domain.sse import SseEvent

@@ -7,8 +7,7 @@ import pytest
 
 from cases import NEEDS_SHARED, expect
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.anthropic import OUTPUT_TOKENS, OUTPUT_TOKENS_LEAST, AnthropicWire
 from unit.provider.anthropic_replies import is_message

@@ -8,11 +8,11 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.types import Usage
 
 from cases import NEEDS_SHARED, expect
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.reply import PartialReply
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall
 from turnwright_provider.domain.wires.anthropic import AnthropicWire

@@ -6,10 +6,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.types import Usage
 
 from cases import expect, params
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.surrogates import SurrogateJoiner
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags
 from turnwright_provider.domain.tool_calls import CALLS_MAX, ToolCallFold

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.types import Usage
 
 from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Message as Sent
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall
 from turnwright_provider.domain.wires.gemini import GeminiWire

@@ -7,8 +7,7 @@ import pytest
 
 from cases import NEEDS_SHARED, expect
 from turnwright_core.chat.message import Image, Message, Role, Text, ToolCall, text_message
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.gemini import GeminiWire
 from unit.provider.gemini_requests import OURS, call_of, camel, normal

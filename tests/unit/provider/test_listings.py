@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from turnwright_values.types import Capabilities
 
 from cases import shared_file
-from turnwright_core.models import Capabilities
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, parse_model_info
 from turnwright_provider.domain.model_list import COMPARED_MAX, QUESTIONS, ModelList, parse_model_list, question_of
 from turnwright_provider.domain.published import published_info

@@ -26,7 +26,7 @@ def loaded() -> set[str]:
 
 @pytest.mark.parametrize(
     "name",
-    ["httpx", "genai_prices", "tomllib", "turnwright_core.runs", "turnwright_core.chat", "turnwright_provider.vendors",
+    ["httpx", "genai_prices", "tomllib", "turnwright_core.runs", "turnwright_core.chat.reply", "turnwright_provider.vendors",
      "turnwright_provider.app.check_models", "turnwright_provider.domain.model_list",
      "turnwright_provider.domain.model_call", "turnwright_provider.domain.wires.chat"],
 )  # fmt: skip

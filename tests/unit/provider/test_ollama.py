@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.model_info import ModelInfo

@@ -5,9 +5,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.types import ClientTool
 
 from turnwright_core.errors import InvalidError, TurnwrightError
-from turnwright_core.tool_settings import ClientTool
 from turnwright_store.domain.checks import (
     ATTRIBUTES_DEPTH_MAX,
     check_attributes,

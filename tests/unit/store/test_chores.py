@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from turnwright_values.store import Durability
 
 from turnwright_core.errors import Reason, fault
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import add_scope, bump_scope
 
 pytestmark = pytest.mark.asyncio

@@ -8,22 +8,33 @@ from itertools import count
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-
-from turnwright_core.entries import (
+from turnwright_values.store import (
     AppendEntry,
     CopyEntry,
+    Durability,
+    EndTurnRequest,
     EntryWrite,
+    LoopEnd,
     MoveEntry,
+    NextTurn,
     RemoveEntry,
     SetEntry,
+    ViewFilter,
+)
+from turnwright_values.types import (
+    LoopSettings,
+    Mode,
+    Model,
+    RunSettings,
     State,
     Tier,
+    TurnRequest,
+    TurnResult,
+    Usage,
     Visibility,
 )
+
 from turnwright_core.errors import TurnwrightError
-from turnwright_core.models import Model
-from turnwright_core.owner_calls import TurnEnd, TurnStart
-from turnwright_core.runs import LoopEnd, LoopSettings, Mode, RunSettings, TurnRequest, TurnResult, Usage
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, forks, leases, ledger, registry, steering
 from turnwright_store.app.changes import watch_changes
@@ -36,9 +47,9 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
-from turnwright_store.ports import DELTA_BYTES_MAX, DELTAS_MAX, Durability
+from turnwright_store.ports import DELTA_BYTES_MAX, DELTAS_MAX
 from turnwright_store.sql.runs import get_run
-from turnwright_store.sql.views import ViewFilter, Wanted
+from turnwright_store.sql.views import Wanted
 
 SYSTEM = Caller("operator", Tier.SYSTEM, Tier.SYSTEM)
 PROJECT = "p"
@@ -117,12 +128,16 @@ class Run:
         await self._do(steering.write_entries, epoch=None, writes=writes, run_status=0)
 
     async def begin(self, writes):
-        await self._do(ledger.end_turn, epoch=self.epoch, end=TurnEnd(0, next=TurnStart(REQUEST, writes)))
+        await self._do(ledger.end_turn, epoch=self.epoch, end=EndTurnRequest(turn=0, next=NextTurn(REQUEST, writes)))
 
     async def end(self, writes, follows=None, loop_end=None):
         number = (await self.row()).turn_open
-        new = None if follows is None else TurnStart(REQUEST, follows)
-        await self._do(ledger.end_turn, epoch=self.epoch, end=TurnEnd(number, RESULT, writes, loop_end, new))
+        new = None if follows is None else NextTurn(REQUEST, follows)
+        await self._do(
+            ledger.end_turn,
+            epoch=self.epoch,
+            end=EndTurnRequest(turn=number, result=RESULT, writes=writes, loop_end=loop_end, next=new),
+        )
 
     async def turn(self, writes, follows=None):
         """Begin one, be it of another loop, or end it, and let another one follow."""

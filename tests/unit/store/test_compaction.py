@@ -7,10 +7,9 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from sqlalchemy import func, select
+from turnwright_values.store import AppendEntry, Durability, EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.types import LoopSettings, Mode, Model, RunSettings, State, Tier
 
-from turnwright_core.entries import AppendEntry, EntryWrite, RemoveEntry, SetEntry, State, Tier
-from turnwright_core.models import Model
-from turnwright_core.runs import LoopSettings, Mode, RunSettings
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, compaction, ledger, registry
 from turnwright_store.app.open_store import open_store
@@ -18,7 +17,6 @@ from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Durability
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.runs import get_run
 from turnwright_store.sql.tables import chunks

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from sqlalchemy import select, text
+from turnwright_values.store import Durability
 
 from turnwright_core.errors import Reason, TurnwrightError, UnavailableError
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
 from turnwright_store.edge.sqlite_codes import DatabaseUnusableError
-from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import scopes
 

@@ -1,9 +1,9 @@
 """Schedules that are due are taken by turns over runs: many of one run delay those of others by one at most."""
 
 import pytest
+from turnwright_values.store import Durability
 
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Durability
 from turnwright_store.sql import schedules as rows
 from turnwright_store.sql.lazy_tables import schedules
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from turnwright_values.store import ViewFilter
+from turnwright_values.types import Cursor
 
-from turnwright_core.entries import Cursor
 from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.sql.feed import Feed, FeedPosition
 from turnwright_store.sql.keys import version_key
 from turnwright_store.sql.runs import find_run
-from turnwright_store.sql.views import ViewFilter, Wanted
+from turnwright_store.sql.views import Wanted
 
 OWN_SCOPE, PROJECT_SCOPE = 11, 10
 FEW = 6

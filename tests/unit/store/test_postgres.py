@@ -9,13 +9,13 @@ import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy import select, text
+from turnwright_values.store import Durability
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import ATTEMPTS_MAX, DatabaseUnreachableError, Server
 from turnwright_store.edge.postgres_writer import EVERYBODY, PAYLOAD_BYTES_MAX, lock_key, lock_keys, payload
 from turnwright_store.edge.queues import LOCKS_MAX
-from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import scopes
 

@@ -5,12 +5,12 @@ import enum
 
 import psycopg
 import pytest
+from turnwright_values.store import Durability
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
 from turnwright_store.edge.postgres_pipe import BIGINT, BOOLEAN, BYTEA, FLOAT, TEXT, StatementPipeline, array
-from turnwright_store.ports import Durability
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import bindparam, insert, select, update
 from turnwright_store.sql.lazy_tables import meta, scopes

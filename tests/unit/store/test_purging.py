@@ -3,10 +3,10 @@
 import pytest
 import pytest_asyncio
 from sqlalchemy import insert, update
+from turnwright_values.store import Durability
 
 from turnwright_store.app.retention import Purge
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import add_scope
 from turnwright_store.sql.tables import projects, runs
 

@@ -2,9 +2,9 @@
 
 import pytest
 import pytest_asyncio
+from turnwright_values.store import Durability
 
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Durability
 from turnwright_store.sql import work
 from turnwright_store.sql.clauses import parameters
 from turnwright_store.sql.core import insert

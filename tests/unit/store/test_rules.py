@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from turnwright.store.v1 import read_pb2, write_pb2
+from turnwright_values.store import Durability, ViewFilter
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_store.domain.checks import NAME, RUN_ALIAS
 from turnwright_store.domain.names import project_names, run_aliases
 from turnwright_store.domain.pages import decode_page_token, encode_page_token, page_of
-from turnwright_store.ports import Durability
 from turnwright_store.sql.contents import cut
-from turnwright_store.sql.views import ViewFilter
 
 
 @pytest.mark.parametrize(
@@ -23,7 +22,7 @@ from turnwright_store.sql.views import ViewFilter
     ids=["filter", "durability"],
 )
 def test_an_enum_has_the_numbers_of_the_contract(ours, theirs, prefix):
-    named = {name.removeprefix(prefix): number for name, number in theirs.items() if number}
+    named = {name.removeprefix(prefix): number for name, number in theirs.items()}
     assert {one.name: one.value for one in ours} == named
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 import sqlalchemy
+from turnwright_values.types import Cursor
 
-from turnwright_core.entries import Cursor
 from turnwright_store.edge import precompiled
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.statements import DirectConnection

@@ -8,12 +8,13 @@ import pytest
 from google.protobuf.json_format import ParseDict, ParseError
 from turnwright.types.v1 import message_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
+from turnwright_values.types import RunSettings, SessionState
 
 from cases import load_shared, params
 from turnwright_core.errors import InvalidError
-from turnwright_core.runs import RunSettings, SessionState
 from turnwright_store.app.session_commands import kind_of, preview_of
 from turnwright_store.domain.session_gates import GATES, CommandKind, Gate
+from turnwright_store.domain.settings_patch import changed_settings
 from turnwright_store.domain.user_content import user_content
 from turnwright_store.rpc.run_servicer import patch_of
 from turnwright_store.rpc.session_servicer import command_of
@@ -195,7 +196,7 @@ def test_a_case_of_settings_holds(case):
     # Null: 0 is the model's own window.
     wanted = settings_pb2.RunSettingsPatch(**{name: value or 0 for name, value in known.items()})
     before = RunSettings(**{FIELDS[name]: value for name, value in thread.items() if name in FIELDS})
-    after = patch_of(wanted).apply_to(before)
+    after = changed_settings(patch_of(wanted), before)
     assert (after != before) is (case["expected"]["changed"] and bool(known))
     for name, value in case["expected"]["thread"].items():
         if name in FIELDS:

@@ -2,10 +2,10 @@
 
 import pytest
 from sqlalchemy import text
+from turnwright_values.store import Durability
 
 from sql_counter import counted_statements, seen_transactions
 from turnwright_store.edge.database import SqliteDatabase
-from turnwright_store.ports import Durability
 from turnwright_store.sql.scopes import find_meta, put_meta
 
 

@@ -5,22 +5,30 @@ from functools import partial
 
 import pytest
 import pytest_asyncio
-
-from turnwright_core.entries import (
+from turnwright_values.store import (
     AppendEntry,
     CopyEntry,
+    Durability,
+    EndTurnRequest,
     EntryWrite,
     MoveEntry,
+    NextTurn,
     RemoveEntry,
     SetEntry,
+)
+from turnwright_values.types import (
+    LoopSettings,
+    Mode,
+    Model,
+    RunSettings,
     State,
     Tier,
+    TurnRequest,
+    TurnResult,
     Visibility,
 )
-from turnwright_core.models import Model
-from turnwright_core.owner_calls import TurnEnd, TurnStart
+
 from turnwright_core.plans.plan import Plan, PlanKind
-from turnwright_core.runs import LoopSettings, Mode, RunSettings, TurnRequest, TurnResult
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
 from turnwright_store.app.changes import watch_changes
@@ -33,7 +41,6 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import Server
-from turnwright_store.ports import Durability
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.views import Wanted
 
@@ -66,11 +73,11 @@ class Store:
     async def begin(self, *writes):
         request = TurnRequest("fast", "v/m", 1, 0.1, ())
         fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.end_turn, **fields, end=TurnEnd(0, next=TurnStart(request, writes)))
+        return await self.write(ledger.end_turn, **fields, end=EndTurnRequest(turn=0, next=NextTurn(request, writes)))
 
     async def end(self, number):
         fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.end_turn, **fields, end=TurnEnd(number, TurnResult()))
+        return await self.write(ledger.end_turn, **fields, end=EndTurnRequest(turn=number, result=TurnResult()))
 
     async def read(self, after):
         before = self.database.stats().statements

@@ -19,8 +19,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Final
 
 from turnwright_core.chat.message import Message, ThinkingBlock
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.anthropic_blocks import THOUGHTS, Wired, conversation
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold

@@ -16,7 +16,8 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 from turnwright_core.chat.message import Message, ThinkingBlock
-from turnwright_core.model_calls import REFUSED_SILENCE, ToolChoice
+from turnwright_core.model_calls import REFUSED_SILENCE
+from turnwright_core.models import ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.refused import SILENT
 from turnwright_provider.domain.wires.chat_messages import CACHE_MARK, chat_messages

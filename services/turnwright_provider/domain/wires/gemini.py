@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from turnwright_core.chat.message import Message, Role, ThinkingBlock
-from turnwright_core.model_calls import ToolChoice
+from turnwright_core.models import ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.extra import encode_body

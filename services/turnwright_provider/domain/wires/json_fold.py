@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
+from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import (
     AddCitation,
@@ -20,7 +21,6 @@ from turnwright_core.chat.deltas import (
 from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
-from turnwright_core.runs import Usage
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed

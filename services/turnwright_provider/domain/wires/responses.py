@@ -15,8 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar
 
 from turnwright_core.chat.message import Message, ThinkingBlock
-from turnwright_core.model_calls import ToolChoice
-from turnwright_core.models import Reasoning
+from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.blocks import TEXT
 from turnwright_provider.domain.wires.responses_items import REASONING, input_items

@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import Any, ClassVar, Final
 
 from msgspec import Struct
+from turnwright_values.provider import Dropped
 
 from turnwright_core.chat.message import Message, ThinkingBlock
-from turnwright_core.model_calls import Dropped
 from turnwright_core.models import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import ModelCall

@@ -452,18 +452,22 @@ class EndTurnRequest(_message.Message):
         view_change_of_messages: _builtins.bool = ...,
         release: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015
     _WhichOneofReturnType__next: _TypeAlias = _typing.Literal["next"]  # noqa: Y015
     _WhichOneofArgType__next: _TypeAlias = _typing.Literal["_next", b"_next"]  # noqa: Y015
+    _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
+    _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop_end) -> _WhichOneofReturnType__loop_end | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__next) -> _WhichOneofReturnType__next | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
 
 Global___EndTurnRequest: _TypeAlias = EndTurnRequest  # noqa: Y015
 

@@ -77,12 +77,12 @@ class EntryWrite(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
-    WRITER_FIELD_NUMBER: _builtins.int
     SET_FIELD_NUMBER: _builtins.int
     APPEND_FIELD_NUMBER: _builtins.int
     REMOVE_FIELD_NUMBER: _builtins.int
     COPY_FIELD_NUMBER: _builtins.int
     MOVE_FIELD_NUMBER: _builtins.int
+    WRITER_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     LOOP_FIELD_NUMBER: _builtins.int
@@ -130,12 +130,12 @@ class EntryWrite(_message.Message):
         self,
         *,
         path: _builtins.str = ...,
-        writer: _entry_pb2.Tier.ValueType = ...,
         set: Global___SetEntry | None = ...,
         append: Global___AppendEntry | None = ...,
         remove: Global___RemoveEntry | None = ...,
         copy: Global___CopyEntry | None = ...,
         move: Global___MoveEntry | None = ...,
+        writer: _entry_pb2.Tier.ValueType = ...,
         expected_revision: _builtins.int | None = ...,
         turn: _builtins.int | None = ...,
         loop: _builtins.int | None = ...,
@@ -215,9 +215,9 @@ class SetEntry(_message.Message):
         merge_attributes_json: _builtins.str | None = ...,
         record: _command_record_pb2.CommandRecord | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "record", b"record"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "_record", b"_record", "attributes_json", b"attributes_json", "body", b"body", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "record", b"record"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "attributes_json", b"attributes_json", "body", b"body", "initial_visibility", b"initial_visibility", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "record", b"record", "state", b"state", "visibility", b"visibility"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json", "_body", b"_body", "_merge_attributes_json", b"_merge_attributes_json", "_outcome", b"_outcome", "_record", b"_record", "attributes_json", b"attributes_json", "body", b"body", "initial_visibility", b"initial_visibility", "merge_attributes_json", b"merge_attributes_json", "outcome", b"outcome", "record", b"record", "state", b"state", "visibility", b"visibility"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__attributes_json: _TypeAlias = _typing.Literal["attributes_json"]  # noqa: Y015
     _WhichOneofArgType__attributes_json: _TypeAlias = _typing.Literal["_attributes_json", b"_attributes_json"]  # noqa: Y015
@@ -227,6 +227,8 @@ class SetEntry(_message.Message):
     _WhichOneofArgType__merge_attributes_json: _TypeAlias = _typing.Literal["_merge_attributes_json", b"_merge_attributes_json"]  # noqa: Y015
     _WhichOneofReturnType__outcome: _TypeAlias = _typing.Literal["outcome"]  # noqa: Y015
     _WhichOneofArgType__outcome: _TypeAlias = _typing.Literal["_outcome", b"_outcome"]  # noqa: Y015
+    _WhichOneofReturnType__record: _TypeAlias = _typing.Literal["record"]  # noqa: Y015
+    _WhichOneofArgType__record: _TypeAlias = _typing.Literal["_record", b"_record"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__attributes_json) -> _WhichOneofReturnType__attributes_json | None: ...
     @_typing.overload
@@ -235,6 +237,8 @@ class SetEntry(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__merge_attributes_json) -> _WhichOneofReturnType__merge_attributes_json | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__outcome) -> _WhichOneofReturnType__outcome | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__record) -> _WhichOneofReturnType__record | None: ...
 
 Global___SetEntry: _TypeAlias = SetEntry  # noqa: Y015
 

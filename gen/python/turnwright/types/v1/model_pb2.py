@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/model.proto\x12\x13turnwright.types.v1\"\x81\x02\n\x05Model\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x14\n\x0cvendor_model\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\r\x12\x19\n\x11output_tokens_max\x18\x04 \x01(\r\x12\x37\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32!.turnwright.types.v1.Capabilities\x12<\n\x0freported_window\x18\x06 \x01(\x0b\x32#.turnwright.types.v1.ReportedWindow\x12)\n\x05price\x18\x07 \x01(\x0b\x32\x1a.turnwright.types.v1.Price\"B\n\x05Price\x12\x11\n\tinput_usd\x18\x01 \x01(\x01\x12\x12\n\ncached_usd\x18\x02 \x01(\x01\x12\x12\n\noutput_usd\x18\x03 \x01(\x01\"Y\n\x0eReportedWindow\x12\x16\n\x0e\x63ontext_length\x18\x01 \x01(\r\x12\x14\n\x0cknown_length\x18\x02 \x01(\r\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x0c\n\x04turn\x18\x04 \x01(\r\"\xc6\x01\n\x0c\x43\x61pabilities\x12\x12\n\x05tools\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x13\n\x06images\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x16\n\treasoning\x18\x03 \x01(\x08H\x02\x88\x01\x01\x12\x1c\n\x0fresponse_format\x18\x04 \x01(\x08H\x03\x88\x01\x01\x12\x14\n\x07prefill\x18\x05 \x01(\x08H\x04\x88\x01\x01\x42\x08\n\x06_toolsB\t\n\x07_imagesB\x0c\n\n_reasoningB\x12\n\x10_response_formatB\n\n\x08_prefillB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/model.proto\x12\x13turnwright.types.v1\"\xa9\x02\n\x05Model\x12\r\n\x05\x61lias\x18\x01 \x01(\t\x12\x14\n\x0cvendor_model\x18\x02 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\r\x12\x19\n\x11output_tokens_max\x18\x04 \x01(\r\x12\x37\n\x0c\x63\x61pabilities\x18\x05 \x01(\x0b\x32!.turnwright.types.v1.Capabilities\x12\x41\n\x0freported_window\x18\x06 \x01(\x0b\x32#.turnwright.types.v1.ReportedWindowH\x00\x88\x01\x01\x12.\n\x05price\x18\x07 \x01(\x0b\x32\x1a.turnwright.types.v1.PriceH\x01\x88\x01\x01\x42\x12\n\x10_reported_windowB\x08\n\x06_price\"B\n\x05Price\x12\x11\n\tinput_usd\x18\x01 \x01(\x01\x12\x12\n\ncached_usd\x18\x02 \x01(\x01\x12\x12\n\noutput_usd\x18\x03 \x01(\x01\"Y\n\x0eReportedWindow\x12\x16\n\x0e\x63ontext_length\x18\x01 \x01(\r\x12\x14\n\x0cknown_length\x18\x02 \x01(\r\x12\x0b\n\x03run\x18\x03 \x01(\t\x12\x0c\n\x04turn\x18\x04 \x01(\r\"\xc6\x01\n\x0c\x43\x61pabilities\x12\x12\n\x05tools\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x13\n\x06images\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12\x16\n\treasoning\x18\x03 \x01(\x08H\x02\x88\x01\x01\x12\x1c\n\x0fresponse_format\x18\x04 \x01(\x08H\x03\x88\x01\x01\x12\x14\n\x07prefill\x18\x05 \x01(\x08H\x04\x88\x01\x01\x42\x08\n\x06_toolsB\t\n\x07_imagesB\x0c\n\n_reasoningB\x12\n\x10_response_formatB\n\n\x08_prefillB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,11 +33,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_MODEL']._serialized_start=57
-  _globals['_MODEL']._serialized_end=314
-  _globals['_PRICE']._serialized_start=316
-  _globals['_PRICE']._serialized_end=382
-  _globals['_REPORTEDWINDOW']._serialized_start=384
-  _globals['_REPORTEDWINDOW']._serialized_end=473
-  _globals['_CAPABILITIES']._serialized_start=476
-  _globals['_CAPABILITIES']._serialized_end=674
+  _globals['_MODEL']._serialized_end=354
+  _globals['_PRICE']._serialized_start=356
+  _globals['_PRICE']._serialized_end=422
+  _globals['_REPORTEDWINDOW']._serialized_start=424
+  _globals['_REPORTEDWINDOW']._serialized_end=513
+  _globals['_CAPABILITIES']._serialized_start=516
+  _globals['_CAPABILITIES']._serialized_end=714
 # @@protoc_insertion_point(module_scope)

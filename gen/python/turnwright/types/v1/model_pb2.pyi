@@ -66,11 +66,18 @@ class Model(_message.Message):
         reported_window: Global___ReportedWindow | None = ...,
         price: Global___Price | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["capabilities", b"capabilities", "price", b"price", "reported_window", b"reported_window"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_price", b"_price", "_reported_window", b"_reported_window", "capabilities", b"capabilities", "price", b"price", "reported_window", b"reported_window"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alias", b"alias", "capabilities", b"capabilities", "context_length", b"context_length", "output_tokens_max", b"output_tokens_max", "price", b"price", "reported_window", b"reported_window", "vendor_model", b"vendor_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_price", b"_price", "_reported_window", b"_reported_window", "alias", b"alias", "capabilities", b"capabilities", "context_length", b"context_length", "output_tokens_max", b"output_tokens_max", "price", b"price", "reported_window", b"reported_window", "vendor_model", b"vendor_model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__price: _TypeAlias = _typing.Literal["price"]  # noqa: Y015
+    _WhichOneofArgType__price: _TypeAlias = _typing.Literal["_price", b"_price"]  # noqa: Y015
+    _WhichOneofReturnType__reported_window: _TypeAlias = _typing.Literal["reported_window"]  # noqa: Y015
+    _WhichOneofArgType__reported_window: _TypeAlias = _typing.Literal["_reported_window", b"_reported_window"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__price) -> _WhichOneofReturnType__price | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reported_window) -> _WhichOneofReturnType__reported_window | None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
 

@@ -367,11 +367,22 @@ class TurnResult(_message.Message):
         reported_window: _model_pb2.ReportedWindow | None = ...,
         tally: Global___LoopTally | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "cursor", b"cursor", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
+    _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015
+    _WhichOneofReturnType__reported_window: _TypeAlias = _typing.Literal["reported_window"]  # noqa: Y015
+    _WhichOneofArgType__reported_window: _TypeAlias = _typing.Literal["_reported_window", b"_reported_window"]  # noqa: Y015
+    _WhichOneofReturnType__tally: _TypeAlias = _typing.Literal["tally"]  # noqa: Y015
+    _WhichOneofArgType__tally: _TypeAlias = _typing.Literal["_tally", b"_tally"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cursor) -> _WhichOneofReturnType__cursor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reported_window) -> _WhichOneofReturnType__reported_window | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tally) -> _WhichOneofReturnType__tally | None: ...
 
 Global___TurnResult: _TypeAlias = TurnResult  # noqa: Y015
 

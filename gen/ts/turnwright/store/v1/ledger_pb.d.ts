@@ -424,7 +424,7 @@ export declare type EndTurnRequest = Message<"turnwright.store.v1.EndTurnRequest
   /**
    * How the turn ended; ignored if there is none.
    *
-   * @generated from field: turnwright.types.v1.TurnResult result = 5;
+   * @generated from field: optional turnwright.types.v1.TurnResult result = 5;
    */
   result?: TurnResult | undefined;
 

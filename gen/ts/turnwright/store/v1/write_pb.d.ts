@@ -48,14 +48,6 @@ export declare type EntryWrite = Message<"turnwright.store.v1.EntryWrite"> & {
   path: string;
 
   /**
-   * Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier. Fails with
-   * PERMISSION_DENIED, reason WRITER_FORBIDDEN, if the scheme does not list it.
-   *
-   * @generated from field: turnwright.types.v1.Tier writer = 2;
-   */
-  writer: Tier;
-
-  /**
    * The change.
    *
    * @generated from oneof turnwright.store.v1.EntryWrite.change
@@ -101,6 +93,14 @@ export declare type EntryWrite = Message<"turnwright.store.v1.EntryWrite"> & {
     value: MoveEntry;
     case: "move";
   } | { case: undefined; value?: undefined };
+
+  /**
+   * Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier. Fails with
+   * PERMISSION_DENIED, reason WRITER_FORBIDDEN, if the scheme does not list it.
+   *
+   * @generated from field: turnwright.types.v1.Tier writer = 2;
+   */
+  writer: Tier;
 
   /**
    * Optimistic lock: fails with ABORTED, reason REVISION_CONFLICT, unless the view is still at this revision; 0: the
@@ -202,7 +202,7 @@ export declare type SetEntry = Message<"turnwright.store.v1.SetEntry"> & {
    * none. Only the runtime may write it: fails with PERMISSION_DENIED, reason WRITER_FORBIDDEN, for a writer below
    * SYSTEM.
    *
-   * @generated from field: turnwright.types.v1.CommandRecord record = 8;
+   * @generated from field: optional turnwright.types.v1.CommandRecord record = 8;
    */
   record?: CommandRecord | undefined;
 };

@@ -56,7 +56,7 @@ export declare type Model = Message<"turnwright.types.v1.Model"> & {
    * What a refusal said about the window. Kept by the store for each `vendor_model` until one of its aliases is added
    * again; ignored in requests. Absent: no refusal did.
    *
-   * @generated from field: turnwright.types.v1.ReportedWindow reported_window = 6;
+   * @generated from field: optional turnwright.types.v1.ReportedWindow reported_window = 6;
    */
   reportedWindow?: ReportedWindow | undefined;
 
@@ -64,7 +64,7 @@ export declare type Model = Message<"turnwright.types.v1.Model"> & {
    * What its calls cost where the vendor does not report it. A price set where the provider runs goes before. Absent: the
    * vendor's list price, if known.
    *
-   * @generated from field: turnwright.types.v1.Price price = 7;
+   * @generated from field: optional turnwright.types.v1.Price price = 7;
    */
   price?: Price | undefined;
 };

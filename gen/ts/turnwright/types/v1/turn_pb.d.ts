@@ -237,7 +237,7 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
   /**
    * The state from which the packet was assembled.
    *
-   * @generated from field: turnwright.types.v1.Cursor cursor = 10;
+   * @generated from field: optional turnwright.types.v1.Cursor cursor = 10;
    */
   cursor?: Cursor | undefined;
 
@@ -338,14 +338,14 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
   /**
    * With `context_exceeded:413`: the window that the vendor named. Absent: it named none that is smaller than the known.
    *
-   * @generated from field: turnwright.types.v1.ReportedWindow reported_window = 24;
+   * @generated from field: optional turnwright.types.v1.ReportedWindow reported_window = 24;
    */
   reportedWindow?: ReportedWindow | undefined;
 
   /**
    * What the loop has done up to and including this turn. Absent in turns that had no verdict, and of earlier releases.
    *
-   * @generated from field: turnwright.types.v1.LoopTally tally = 25;
+   * @generated from field: optional turnwright.types.v1.LoopTally tally = 25;
    */
   tally?: LoopTally | undefined;
 };

@@ -1,0 +1,1 @@
+"""Values of messages. Generated: `make gen`."""
