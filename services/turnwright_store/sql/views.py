@@ -61,7 +61,7 @@ def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> Co
 ViewKind = tuple[ViewFilter, bool]
 """A filter, and whether some paths come whatever it says."""
 
-KINDS: Final[list[ViewKind]] = [(wanted, include) for wanted in ViewFilter for include in (False, True)]
+KINDS: Final[list[ViewKind]] = [(wanted, include) for wanted in ViewFilter if wanted for include in (False, True)]
 
 
 def fits(kind: ViewKind, view: Any = views, entry: Any = entries) -> ColumnElement[bool]:
