@@ -49,7 +49,7 @@ _MODES: Final[dict[object, tuple[str, ...]]] = {
             f"busy_timeout = {BUSY_TIMEOUT_MS}",
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
         )
-        for durability in Durability
+        for durability in (Durability.NORMAL, Durability.FULL)
     },
 }
 """How the writer's connection is set up: in the event loop it waits for nothing, neither a lock nor a disk."""
