@@ -567,8 +567,9 @@ class LoopTally(Struct, frozen=True, omit_defaults=True):
     unknown_commands: int = 0
     """Number of commands of tools that do not exist, or that could not be read."""
     ignored_commands: int = 0
-    """Number of commands that were not run because of where they stood in the reply: in a code fence beside other
-    text, a block quote or indented code. The first time, the model is told so, and has another turn."""
+    """Number of commands that were not run because of where they stood in the reply, in a code fence beside other
+    text, a block quote or indented code, or because the reply had more commands than it may. The first time, the
+    model is told so, and has another turn."""
     failed_paths: tuple[str, ...] = ()
     """Files that a command was to change and did not, because it failed, was cancelled after another failure, was cut
     off or could not be read, and that no later command of the loop changed; at most 32. An empty path stands for a

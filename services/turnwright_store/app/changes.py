@@ -147,6 +147,7 @@ def _to_drafts(page: FeedPage, cursor: Cursor, wanted: Wanted) -> _Drafts:
         is_last = index == len(cuts) - 1
         change = WatchChangesResponse(
             cursor=cursor,
+            entries=[],
             removed_paths=[] if index else page.removed,
             loops=loops if is_last else [],
             turns=turns if is_last else [],

@@ -12,7 +12,7 @@ import re
 import pytest
 from turnwright.schemes.v1 import scheme_service_pb2, scheme_service_pb2_grpc
 from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import entry_pb2, scheme_pb2
+from turnwright.types.v1 import entry_pb2
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 

@@ -17,8 +17,6 @@ from turnwright.store.v1 import (
     write_pb2,
 )
 from turnwright.types.v1 import entry_pb2, model_pb2, scheme_pb2, settings_pb2, turn_pb2
-from turnwright.streams.v1 import stream_service_pb2, stream_service_pb2_grpc
-from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
 from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
