@@ -2,11 +2,11 @@
 
 import copy
 import json
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.steps import steps
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.limits import CALL_ID_CHARS_MAX
@@ -81,23 +81,6 @@ def folded(wire: str, events: list[Event]) -> list[VendorEvent]:
         return [*(delta for event in events for delta in fold.take(event)), *fold.close()]
     except VendorError:
         return []
-
-
-def steps(work: Callable[[], object]) -> int:
-    """Lines of Python that are executed."""
-    count = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return count
 
 
 @pytest.mark.parametrize("piece", PIECES)

@@ -1,8 +1,7 @@
 """Which call a fragment belongs to (C60): calls are told apart whatever a server leaves out, repeats or mixes up."""
 
 import json
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise, zip_longest
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from tests.steps import steps
 
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.limits import CALL_ID_CHARS_MAX
@@ -328,24 +328,6 @@ def test_a_call_that_is_one_too_many_takes_nothing_of_the_others():
         fold.feed([piece("", "f", id=str(number), index=0)])
         fold.feed([piece(f'{{"n":{number}}}', index=0)])
     assert [json.loads(call.arguments)["n"] for call in fold.end().calls] == list(range(129))
-
-
-def steps(work: Callable[[], object]) -> int:
-    """Lines of our own code that are executed."""
-
-    count = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return trace
-
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(None)
-    return count
 
 
 @pytest.mark.parametrize("text", ["{}", '{"a":1}', "{x}", "}", '{"', "\\", '"}{"'])
