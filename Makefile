@@ -12,7 +12,7 @@ RECENT := import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else \
 MAVEN  := mvn --quiet --batch-mode --file tests/stubs/pom.xml
 PROTOS := $(sort $(shell find protos -name '*.proto'))
 
-.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen statements gen-check stubs deploy image-test format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
+.PHONY: demo test test-all check lint types imports ceilings collect protos breaking released generators gen gen-check stubs deploy image-test format bench fuzz soak mutants oracle polyglot postgres postgres-stop install clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/turnwright demo
@@ -79,10 +79,6 @@ gen: $(GEN)/.installed node_modules/.installed build/tools/.installed-go
 	  --plugin=protoc-gen-values=gen/protoc_gen_values.py --values_out=gen/python $(PROTOS)
 	find gen/python -name '*_pb2_grpc.py*' | xargs grep -L 'Stub' | xargs -r rm
 	touch gen/python/turnwright/py.typed
-
-# The store's queries as SQL for SQLite, which commands that only read take; a test says when they are to be made again.
-statements: $(VENV)/.installed
-	$(BIN)/python -m turnwright_store.edge.precompiled
 
 gen-check: gen
 	@test -z "$$(git status --porcelain -- gen)" || { git --no-pager diff --stat -- gen; \

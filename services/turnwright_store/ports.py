@@ -7,11 +7,11 @@ anything but SQL. Source: docs/adr/0003.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct, field
+from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
 from turnwright_core.limits import CHUNK_BYTES
@@ -23,92 +23,8 @@ T = TypeVar("T")
 POSTGRESQL: Final = "postgresql"
 SQLITE: Final = "sqlite"
 
-
-Convert = Callable[[Any], Any]
-Converters = tuple[tuple[int, Convert], ...]
-"""Which values of a row are converted, by position, and how."""
-
-
-class Rows:
-    """The rows of one statement, as tuples. The part of SQLAlchemy's Result that the store uses."""
-
-    __slots__ = ("_cursor", "_reads")
-
-    def __init__(self, cursor: Any, reads: Converters) -> None:
-        """Of a cursor that has executed, or of rows that were fetched."""
-        self._cursor = cursor
-        self._reads = reads
-
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return map(self._converted, self._cursor) if self._reads else iter(self._cursor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
-    ) -> None:
-        self._cursor.close()
-
-    def _converted(self, row: Sequence[Any]) -> tuple[Any, ...]:
-        values = list(row)
-        for place, read in self._reads:
-            if values[place] is not None:
-                values[place] = read(values[place])
-        return tuple(values)
-
-    def all(self) -> list[tuple[Any, ...]]:
-        return list(self)
-
-    def first(self) -> tuple[Any, ...] | None:
-        return next(iter(self), None)
-
-    def one_or_none(self) -> tuple[Any, ...] | None:
-        """The only row, if there is one. Raises AssertionError for more than one."""
-        found = list(self)
-        assert len(found) < 2, f"{len(found)} rows where one was expected"
-        return found[0] if found else None
-
-    def one(self) -> tuple[Any, ...]:
-        found = self.one_or_none()
-        if found is None:
-            raise LookupError("no row where one was expected")
-        return found
-
-    def scalar_one(self) -> Any:
-        return self.one()[0]
-
-    def scalar_one_or_none(self) -> Any:
-        found = self.one_or_none()
-        return found[0] if found else None
-
-    def scalar(self) -> Any:
-        found = self.first()
-        return found[0] if found else None
-
-    def scalars(self) -> Iterator[Any]:
-        return (row[0] for row in self)
-
-    @property
-    def rowcount(self) -> int:
-        return int(self._cursor.rowcount)
-
-
-class Connection(Protocol):
-    """Executes statements of SQLAlchemy Core (see edge.statements)."""
-
-    @property
-    def dialect(self) -> str:
-        """POSTGRESQL or SQLITE."""
-
-    def execute(self, statement: Any, values: Mapping[str, Any] = ...) -> Rows:
-        """Execute a statement."""
-
-    def execute_many(self, statement: Any, values: Sequence[Mapping[str, Any]]) -> None:
-        """Execute a statement without rows for each of these, in as few trips as possible."""
-
-    def insert(self, into: tuple[Any, tuple[str, ...]], rows: Sequence[Sequence[Any]]) -> Rows:
-        """Execute an INSERT for rows (see sql.clauses.insertion)."""
+UNANSWERED: Final = "unanswered"
+"""Execution option of a statement whose answer nobody reads: a server is not waited for until somebody reads one."""
 
 
 DELTA_BYTES_MAX: Final = CHUNK_BYTES
@@ -191,19 +107,6 @@ Work = Callable[[Transaction], T]
 Query = Callable[[Connection], T]
 
 
-class Stats(Struct, frozen=True):
-    """Counters of a database since it was opened."""
-
-    statements: int
-    """Statements on all connections, without those that begin and end transactions."""
-    transactions: int
-    """Commits of the writer."""
-    requests: int
-    """Requests in these commits."""
-    round_trips: int = 0
-    """Round trips of the writer to a remote database."""
-
-
 class Subscription(Protocol):
     """A subscription of one task to changes of some scopes."""
 
@@ -244,9 +147,6 @@ class Database(Protocol):
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         """Subscribe to commits that bump one of these scopes; `follows` is one whose deltas are wanted."""
-
-    def stats(self) -> Stats:
-        """Counters since the start."""
 
 
 class OwnedDatabase(Database, Protocol):

@@ -10,6 +10,7 @@ import time
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
 from turnwright.store.v1 import store_service_pb2, store_service_pb2_grpc
 from turnwright_values.types import Tier
 
@@ -19,7 +20,6 @@ from turnwright_store.app.open_store import read_opened_store, rules_of
 from turnwright_store.config import StoreSettings
 from turnwright_store.edge.lock import DatabaseInUseError
 from turnwright_store.edge.read_only import ReadOnlyDatabase
-from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import StoreBackend
 from turnwright_store.rpc.resources import register_resources
 from turnwright_store.sql.leases import is_any_claimed

@@ -9,18 +9,15 @@ import asyncio
 import itertools
 import os
 import signal
-import sqlite3
 import sys
 
 import grpc
-from sqlalchemy import event
-from sqlalchemy.pool import Pool
+from sqlalchemy import Engine, event
 
 from turnwright_kit.logs import configure_logs
 from turnwright_kit.server import RunningServer, serve_until_stopped
 from turnwright_kit.settings import load
 from turnwright_store.config import StoreSettings
-from turnwright_store.edge.postgres_pipe import StatementPipeline
 from turnwright_store.wiring import build
 
 
@@ -64,24 +61,13 @@ class BeforeReply(grpc.aio.ServerInterceptor):
 
 
 def before_statement(prefix: str, end: EndsAt) -> None:
-    """Listen to every statement of every connection, where it goes to the database."""
+    """Listen to every statement of every connection."""
 
-    def executes(statement):
+    def executes(_connection, _cursor, statement, *_):
         if statement.startswith(prefix):
             end()
 
-    def connected(connection, _record):
-        if isinstance(connection, sqlite3.Connection):
-            connection.set_trace_callback(executes)
-
-    event.listen(Pool, "connect", connected)
-    send = StatementPipeline.send
-
-    def sends(pipe, sql, values=()):
-        executes(sql)
-        return send(pipe, sql, values)
-
-    StatementPipeline.send = sends
+    event.listen(Engine, "before_cursor_execute", executes)
 
 
 def observers(point: str) -> list[grpc.aio.ServerInterceptor]:

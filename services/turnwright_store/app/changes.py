@@ -16,6 +16,7 @@ from typing import Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.store import WatchChangesResponse
 from turnwright_values.types import Cursor
 
@@ -27,7 +28,7 @@ from turnwright_store.app.read_view import message_batches
 from turnwright_store.domain.message_sizes import loop_bytes, turn_bytes
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Database, Subscription
+from turnwright_store.ports import Database, Subscription
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.feed import Feed, FeedPage, FeedPosition
 from turnwright_store.sql.runs import RunRow, get_run, get_run_head, run_not_found

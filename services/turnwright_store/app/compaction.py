@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import run_lock
-from turnwright_store.ports import Connection, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import compaction as rows
 from turnwright_store.sql.compression import WRITERS
 
@@ -72,7 +73,7 @@ def _joined(connection: Connection, waiting: rows.UncompactedVersion, pieces: ro
     body = "".join([pieces.body, *pieces.chunks])
     data = body.encode()
     digest = hashlib.sha256(data).hexdigest()
-    stored = WRITERS[connection.dialect]["CompressedText"](body)
+    stored = WRITERS[connection.dialect.name]["CompressedText"](body)
     return CompactedBody(waiting, pieces.stored_bytes, len(data), digest, stored)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Cursor, Loop, Run, RunSettingsPatch, Spend, State, Tier, TurnResult, Visibility
 
@@ -27,7 +28,7 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.settings_patch import changed_of_loop, changed_settings
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import schedules as schedule_rows

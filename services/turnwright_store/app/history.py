@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Cursor
 
 from turnwright_core.errors import Reason, fault
-from turnwright_store.ports import Connection
 from turnwright_store.sql.forks import TurnHome, find_turn_home
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.turns import get_turn

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct, field
+from sqlalchemy import Connection
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.types import Entry
 
@@ -21,7 +22,7 @@ from turnwright_core.checks import invalid
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.pages import decode_page_token, page_of
-from turnwright_store.ports import ANY_SCOPE, Connection, Database, Subscription
+from turnwright_store.ports import ANY_SCOPE, Database, Subscription
 from turnwright_store.sql import inbox as rows
 from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.entries import batched

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Loop, LoopSettings, Mode
 
 from turnwright_store.domain.settings_patch import queued_settings
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.forks import TurnHome
 from turnwright_store.sql.runs import RunRow, load_runs

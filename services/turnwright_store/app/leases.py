@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.store import ClaimRunResponse, GetLeaseResponse, LeaseState
 from turnwright_values.types import Entry, Model, Run, Tier
 
@@ -29,7 +30,7 @@ from turnwright_store.domain.names import RunRef, records_prefix
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry

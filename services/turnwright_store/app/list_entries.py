@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_core.checks import check_chars, check_count, invalid
@@ -24,7 +25,6 @@ from turnwright_store.domain.checks import page_size
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, foreign_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.feed import END_OF_REVISION
 from turnwright_store.sql.history import Interval, list_history

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import Entry, MessageKind, Tier
@@ -27,7 +28,7 @@ from turnwright_store.app.history import get_turn_home
 from turnwright_store.app.run_events import write_event
 from turnwright_store.domain.names import records_prefix
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import messages as rows
 from turnwright_store.sql.contents import find_entry, load_entries
 from turnwright_store.sql.forks import find_turn_home

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Assembly, Model
 
 from turnwright_core.errors import Reason, fault
@@ -16,7 +17,7 @@ from turnwright_core.schemes import BUILTIN, Scheme
 from turnwright_kit.settings import SettingsError
 from turnwright_store.config import CONTEXT_PREFIX, ModelSeeds, StoreSettings
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql.scopes import GLOBAL, find_meta, find_scope, put_meta
 

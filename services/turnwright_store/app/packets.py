@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright.turns.v1 import turn_service_pb2 as pb
 
 from turnwright_core.delta_encoding import decode
@@ -35,7 +36,7 @@ from turnwright_store.domain.packets import (
     piece_id,
     piece_turn_and_index,
 )
-from turnwright_store.ports import Connection, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import packets as rows
 from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.packets import PacketRow, block_texts, stored_blocks

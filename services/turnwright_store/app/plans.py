@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import Cursor, Entry, PlanDelta, Tier, Visibility
 
@@ -47,7 +48,7 @@ from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.plans import current_plans
 from turnwright_store.sql.registry import find_model

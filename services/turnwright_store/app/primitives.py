@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
 from turnwright_values.types import Cursor, Tier, Visibility
 
@@ -35,7 +36,7 @@ from turnwright_store.domain.checks import check_path
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import Wanted
 

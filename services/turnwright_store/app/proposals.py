@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Cursor, Entry, Run, State, Tier
@@ -34,7 +35,7 @@ from turnwright_store.domain.events import proposal_decided, tool_returned
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.inbox import list_overdue
 from turnwright_store.sql.runs import RunRow, find_run, get_run

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Entry, State, Tier, Visibility
 
 from turnwright_core.checks import check_count, over_limit
@@ -25,7 +26,6 @@ from turnwright_store.app.read_view import ENTRY_BYTES, message_batches
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection
 from turnwright_store.sql.contents import VersionContent, find_rows_with_content, load_entries
 from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.runs import get_run_head

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright_values.types import Cursor, Entry
 
 from turnwright_core.batching import split_by_weight
@@ -17,7 +18,7 @@ from turnwright_core.checks import check_count, invalid
 from turnwright_store.app.history import At, check_cursor, run_at
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Database
+from turnwright_store.ports import Database
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.feed import Feed, FeedPosition
 from turnwright_store.sql.runs import RunHead, get_run_head

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Loop, Model, Project, Run, RunSettings, SessionState, Turn
 
 from turnwright_core.checks import check_count, invalid
@@ -27,7 +28,7 @@ from turnwright_store.domain.checks import (
 from turnwright_store.domain.message_sizes import loop_bytes, run_bytes, turn_bytes
 from turnwright_store.domain.names import project_names, run_aliases
 from turnwright_store.domain.pages import PLACE_MAX, decode_page_token, page_of
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops, registry, runs, turns
 from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.leases import read_now

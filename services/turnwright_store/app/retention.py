@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
@@ -29,7 +30,7 @@ from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.locks import GLOBAL_LOCK, packets_lock, project_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import own_blocks
-from turnwright_store.ports import ANY_SCOPE, Connection, Database, Transaction, Work
+from turnwright_store.ports import ANY_SCOPE, Database, Transaction, Work
 from turnwright_store.sql import retention as rows
 from turnwright_store.sql.leases import read_now
 from turnwright_store.sql.retention import Relatives, RemovedRun, SeenVersions

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright_values.store import ViewFilter
 from turnwright_values.types import Entry, Loop, Run, Spend, Turn
 
@@ -20,7 +21,6 @@ from turnwright_store.app.read_view import weight_of
 from turnwright_store.domain.message_sizes import loop_bytes, turn_bytes
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.inbox import entry_rows_of, page_of_waiting
 from turnwright_store.sql.runs import RunHead, get_run_head

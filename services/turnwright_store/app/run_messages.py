@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright.types.v1 import run_message_pb2
 from turnwright_values.types import Entry, MessageKind, RunMessage, Turn
 
@@ -21,7 +22,6 @@ from turnwright_store.app.read_view import weight_of
 from turnwright_store.app.registry import turns_by_number
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import Wanted, find_entry_rows

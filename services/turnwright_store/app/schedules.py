@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Entry, Loop, RunSettings, Tier
 
 from turnwright_core.checks import check_count
@@ -30,7 +31,7 @@ from turnwright_store.app.schedule_failures import counted, paused
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import FAILURES_MAX, Schedule, check_schedule, next_time_ms
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import schedules as rows
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.runs import RunRow, find_run, get_run

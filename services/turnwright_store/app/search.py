@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
 from turnwright_core.checks import check_chars, check_count, invalid
@@ -20,7 +21,7 @@ from turnwright_core.limits import SEARCH_HITS_DEFAULT, SEARCH_HITS_MAX, SEARCH_
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.lexemes import query_words, snippet
 from turnwright_store.domain.locks import project_lock
-from turnwright_store.ports import Connection, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
 from turnwright_store.sql.search import TEXT_BYTES_MAX, Document, IndexPosition, SearchHit, StaleIndex

@@ -71,19 +71,33 @@ def _store_versions(tx: Transaction, drafted: list[PathState], heads: dict[int, 
             moved.append((entry, head, home.shared))
         else:
             entry = next(ids)
-            added.append((entry, home.scope, state.path, state.scheme, head, head if home.shared else None))
+            shared_rev = head if home.shared else None
+            place = {"scope_id": home.scope, "path": state.path, "scheme": state.scheme}
+            added.append({"id": entry, **place, "head_rev": head, "shared_rev": shared_rev})
         size, attributes, record = draft.body_size_bytes, draft.attributes, draft.record
-        versions.append((
-            version_key(entry, head), entry, head, int(draft.writer), actor, now_ms,
-            draft.hash if size >= DIGEST_BYTES else "", size, size, len(attributes.encode()) + len(record),
-            attributes, record or None, draft.body,
-        ))  # fmt: skip
+        versions.append(
+            {
+                "id": version_key(entry, head),
+                "entry_id": entry,
+                "from_rev": head,
+                "writer": int(draft.writer),
+                "actor": actor,
+                "create_ms": now_ms,
+                "hash": draft.hash if size >= DIGEST_BYTES else "",
+                "body_size_bytes": size,
+                "stored_bytes": size,
+                "attributes_bytes": len(attributes.encode()) + len(record),
+                "attributes": attributes,
+                "record": record or None,
+                "body": draft.body,
+            }
+        )
         state.content = draft._replace(entry=entry, rev=head, create_ms=now_ms)
     if added:
-        tx.connection.insert(rows.ENTRIES, added)
+        tx.connection.execute(rows.ENTRIES, added)
     if moved:
         rows.move_heads(tx.connection, moved)
-    tx.connection.insert(rows.VERSIONS, versions)
+    tx.connection.execute(rows.VERSIONS, versions)
 
 
 def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revision: int) -> None:
@@ -96,20 +110,34 @@ def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revisi
             ended.append(before.id)
         if state.appended:
             assert seen
-            chunks.append((seen.entry, seen.rev, state.tail, "".join(state.appended)))
+            data = "".join(state.appended)
+            chunks.append({"entry_id": seen.entry, "version_rev": seen.rev, "offset": state.tail, "data": data})
         if view:
             assert seen
-            begun.append((
-                run.id, seen.entry, state.path, revision, None if seen.scope in shared else seen.rev,
-                state.tail + state.appended_bytes, int(view.visibility), int(view.state), view.outcome, view.turn,
-                view.loop, view.position, view.write_count, now_ms,
-            ))  # fmt: skip
+            begun.append(
+                {
+                    "run_id": run.id,
+                    "entry_id": seen.entry,
+                    "path": state.path,
+                    "from_rev": revision,
+                    "version_rev": None if seen.scope in shared else seen.rev,
+                    "chunk_bytes": state.tail + state.appended_bytes,
+                    "visibility": int(view.visibility),
+                    "state": int(view.state),
+                    "outcome": view.outcome,
+                    "turn": view.turn,
+                    "loop": view.loop,
+                    "position": view.position,
+                    "write_count": view.write_count,
+                    "create_ms": now_ms,
+                }
+            )
     if ended:
         rows.close_views(tx.connection, ended, revision)
     if chunks:
-        tx.connection.insert(rows.CHUNKS, chunks)
+        tx.connection.execute(rows.CHUNKS, chunks)
     if begun:
-        tx.connection.insert(rows.VIEWS, begun)
+        tx.connection.execute(rows.VIEWS, begun)
     else:
         # Other writes leave a view that tells when they were; retention asks when the last one was.
         mark_written(tx.connection, run.id, now_ms)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Tier
 
 from turnwright_core.checks import check_chars, check_count, invalid
@@ -32,7 +33,7 @@ from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import rules as rows
 from turnwright_store.sql.scopes import bump_scope

@@ -8,12 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.names import RunRef
-from turnwright_store.ports import Connection, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import work as work_rows
 from turnwright_store.sql.runs import bump_revision, find_run, write_run

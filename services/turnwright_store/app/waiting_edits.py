@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct, json
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import Entry, Loop, QueuedCommand, Run, State, Tier, Visibility
 
@@ -28,7 +29,7 @@ from turnwright_store.app.registry import with_origin
 from turnwright_store.app.run_events import write_event
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, write_run

@@ -18,11 +18,12 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright_values.types import Run, RunOverview, SessionState
 
 from turnwright_core.runs import RUNNING
 from turnwright_store.app.registry import with_origins
-from turnwright_store.ports import ANY_SCOPE, Connection, Database, Subscription
+from turnwright_store.ports import ANY_SCOPE, Database, Subscription
 from turnwright_store.sql import control as rows
 from turnwright_store.sql.control import RunMark
 from turnwright_store.sql.entries import batched

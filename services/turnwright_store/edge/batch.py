@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
+from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Connection, ScopeDelta, Transaction, Work
+from turnwright_store.ports import ScopeDelta, Transaction, Work
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class BatchTransaction(Protocol):
         """Set a savepoint for a request."""
 
     def release(self, name: str) -> None:
-        """Release the savepoint. Raises pending errors of pipelined statements."""
+        """Release the savepoint."""
 
     def rollback_to(self, name: str, error: Exception) -> None:
         """Roll back to the savepoint. Raises the error if the whole transaction is lost."""

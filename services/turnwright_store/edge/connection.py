@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from sqlalchemy import Connection, StaticPool, create_engine
 from turnwright_values.store import Durability
 
-from turnwright_store.edge import precompiled
 from turnwright_store.edge.batch import Job, fail_jobs, run_batch
-from turnwright_store.edge.statements import DirectConnection
+from turnwright_store.edge.sqlite_codes import is_busy
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Connection, Query
-
-if TYPE_CHECKING:
-    import sqlalchemy
+from turnwright_store.ports import Query
 
 T = TypeVar("T")
 
@@ -59,7 +55,7 @@ class SqliteLink:
     """One sqlite3 connection, and the SQLAlchemy connection on it."""
 
     raw: sqlite3.Connection
-    _direct: DirectConnection
+    core: Connection
 
     def __init__(self, path: Path, pragmas: tuple[str, ...]) -> None:
         """Prepare; `open` opens the file. `pragmas` run once, at the opening."""
@@ -76,52 +72,34 @@ class SqliteLink:
             check_same_thread=False,
         )
         try:
-            self._prepare()
+            for pragma in self._pragmas:
+                self.raw.execute(f"PRAGMA {pragma}").close()
+            engine = create_engine(
+                "sqlite://",
+                creator=lambda: self.raw,
+                poolclass=StaticPool,
+                isolation_level="AUTOCOMMIT",
+                pool_reset_on_return=None,
+                hide_parameters=True,
+            )
+            self.core = engine.connect()
         except BaseException:
             # A file that SQLite cannot read is opened all the same.
             self.raw.close()
             raise
 
-    def _prepare(self) -> None:
-        for pragma in self._pragmas:
-            self.raw.execute(f"PRAGMA {pragma}").close()
-        self._direct = DirectConnection(precompiled.compiled, self.raw.cursor)
-
-    @cached_property
-    def core(self) -> sqlalchemy.Connection:
-        """SQLAlchemy's connection, made when something needs it."""
-        from sqlalchemy import StaticPool, create_engine  # noqa: PLC0415 - reading needs none of it
-
-        engine = create_engine(
-            "sqlite://",
-            creator=lambda: self.raw,
-            poolclass=StaticPool,
-            isolation_level="AUTOCOMMIT",
-            pool_reset_on_return=None,
-        )
-        return engine.connect()
-
     def close(self) -> None:
-        if core := self.__dict__.pop("core", None):
-            core.close()
-            core.engine.dispose()
+        self.core.close()
+        self.core.engine.dispose()
         self.raw.close()
-
-    @property
-    def direct(self) -> DirectConnection:
-        return self._direct
-
-    @property
-    def statements(self) -> int:
-        return self._direct.executed if hasattr(self, "_direct") else 0
 
     def snapshot(self, query: Query[T]) -> T:
         """Run a query whose statements all see one snapshot."""
-        self.raw.execute("BEGIN")
+        self.core.exec_driver_sql("BEGIN")
         try:
-            return query(self.direct)
+            return query(self.core)
         finally:
-            self.raw.execute("COMMIT")
+            self.core.exec_driver_sql("COMMIT")
 
 
 class SqliteWriter:
@@ -130,8 +108,6 @@ class SqliteWriter:
     def __init__(self, link: SqliteLink, clock_ms: Callable[[], int], is_followed: Callable[[int], bool]) -> None:
         """`clock_ms` gives the time of the writes, in milliseconds since 1970."""
         self.is_followed = is_followed
-        self.transactions = 0
-        self.requests = 0
         self._link = link
         self._clock_ms = clock_ms
         self._mode: object = None
@@ -152,7 +128,7 @@ class SqliteWriter:
         if self._here >= _HERE_MAX:
             return False
         error = self._run(batch, "here")
-        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+        if error and is_busy(error):
             return False
         self._here += len(batch)
         return True
@@ -175,11 +151,9 @@ class SqliteWriter:
         with CaughtError() as whole:
             self._set_up(mode)
             run_batch(self, batch)
-            self.transactions += 1
-            self.requests += len(batch)
         if whole.error is not None:
             if self._link.raw.in_transaction:
-                self._link.raw.execute("ROLLBACK")
+                self._link.core.exec_driver_sql("ROLLBACK")
             fail_jobs(batch, whole.error)
         return whole.error
 
@@ -191,17 +165,17 @@ class SqliteWriter:
 
     @property
     def core(self) -> Connection:
-        return self._link.direct
+        return self._link.core
 
     def begin(self, batch: Sequence[Job[Any]]) -> Callable[[], int]:  # noqa: ARG002 - one writer needs no locks
         """Begin as the only writer there is."""
-        self._link.raw.execute("BEGIN IMMEDIATE")
+        self._link.core.exec_driver_sql("BEGIN IMMEDIATE")
         return self._clock_ms
 
     def entry_ids(self, count: int) -> Sequence[int]:
         """The next numbers: this process is the only one that allocates any."""
         if self._last_entry < 0:
-            (self._last_entry,) = self._link.raw.execute("SELECT coalesce(max(id), 0) FROM entries").fetchone()
+            self._last_entry = int(self.core.exec_driver_sql("SELECT coalesce(max(id), 0) FROM entries").scalar_one())
         self._last_entry += count
         return range(self._last_entry - count + 1, self._last_entry + 1)
 
@@ -209,16 +183,16 @@ class SqliteWriter:
         return True
 
     def savepoint(self, name: str) -> None:
-        self._link.raw.execute(f"SAVEPOINT {name}")
+        self.core.exec_driver_sql(f"SAVEPOINT {name}")
 
     def release(self, name: str) -> None:
-        self._link.raw.execute(f"RELEASE {name}")
+        self.core.exec_driver_sql(f"RELEASE {name}")
 
     def rollback_to(self, name: str, error: Exception) -> None:
         if not self._link.raw.in_transaction:
             # SQLite has rolled back the whole transaction (disk full, I/O error).
             raise error
-        self._link.raw.execute(f"ROLLBACK TO {name}")
+        self.core.exec_driver_sql(f"ROLLBACK TO {name}")
 
     def commit(self, bumped: Collection[int]) -> None:  # noqa: ARG002 - there is no other replica to tell
-        self._link.raw.execute("COMMIT")
+        self._link.core.exec_driver_sql("COMMIT")

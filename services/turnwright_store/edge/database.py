@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from sqlalchemy.exc import DBAPIError
 from turnwright_values.store import Durability
 
 from turnwright_kit.threads import DaemonThreadPool
@@ -32,7 +33,7 @@ from turnwright_store.edge.schema import is_behind, upgrade_to_head
 from turnwright_store.edge.sqlite_codes import driver_error, refuse_orphaned_wal, to_fault, unusable_error
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import SubscribableDatabase
-from turnwright_store.ports import SQLITE, Query, Stats, Work
+from turnwright_store.ports import SQLITE, Query, Work
 
 T = TypeVar("T")
 
@@ -132,7 +133,7 @@ class SqliteDatabase(SubscribableDatabase):
         self._health.raise_if_damaged()
         try:
             result = await self._writes.put(work, durability, locks, inline=inline)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DBAPIError) as error:
             raise self._translated(error) from error.__cause__
         # What is in a file that has lost its name is not kept.
         self._health.check_files()
@@ -142,18 +143,14 @@ class SqliteDatabase(SubscribableDatabase):
         self._health.raise_if_damaged()
         try:
             return await self._reads.run(lambda link: link.snapshot(query), inline=inline)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DBAPIError) as error:
             raise self._translated(error) from error.__cause__
 
-    def _translated(self, error: sqlite3.Error) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         """The error for callers. A lost or damaged file is not used any more."""
         self._health.note_error(error)
         self._health.raise_if_damaged()
         return to_fault(error, self._path)
-
-    def stats(self) -> Stats:
-        statements = sum(connection.link.statements for connection in (self._writing, *self._reading))
-        return Stats(statements, self._writer.transactions, self._writer.requests)
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
         if not (batch[0].inline and self._writer.write_inline(batch)):

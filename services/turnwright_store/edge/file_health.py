@@ -20,7 +20,7 @@ from typing import Final
 
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.logs import get_logger
-from turnwright_store.edge.sqlite_codes import is_corruption
+from turnwright_store.edge.sqlite_codes import driver_error, is_corruption
 
 READ_BYTES_MAX: Final = 1024 * 1024 * 1024
 """A larger file is not checked as a whole while its store runs."""
@@ -51,7 +51,7 @@ class FileHealth:
     def note_error(self, error: BaseException) -> None:
         """Note an error of SQLite, if it means damage."""
         if is_corruption(error) and not self._is_closed.is_set():
-            self._note_damage(str(error))
+            self._note_damage(str(driver_error(error)))
 
     def raise_if_damaged(self) -> None:
         """Raise DATABASE_UNAVAILABLE if a problem is known."""

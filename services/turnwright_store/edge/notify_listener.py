@@ -23,12 +23,18 @@ _log = get_logger("store.listening")
 class Listener:
     """The listening connection of one store."""
 
-    def __init__(self, server: Server, wakeups: Wakeups, own_pid: Callable[[], int], poll_s: float) -> None:
-        """`own_pid` is the backend of this store's writer, whose commits wake local watchers directly."""
+    def __init__(
+        self, server: Server, wakeups: Wakeups, own_pid: Callable[[], int], poll_s: float, poll: Callable[[], None]
+    ) -> None:
+        """`own_pid` is the backend of this store's writer, whose commits wake local watchers directly.
+
+        `poll` is called every `poll_s` seconds, as all watchers are woken.
+        """
         self._server = server
         self._wakeups = wakeups
         self._own_pid = own_pid
         self._poll_s = poll_s
+        self._poll = poll
         self._tasks: list[asyncio.Task[None]] = []
         self._first = asyncio.Event()
 
@@ -77,4 +83,5 @@ class Listener:
     async def _wake_again(self) -> None:
         while True:
             await asyncio.sleep(self._poll_s)
+            self._poll()
             self._wakeups.wake_all()

@@ -23,7 +23,7 @@ from turnwright_store.edge.queues import ReadQueue, WriteQueue
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import SubscribableDatabase
-from turnwright_store.ports import Query, Stats, Work
+from turnwright_store.ports import Query, Work
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class PostgresDatabase(SubscribableDatabase):
         self._writing = ThreadConnection(PostgresLink(self._links), "store-writer")
         self._reading = [ThreadConnection(PostgresLink(self._links), "store-reader") for _ in range(readers)]
         self._writer = PostgresWriter(self._writing.link, self._wakeups.is_followed)
-        self._listener = Listener(server, self._wakeups, lambda: self._writing.link.pid, poll_s)
+        self._listener = Listener(server, self._wakeups, lambda: self._writing.link.pid, poll_s, self._check_silence)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
         self._reads: ReadQueue[PostgresLink] = ReadQueue(queue_max)
         self._resources = contextlib.AsyncExitStack()
@@ -90,9 +90,9 @@ class PostgresDatabase(SubscribableDatabase):
     async def integrity_check(self) -> None:
         """Nothing, as above."""
 
-    def stats(self) -> Stats:
-        statements = sum(connection.link.statements for connection in (self._writing, *self._reading))
-        return Stats(statements, self._writer.transactions, self._writer.requests, self._writing.link.round_trips)
+    def _check_silence(self) -> None:
+        for connection in (self._writing, *self._reading):
+            connection.link.check_silence()
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
         self._writing.post(lambda _link: self._writer.write(batch), done)

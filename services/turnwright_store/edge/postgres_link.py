@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
@@ -19,10 +21,8 @@ from sqlalchemy.pool import NullPool
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.logs import get_logger
-from turnwright_store.edge.postgres_pipe import StatementPipeline
-from turnwright_store.edge.postgres_statements import PostgresConnection
 from turnwright_store.edge.sqlstates import RecoveryAction, driver_error, recovery_of, to_fault
-from turnwright_store.ports import Query
+from turnwright_store.ports import UNANSWERED, Query
 
 T = TypeVar("T")
 
@@ -191,6 +191,7 @@ class Links:
             isolation_level="AUTOCOMMIT",
             pool_reset_on_return=None,
             use_native_hstore=False,
+            hide_parameters=True,
         )
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -213,10 +214,10 @@ class PostgresLink:
         """Prepare; `open` connects."""
         self._links = links
         self._core: sqlalchemy.Connection | None = None
-        self._direct: PostgresConnection | None = None
         self._raw: psycopg.Connection[Any] | None = None
-        self._pipe: StatementPipeline | None = None
-        self._counted = 0
+        self._pipeline: psycopg.Pipeline | None = None
+        self._asked_s: float | None = None
+        """When it began to wait for the server."""
         self._lost_s: float | None = None
 
     @property
@@ -225,21 +226,9 @@ class PostgresLink:
         return self._core
 
     @property
-    def direct(self) -> PostgresConnection:
-        """The connection for use cases: see edge.statements."""
-        assert self._direct is not None, "not connected"
-        return self._direct
-
-    @property
     def raw(self) -> psycopg.Connection[Any]:
         assert self._raw is not None, "not connected"
         return self._raw
-
-    @property
-    def pipe(self) -> StatementPipeline:
-        """Where statements go."""
-        assert self._pipe is not None, "not connected"
-        return self._pipe
 
     @property
     def is_open(self) -> bool:
@@ -251,16 +240,6 @@ class PostgresLink:
         """Process id of the server's backend; 0 if not connected."""
         raw = self._raw
         return 0 if raw is None or raw.closed else raw.info.backend_pid
-
-    @property
-    def statements(self) -> int:
-        """Number of statements sent by use cases, including on lost connections."""
-        return self._counted + (self._direct.executed if self._direct is not None else 0)
-
-    @property
-    def round_trips(self) -> int:
-        """Number of round trips."""
-        return self._pipe.trips if self._pipe is not None else 0
 
     def open(self) -> None:
         """Connect, as soon as the server answers if it is awaited. Raises DatabaseUnreachableError."""
@@ -279,17 +258,15 @@ class PostgresLink:
     def _open(self) -> None:
         self._core = self._links.engine.connect()
         self._raw = cast("psycopg.Connection[Any]", self._core.connection.driver_connection)
-        self._pipe = StatementPipeline(self._raw, self._links.server.lost_after_s)
-        self._direct = PostgresConnection(self._pipe)
+        sqlalchemy.event.listen(self._core, "after_cursor_execute", self._await_answer)
         self._lost_s = None
 
     def close(self) -> None:
         """Disconnect; the server rolls back an open transaction."""
         if self._core is not None:
-            self._counted = self.statements
             self._core.invalidate()
             self._core.close()
-            self._core = self._raw = self._pipe = self._direct = None
+            self._core = self._raw = None
 
     def ensure_connected(self) -> None:
         """Ensure that it is connected. After a loss, waits for the server for a while. Raises DATABASE_UNAVAILABLE."""
@@ -317,7 +294,8 @@ class PostgresLink:
         for number in range(1, ATTEMPTS_MAX + 1):
             self.ensure_connected()
             try:
-                return transaction()
+                with self._pipelined():
+                    return transaction()
             except (psycopg.Error, DBAPIError) as error:
                 action = recovery_of(error, is_open=self.is_open)
                 self._undo(action)
@@ -328,25 +306,63 @@ class PostgresLink:
                 raise
         raise AssertionError("an attempt returns or raises")
 
+    @contextmanager
+    def _pipelined(self) -> Iterator[None]:
+        with self.raw.pipeline() as pipeline:
+            self._pipeline = pipeline
+            try:
+                yield
+            finally:
+                self._pipeline = None
+
+    def _await_answer(
+        self, _core: Any, cursor: Any, statement: str, _parameters: Any, context: Any, _is_many: bool
+    ) -> None:
+        """Wait for the server, with all that was sent before, where somebody reads the answer."""
+        if self._pipeline and not context.execution_options.get(UNANSWERED):
+            self._asked_s = time.monotonic()
+            try:
+                self._pipeline.sync()
+            finally:
+                self._asked_s = None
+            if statement == "COMMIT" and cursor.statusmessage != "COMMIT":
+                # A request continued after one of its statements had failed; the server has rolled everything back.
+                raise psycopg.InternalError("the transaction was not committed")
+
+    def send(self, sql: str, *values: object) -> None:
+        """Execute a statement whose answer nobody reads."""
+        self.core.exec_driver_sql(sql, values or None, execution_options={UNANSWERED: True})
+
+    def check_silence(self) -> None:
+        """Give up a server that owes an answer for too long: who waits for it is told, and reconnects. Thread-safe."""
+        raw, asked_s = self._raw, self._asked_s
+        if raw and asked_s is not None and time.monotonic() - asked_s > self._links.server.lost_after_s:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(raw.fileno())) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
+
+    def drain(self) -> None:
+        """Wait for everything that was sent, ignoring errors."""
+        if self._pipeline:
+            with suppress(psycopg.Error):
+                self._pipeline.sync()
+
     def _undo(self, action: RecoveryAction) -> None:
         """Roll back, and close an unusable connection."""
         if action is RecoveryAction.CONNECT or not self.is_open:
             self.close()
             return
         try:
-            self.pipe.drain_quietly()
-            self.pipe.query("ROLLBACK")
-        except psycopg.Error:
+            self.core.exec_driver_sql("ROLLBACK")
+        except DBAPIError:
             self.close()
 
     def snapshot(self, query: Query[T]) -> T:
         """Run a query whose statements all see one snapshot."""
 
         def transaction() -> T:
-            self.pipe.send(_READ)
-            result = query(self.direct)
-            self.pipe.send("COMMIT")
-            self.pipe.push()
+            self.send(_READ)
+            result = query(self.core)
+            self.send("COMMIT")
             return result
 
         return self.run_transaction(transaction)

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TypeVar
 
+from sqlalchemy.exc import DBAPIError
 from turnwright_values.store import Durability
 
 from turnwright_core.errors import Reason, fault
@@ -18,7 +19,7 @@ from turnwright_store.edge.connection import READER_PRAGMAS, SqliteLink
 from turnwright_store.edge.schema import is_behind
 from turnwright_store.edge.sqlite_codes import to_fault, unusable_error
 from turnwright_store.edge.wakeups import SubscribableDatabase
-from turnwright_store.ports import SQLITE, Query, Stats, Work
+from turnwright_store.ports import SQLITE, Query, Work
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ class ReadOnlyDatabase(SubscribableDatabase):
             return not is_behind(self._link.raw, SQLITE)
         except FileNotFoundError:
             return False
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DBAPIError) as error:
             raise unusable_error(self._path, error) from error
 
     async def close(self) -> None:
@@ -65,8 +66,5 @@ class ReadOnlyDatabase(SubscribableDatabase):
         del inline
         try:
             return self._link.snapshot(query)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, DBAPIError) as error:
             raise to_fault(error, self._path) from error.__cause__
-
-    def stats(self) -> Stats:
-        return Stats(self._link.statements, 0, 0)

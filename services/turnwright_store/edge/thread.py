@@ -19,10 +19,6 @@ T = TypeVar("T")
 class Link(Protocol):
     """A connection as the driver's and as SQLAlchemy's; used by one thread."""
 
-    @property
-    def statements(self) -> int:
-        """Number of statements, without those that begin and end transactions."""
-
     def open(self) -> None: ...
     def close(self) -> None: ...
 

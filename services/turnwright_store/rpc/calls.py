@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct, field
 from msgspec.structs import replace
+from sqlalchemy import Connection
 from turnwright.types.v1 import scheme_pb2
 from turnwright_values.store import Durability, EntryWrite
 from turnwright_values.types import Cursor, Tier
@@ -34,7 +35,7 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import INLINE_BYTES_MAX, Connection, Database, Transaction
+from turnwright_store.ports import INLINE_BYTES_MAX, Database, Transaction
 from turnwright_store.sql.idempotency import RequestKey
 
 M = TypeVar("M")

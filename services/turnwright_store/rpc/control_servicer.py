@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
 from turnwright.store.v1 import control_pb2
 
 from turnwright_core.wire import runs as wire
 from turnwright_store.app import control
-from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import Calls, Fields, address_of, query
 
 

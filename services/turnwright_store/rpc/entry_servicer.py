@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TypeVar
 
+from sqlalchemy import Connection
 from turnwright.entries.v1 import entry_service_pb2 as pb
 from turnwright.entries.v1 import entry_service_pb2_grpc
 from turnwright_values.types import State, Visibility
@@ -17,7 +18,6 @@ from turnwright_core.wire.schemes import categories_from_pb
 from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import PathsQuery, get_entries
 from turnwright_store.app.search import search_entries
-from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import Calls, Fields, address_of, inline_query, query
 from turnwright_store.rpc.read_servicer import at_of
 from turnwright_store.sql.runs import get_run_head

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import Connection
 from turnwright.plans.v1 import plan_service_pb2 as pb
 from turnwright.plans.v1 import plan_service_pb2_grpc
 from turnwright.types.v1 import heartbeat_pb2
@@ -19,7 +20,7 @@ from turnwright_store.app import plans
 from turnwright_store.app.plans import PlanChange
 from turnwright_store.app.watch_plans import PlansChange, PlansWatch, watch_plans
 from turnwright_store.domain.permissions import check_min_tier
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks, watch
 
 

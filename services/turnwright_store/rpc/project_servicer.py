@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
 from turnwright.projects.v1 import project_service_pb2 as pb
 from turnwright.projects.v1 import project_service_pb2_grpc
 from turnwright_values.types import Assembly
@@ -11,7 +12,7 @@ from turnwright_core.wire.claims import constraint_from_pb, constraint_to_pb
 from turnwright_core.wire.codec import known
 from turnwright_kit.auth import Caller
 from turnwright_store.app import registry, store_rules
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, project_locks, query, registry_locks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
 from turnwright.proposals.v1 import proposal_service_pb2 as pb
 from turnwright.proposals.v1 import proposal_service_pb2_grpc
 
@@ -22,7 +23,7 @@ from turnwright_store.app.inbox import (
     watch_inbox,
 )
 from turnwright_store.app.proposals import Resolution
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks, watch
 
 

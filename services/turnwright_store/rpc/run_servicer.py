@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
 from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.types.v1 import heartbeat_pb2, run_pb2, scheme_pb2, settings_pb2
@@ -18,7 +19,7 @@ from turnwright_kit.auth import Caller
 from turnwright_store.app import control, forks, registry, retention
 from turnwright_store.app.run_details import get_run_details
 from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
 
 patch_of = codec(RunSettingsPatch, settings_pb2.RunSettingsPatch)[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
 from turnwright.schedules.v1 import schedule_service_pb2 as pb
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.types.v1 import schedule_pb2
@@ -11,7 +12,7 @@ from turnwright_core.wire.codec import codec
 from turnwright_kit.auth import Caller
 from turnwright_store.app import schedules
 from turnwright_store.domain.schedules import Schedule
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
 
 _schedule_to_pb, _schedule_from_pb = codec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from sqlalchemy import Connection
 from turnwright.schemes.v1 import scheme_service_pb2 as pb
 from turnwright.schemes.v1 import scheme_service_pb2_grpc
 from turnwright_values.store import Durability
@@ -13,7 +14,6 @@ from turnwright_core.wire.schemes import scheme_from_pb, scheme_to_pb
 from turnwright_kit.auth import current_caller
 from turnwright_store.app import store_rules
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
-from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import Calls, Fields, query
 from turnwright_store.sql.registry import list_schemes
 

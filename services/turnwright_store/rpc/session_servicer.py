@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sqlalchemy import Connection
 from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.sessions.v1 import session_service_pb2_grpc
 from turnwright.types.v1 import message_pb2, session_command_pb2
@@ -33,7 +34,7 @@ from turnwright_store.app.session_commands import (
     UpdateMessage,
     UserMessage,
 )
-from turnwright_store.ports import Connection, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, project_locks, query, run_locks
 from turnwright_store.rpc.run_servicer import patch_of
 from turnwright_store.sql.idempotency import RequestKey

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from sqlalchemy import Connection
 from turnwright.turns.v1 import turn_service_pb2 as pb
 from turnwright.turns.v1 import turn_service_pb2_grpc
 
@@ -13,7 +14,6 @@ from turnwright_store.app import registry
 from turnwright_store.app.list_entries import time_limit
 from turnwright_store.app.packets import read_packet
 from turnwright_store.app.run_messages import list_messages
-from turnwright_store.ports import Connection
 from turnwright_store.rpc.calls import Calls, Fields, address_of, query
 
 

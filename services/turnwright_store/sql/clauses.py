@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
-from turnwright_store.sql.core import BigInteger, BindParameter, Column, Select, bindparam, insert
+from sqlalchemy import BigInteger, BindParameter, Column, Insert, Select, Table, UpdateBase, bindparam, insert
+
+from turnwright_store.ports import UNANSWERED
+
+S = TypeVar("S", bound=UpdateBase)
 
 
 def parameters(*columns: str) -> dict[str, BindParameter[Any]]:
-    """A parameter for each of these columns, with its name: what an INSERT or an UPDATE writes."""
-    return {column: bindparam(column) for column in columns}
+    """New values of columns that stand in expressions too, as parameters `new_...`.
+
+    A parameter named like a column is what SQLAlchemy calls a value of this column. So other parameters of an INSERT or
+    an UPDATE have other names.
+    """
+    return {column: bindparam(f"new_{column}") for column in columns}
 
 
 def number(name: str) -> BindParameter[int]:
@@ -17,9 +26,19 @@ def number(name: str) -> BindParameter[int]:
     return bindparam(name, type_=BigInteger)
 
 
-def insertion(table: Any, *columns: str) -> tuple[Any, tuple[str, ...]]:
-    """What `Connection.insert` takes: an INSERT of these columns, in the order of the table."""
-    return insert(table).values(parameters(*columns)), columns
+def insertion(table: Table) -> Insert:
+    """An INSERT of the columns that are passed to it, whose answer nobody reads."""
+    return unanswered(insert(table).inline())
+
+
+def unanswered(statement: S) -> S:
+    """The statement as one whose answer nobody reads; its failure fails a later one, or the commit."""
+    return statement.execution_options(**{UNANSWERED: True})
+
+
+def picked(values: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
+    """The values of some columns."""
+    return {column: values[column] for column in columns}
 
 
 def rows_in_revisions(rows: Select[Any], revision: Column[int], number: Column[int]) -> Select[Any]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
+from sqlalchemy import Connection, and_, bindparam, delete, func, literal_column, or_, select, update
 from turnwright_values.types import State
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import and_, bindparam, delete, func, literal_column, or_, select, update
+from turnwright_store.sql.dialect import Packed
 from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.lazy_tables import Packed, chunks, entries, projects, runs, versions, views
+from turnwright_store.sql.tables import chunks, entries, projects, runs, versions, views
 
 _CHUNKED: Final = (
     select(chunks.c.entry_id, chunks.c.version_rev, func.count().label("pieces"))

@@ -7,20 +7,16 @@ moment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from sqlalchemy import ColumnElement, Connection, Result, bindparam, case, literal_column, select, type_coerce
 from turnwright_values.types import Entry
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
-from turnwright_store.ports import Connection, Rows
-from turnwright_store.sql.core import bindparam, case, literal_column, select, type_coerce
 from turnwright_store.sql.entries import BODY_HASH, batched
-from turnwright_store.sql.lazy_tables import chunks, versions
 from turnwright_store.sql.runs import RunHead, run_not_found
+from turnwright_store.sql.tables import chunks, versions
 from turnwright_store.sql.views import CURRENT_PATHS, ENTRY_ROW_COLUMNS, EntryRow, Wanted, find_entry_row, storable
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
 
 SHORT_BYTES_MAX: Final = 64 * 1024
 """Bodies up to which they are read together with what shows them, where few are asked for."""
@@ -102,7 +98,7 @@ def find_rows_with_content(
     return {shown.path: shown for shown in found[0]}, found[1]
 
 
-def rows_with_content(rows: Rows) -> tuple[list[EntryRow], dict[int, VersionContent]]:
+def rows_with_content(rows: Result[Any]) -> tuple[list[EntryRow], dict[int, VersionContent]]:
     """Rows of entries with columns of their content after them; contents by version, where there is a body."""
     found = [(EntryRow._make(row[:_SHOWN]), row[_SHOWN:]) for row in rows]
     loaded = {shown.content: VersionContent._make(content) for shown, content in found if content[-1] is not None}

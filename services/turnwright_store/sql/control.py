@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection, Text, and_, bindparam, cast, func, literal_column, or_, select, update
 from turnwright_values.types import RunSettings, TurnResult
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import Text, and_, bindparam, cast, func, literal_column, or_, select, update
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.inbox import IS_WAITING
-from turnwright_store.sql.lazy_tables import not_zero, runs, scopes, turns, views
 from turnwright_store.sql.runs import CONFIGURE, RUN, RunRow, run_of, setting_values
+from turnwright_store.sql.tables import runs, scopes, turns, views
 from turnwright_store.sql.turns import RESULT
 
 _FAMILY_ALIAS: Final = select(runs.c.id).where(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-from turnwright_core.entries import STATES, TIERS, VISIBILITIES
-from turnwright_store.domain.path_state import EntryVersion, View
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import insertion
-from turnwright_store.sql.core import (
+from sqlalchemy import (
+    CompoundSelect,
+    Connection,
+    Select,
     and_,
     bindparam,
     case,
@@ -24,11 +22,13 @@ from turnwright_store.sql.core import (
     union_all,
     update,
 )
-from turnwright_store.sql.keys import is_version
-from turnwright_store.sql.lazy_tables import DigestOrText, chunks, entries, versions, views
 
-if TYPE_CHECKING:
-    from sqlalchemy import CompoundSelect, Select
+from turnwright_core.entries import STATES, TIERS, VISIBILITIES
+from turnwright_store.domain.path_state import EntryVersion, View
+from turnwright_store.sql.clauses import insertion, unanswered
+from turnwright_store.sql.dialect import DigestOrText
+from turnwright_store.sql.keys import is_version
+from turnwright_store.sql.tables import chunks, entries, versions, views
 
 T = TypeVar("T")
 
@@ -133,27 +133,23 @@ _CHUNKS: Final = (
     )
     .order_by(chunks.c.offset)
 )
-ENTRIES: Final = insertion(entries, "id", "scope_id", "path", "scheme", "head_rev", "shared_rev")
+ENTRIES: Final = insertion(entries)
 """Their heads stand once more in the last column if the scope is shared."""
 
-VERSIONS: Final = insertion(
-    versions, "id", "entry_id", "from_rev", "writer", "actor", "create_ms", "hash", "body_size_bytes", "stored_bytes",
-    "attributes_bytes", "attributes", "record", "body"
-)  # fmt: skip
-_HEADS_MOVE: Final = update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
-_SHARED_MOVE: Final = (
+VERSIONS: Final = insertion(versions)
+_HEADS_MOVE: Final = unanswered(
+    update(entries).where(entries.c.id == bindparam("entry")).values(head_rev=bindparam("new_head"))
+)
+_SHARED_MOVE: Final = unanswered(
     update(entries)
     .where(entries.c.id == bindparam("entry"))
     .values(head_rev=bindparam("new_head"), shared_rev=bindparam("new_head"))
 )
-_VIEWS_CLOSE: Final = (
+_VIEWS_CLOSE: Final = unanswered(
     update(views).where(views.c.id.in_(bindparam("ids", expanding=True))).values(to_rev=bindparam("closed"))
 )
-VIEWS: Final = insertion(
-    views, "run_id", "entry_id", "path", "from_rev", "version_rev", "chunk_bytes", "visibility", "state", "outcome",
-    "turn", "loop", "position", "write_count", "create_ms"
-)  # fmt: skip
-CHUNKS: Final = insertion(chunks, "entry_id", "version_rev", "offset", "data")
+VIEWS: Final = insertion(views)
+CHUNKS: Final = insertion(chunks)
 
 
 def batched(items: Iterable[T], size: int = PATHS_A_STATEMENT) -> list[list[T]]:
@@ -233,7 +229,7 @@ def move_heads(connection: Connection, heads: Sequence[tuple[int, int, bool]]) -
     """Make newer versions, by entry and revision, the heads of their entries, in shared scopes or not."""
     for statement, shared in ((_HEADS_MOVE, False), (_SHARED_MOVE, True)):
         if values := [{"entry": entry, "new_head": head} for entry, head, is_shared in heads if is_shared is shared]:
-            connection.execute_many(statement, values)
+            connection.execute(statement, values)
 
 
 def close_views(connection: Connection, ids: Iterable[int], revision: int) -> None:

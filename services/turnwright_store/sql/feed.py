@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct, field
+from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_column, or_, select, union_all
 from turnwright_values.types import Cursor, Loop, Turn
 
-from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
-from turnwright_store.sql.core import and_, func, literal_column, or_, select, union_all
 from turnwright_store.sql.keys import newest
-from turnwright_store.sql.lazy_tables import entries, versions, views
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.tables import entries, versions, views
 from turnwright_store.sql.turns import changed_turns
 from turnwright_store.sql.views import (
     AT_RUN,
@@ -40,9 +39,6 @@ from turnwright_store.sql.views import (
     fits,
     moment_of,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy import CompoundSelect, Select
 
 END_OF_REVISION: Final = 2**63 - 1
 """Id that sorts after everything of its revision."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from msgspec import Struct
-from turnwright_values.types import State
-
-from turnwright_core.runs import QUEUED
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
+from sqlalchemy import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
+    Connection,
     Select,
     Text,
     bindparam,
@@ -30,7 +27,11 @@ from turnwright_store.sql.core import (
     select,
     union_all,
 )
-from turnwright_store.sql.lazy_tables import not_zero, runs, scopes, turns, views
+from turnwright_values.types import State
+
+from turnwright_core.runs import QUEUED
+from turnwright_store.sql.columns import not_zero
+from turnwright_store.sql.tables import runs, scopes, turns, views
 
 _UNSETTLED: Final[list[ColumnElement[int]]] = [
     literal_column(str(int(state))) for state in State if state and not state.is_settled
@@ -76,7 +77,7 @@ _OPEN_RECORDS: Final = select(views.c.path).where(
 _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "project_id": runs.c.project_id,
     "scope_id": cast(bindparam("scope"), BigInteger),
-    "alias": cast(bindparam("alias"), Text),
+    "alias": cast(bindparam("new_alias"), Text),
     "status": literal_column(str(QUEUED)),
     "model": runs.c.model,
     "temperature": runs.c.temperature,
@@ -84,10 +85,10 @@ _CHILD: Final[dict[str, ColumnElement[Any]]] = {
     "context_limit": runs.c.context_limit,
     "budget": runs.c.budget,
     "calls": runs.c.calls,
-    "turn": cast(bindparam("turn"), BigInteger),
+    "turn": cast(bindparam("new_turn"), BigInteger),
     # Inherited views are stamped with the parent's loops: the child's own ones continue from there.
     "loops": runs.c.loops,
-    "asked": cast(bindparam("asked"), Text),
+    "asked": cast(bindparam("new_asked"), Text),
     "revision": cast(bindparam("first"), BigInteger),
     "create_ms": cast(bindparam("now_ms"), BigInteger),
     "update_ms": cast(bindparam("now_ms"), BigInteger),
@@ -214,12 +215,12 @@ def add_child(connection: Connection, parent: int, child: ForkedRun) -> int:
     values = {
         "parent": parent,
         "scope": child.scope,
-        "alias": child.alias,
-        "turn": child.turn,
+        "new_alias": child.alias,
+        "new_turn": child.turn,
         "origin_turn": child.origin_turn,
         "first": child.first,
         "now_ms": child.now_ms,
-        "asked": child.asked,
+        "new_asked": child.asked,
     }
     return int(connection.execute(_ADD, values).scalar_one())
 

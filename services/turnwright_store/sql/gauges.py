@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection, func, select
 
 from turnwright_core.runs import QUEUED
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import func, select
 from turnwright_store.sql.inbox import IS_WAITING
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.lazy_tables import loops, views
 from turnwright_store.sql.loops import OPEN_STATUSES
+from turnwright_store.sql.tables import loops, views
 
 _QUEUED: Final = select(func.count(), func.min(loops.c.create_ms)).where(
     loops.c.status.in_(OPEN_STATUSES), loops.c.status == number_in(QUEUED)

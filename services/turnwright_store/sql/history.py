@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
+from sqlalchemy import Connection, Select, and_, bindparam, desc, select, union_all
 
-from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
-from turnwright_store.sql.core import and_, bindparam, desc, select, union_all
 from turnwright_store.sql.keys import is_of
-from turnwright_store.sql.lazy_tables import versions, views
+from turnwright_store.sql.tables import versions, views
 from turnwright_store.sql.views import (
     ENTRY_ROW_COLUMNS,
     FROM_REV,
@@ -22,9 +21,6 @@ from turnwright_store.sql.views import (
     VISIBLE_VERSIONS,
     EntryRow,
 )
-
-if TYPE_CHECKING:
-    from sqlalchemy import Select
 
 _IN_PATH: Final = and_(IN_RUN, views.c.path == bindparam("path"))
 _INTERVAL: Final[Select[Any]] = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import bindparam, delete, exists, insert, select, tuple_
-from turnwright_store.sql.lazy_tables import idempotency, projects, runs
+from sqlalchemy import Connection, bindparam, delete, exists, select, tuple_
+
+from turnwright_store.sql.clauses import insertion
+from turnwright_store.sql.tables import idempotency, projects, runs
 
 
 class RequestKey(NamedTuple):
@@ -25,7 +25,7 @@ _FIND: Final = select(idempotency.c.digest, idempotency.c.response).where(
     idempotency.c.method == bindparam("method"),
     idempotency.c.request_id == bindparam("request_id"),
 )
-_ADD: Final = insert(idempotency).values(parameters(*RequestKey._fields, "digest", "response", "run", "create_ms"))
+_ADD: Final = insertion(idempotency)
 _KEY: Final = (idempotency.c.project, idempotency.c.principal, idempotency.c.method, idempotency.c.request_id)
 _WORK_CONTINUES: Final = exists(
     select(runs.c.id)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
+from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_, select
 from turnwright_values.types import State
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import Select, and_, bindparam, literal_column, or_, select
+from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.lazy_tables import DatabaseNow, projects, runs, views
+from turnwright_store.sql.tables import projects, runs, views
 from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, VISIBLE_VERSIONS, EntryRow
 
 # Literals, as in the index: planners do not look at parameters.

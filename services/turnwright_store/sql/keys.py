@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sqlalchemy import ColumnElement, and_, literal_column
+
 from turnwright_store.domain.limits import REVISIONS_OF_ENTRY
-from turnwright_store.sql.core import ColumnElement, and_, literal_column
-from turnwright_store.sql.lazy_tables import versions
+from turnwright_store.sql.tables import versions
 
 _REVISIONS: Final[ColumnElement[int]] = literal_column(str(REVISIONS_OF_ENTRY))
 

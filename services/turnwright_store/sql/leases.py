@@ -11,11 +11,11 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection, and_, bindparam, case, delete, func, literal_column, or_, select, update
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import and_, bindparam, case, delete, func, insert, literal_column, or_, select, update
-from turnwright_store.sql.lazy_tables import DatabaseNow, executors, projects, runs
+from turnwright_store.sql.clauses import insertion
+from turnwright_store.sql.dialect import DatabaseNow
+from turnwright_store.sql.tables import executors, projects, runs
 
 IS_CLAIMED: Final = runs.c.lease_owner != literal_column("''")
 """The run was claimed and not released; a separate condition, so that its index is used."""
@@ -44,7 +44,7 @@ _CLAIM: Final = (
     update(runs)
     .where(runs.c.id == bindparam("run_id"))
     .values(
-        lease_owner=bindparam("owner"),
+        lease_owner=bindparam("owner_is"),
         lease_address=bindparam("address"),
         lease_expires_ms=bindparam("expires_ms"),
         lease_epoch=runs.c.lease_epoch + 1,
@@ -77,12 +77,8 @@ _COUNT_LOST: Final = update(runs).where(IS_CLAIMED, _HAS_TURN).values(losses=_ON
 _IS_ANY_CLAIMED: Final = select(runs.c.id).where(IS_CLAIMED).limit(1)
 _RELEASE_ALL: Final = update(runs).where(IS_CLAIMED).values(_FREE)
 
-_EXECUTOR_RENEW: Final = (
-    update(executors)
-    .where(executors.c.owner == bindparam("owner"))
-    .values(parameters("address", "workspaces", "expires_ms"))
-)
-_EXECUTOR_ADD: Final = insert(executors).values(parameters("owner", "address", "workspaces", "expires_ms"))
+_EXECUTOR_RENEW: Final = update(executors).where(executors.c.owner == bindparam("owner_is"))
+_EXECUTOR_ADD: Final = insertion(executors)
 _EXECUTORS_DROP_ALL: Final = delete(executors)
 _EXECUTORS_DROP: Final = delete(executors).where(executors.c.expires_ms < bindparam("before_ms"))
 _OFFERS: Final = select(executors.c.workspaces).where(executors.c.expires_ms + bindparam("grace_ms") > DatabaseNow())
@@ -105,7 +101,7 @@ class HeldLease(Struct, frozen=True):
 
 def claim(connection: Connection, run_id: int, owner: str, address: str, expires_ms: int) -> tuple[int, int]:
     """The new epoch of a run's lease, and how many owners the open turn has lost."""
-    values = {"run_id": run_id, "owner": owner, "owner_is": owner, "address": address, "expires_ms": expires_ms}
+    values = {"run_id": run_id, "owner_is": owner, "address": address, "expires_ms": expires_ms}
     epoch, losses = connection.execute(_CLAIM, values).one()
     return int(epoch), int(losses)
 
@@ -142,10 +138,10 @@ def put_executor(
 ) -> bool:
     """Store what an executor reports about itself; returns whether it was new."""
     named = json.dumps(sorted(set(workspaces)), ensure_ascii=False)
-    values = {"owner": owner, "address": address, "workspaces": named, "expires_ms": expires_ms}
-    is_known = connection.execute(_EXECUTOR_RENEW, values).rowcount
+    values = {"address": address, "workspaces": named, "expires_ms": expires_ms}
+    is_known = connection.execute(_EXECUTOR_RENEW, {"owner_is": owner, **values}).rowcount
     if not is_known:
-        connection.execute(_EXECUTOR_ADD, values)
+        connection.execute(_EXECUTOR_ADD, {"owner": owner, **values})
     return not is_known
 
 

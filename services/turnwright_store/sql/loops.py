@@ -9,16 +9,15 @@ from typing import Any, Final
 
 from msgspec import to_builtins
 from msgspec.structs import asdict
+from sqlalchemy import ColumnElement, Connection, bindparam, literal_column, select, update
 from turnwright_values.types import Budget, Loop, LoopSettings, Mode, Usage
 
 from turnwright_core.converters import converter
 from turnwright_core.runs import LOOP_OPEN, QUEUED
 from turnwright_store.domain.settings_patch import QueuedSettings
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters, rows_in_revisions
-from turnwright_store.sql.core import ColumnElement, bindparam, insert, literal_column, select, update
+from turnwright_store.sql.clauses import insertion, picked, rows_in_revisions, unanswered
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.lazy_tables import loops
+from turnwright_store.sql.tables import loops
 
 LOOP_COLUMNS: Final = (
     loops.c.sequence,
@@ -58,20 +57,12 @@ _BEGUN_BEFORE: Final = (
 _FIRST_PROMPTS: Final = select(loops.c.run_id, loops.c.prompt).where(
     loops.c.run_id.in_(bindparam("ids", expanding=True)), loops.c.sequence == number_in(1)
 )
-_ADD: Final = insert(loops).values(
-    parameters("run_id", "settings", "sequence", "prompt", "status", "create_ms", "revision", "command_id")
-)
+_ADD: Final = insertion(loops)
+_ADDED: Final = ("sequence", "prompt", "status", "create_ms", "revision", "command_id")
 _WRITTEN: Final = ("status", "reason", "summary", "first_turn", "turns", "end_ms", "revision")
 _USAGE: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "cost_usd")
-_WRITE: Final = (
-    update(loops)
-    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence"))
-    .values(parameters(*_WRITTEN, *_USAGE))
-)
-_WRITE_SETTINGS: Final = (
-    update(loops)
-    .where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence"))
-    .values(parameters("settings", "revision"))
+_WRITE: Final = unanswered(
+    update(loops).where(loops.c.run_id == bindparam("run_id_is"), loops.c.sequence == bindparam("sequence_is"))
 )
 OPEN_STATUSES: Final[list[ColumnElement[int]]] = [literal_column(str(status)) for status in LOOP_OPEN]
 """The statuses of a loop that has not ended, as the index of such loops says them."""
@@ -164,14 +155,16 @@ def first_prompts(connection: Connection, run_ids: Sequence[int]) -> dict[int, s
 
 
 def add_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    connection.execute(_ADD, {**asdict(loop), "run_id": run_id, "settings": settings_json(loop.settings)})
+    values = {"run_id": run_id, "settings": settings_json(loop.settings), **picked(asdict(loop), _ADDED)}
+    connection.execute(_ADD, values)
 
 
 def write_settings(connection: Connection, run_id: int, loop: Loop) -> None:
     """Write other settings of a loop that has not ended."""
-    values = {"run_id_is": run_id, "sequence": loop.sequence, "revision": loop.revision}
-    connection.execute(_WRITE_SETTINGS, {**values, "settings": settings_json(loop.settings)})
+    values = {"revision": loop.revision, "settings": settings_json(loop.settings)}
+    connection.execute(_WRITE, {"run_id_is": run_id, "sequence_is": loop.sequence, **values})
 
 
 def write_loop(connection: Connection, run_id: int, loop: Loop) -> None:
-    connection.execute(_WRITE, {"run_id_is": run_id, **asdict(loop), **asdict(loop.usage)})
+    values = {**picked(asdict(loop), _WRITTEN), **picked(asdict(loop.usage), _USAGE)}
+    connection.execute(_WRITE, {"run_id_is": run_id, "sequence_is": loop.sequence, **values})

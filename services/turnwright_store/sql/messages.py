@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from sqlalchemy import Connection, bindparam, func, literal_column, select
+
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
-from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
-from turnwright_store.sql.core import bindparam, func, literal_column, select
-from turnwright_store.sql.lazy_tables import entries, views
+from turnwright_store.sql.tables import entries, views
 from turnwright_store.sql.views import CURRENT_ROWS, ENTRY, HAS_ENDED, IN_RUN, IS_CURRENT, EntryRow, entry_rows
 
 PAGE: Final = 1000

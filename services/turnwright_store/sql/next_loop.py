@@ -8,18 +8,27 @@ Source: architecture 3 (fair between projects); rows RU109, RU110; docs/adr/0010
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from turnwright_values.types import State
 
 from turnwright_core.runs import PROPOSED, QUEUED
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import and_, bindparam, case, exists, func, literal_column, or_, select, update
+from turnwright_store.sql.clauses import unanswered
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.lazy_tables import loops, runs, views
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
+from turnwright_store.sql.tables import loops, runs, views
 
 
 def _is_undecided(turn_open: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -65,7 +74,7 @@ def next_loop(new: Any) -> ColumnElement[int]:
     return func.coalesce(found, zero)
 
 
-_SETTLE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=next_loop(runs.c))
+_SETTLE: Final = unanswered(update(runs).where(runs.c.id == bindparam("run_is")).values(next_loop=next_loop(runs.c)))
 
 
 def update_next_loop(connection: Connection, run_id: int) -> None:

@@ -11,12 +11,11 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import bindparam, delete, insert, select, update
+from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.entries import batched
-from turnwright_store.sql.lazy_tables import blocks, packets
+from turnwright_store.sql.tables import blocks, packets
 
 _ROW: Final = (
     packets.c.turn, packets.c.base_turn, packets.c.depth, packets.c.length, packets.c.layout, packets.c.calls
@@ -30,16 +29,13 @@ _LATEST: Final = (
 _OF_TURN: Final = (packets.c.run_id == bindparam("run"), packets.c.turn == bindparam("turn_is"))
 _CALLS: Final = select(packets.c.calls).where(*_OF_TURN)
 _CALL_AGAIN: Final = update(packets).where(*_OF_TURN).values(calls=packets.c.calls + 1)
-_ADD: Final = insert(packets).values(
-    parameters("run_id", "turn", "base_turn", "depth", "length", "layout", "calls", "note", "pieces")
-)
+_ADD: Final = insertion(packets)
 _REMOVE: Final = delete(packets).where(*_OF_TURN)
 _NOTE: Final = select(packets.c.note).where(*_OF_TURN)
 _KNOWN: Final = select(blocks.c.digest, blocks.c.id).where(
     blocks.c.project_id == bindparam("project"), blocks.c.digest.in_(bindparam("digests", expanding=True))
 )
-_BLOCK: Final = ("project_id", "digest", "text")
-_BLOCKS_ADD: Final = insert(blocks).values(parameters(*_BLOCK)).returning(blocks.c.digest, blocks.c.id), _BLOCK
+_BLOCKS_ADD: Final = insert(blocks).returning(blocks.c.digest, blocks.c.id)
 _TEXTS: Final = select(blocks.c.id, blocks.c.text).where(blocks.c.id.in_(bindparam("ids", expanding=True)))
 
 
@@ -90,8 +86,9 @@ def stored_blocks(connection: Connection, project_id: int, texts: Mapping[str, s
     ids: dict[str, int] = {}
     for part in batched(texts):
         ids |= dict(connection.execute(_KNOWN, {"project": project_id, "digests": part}).all())
-    for added in batched([(project_id, digest, text) for digest, text in texts.items() if digest not in ids]):
-        ids |= dict(connection.insert(_BLOCKS_ADD, added).all())
+    missing = [{"project_id": project_id, "digest": digest, "text": texts[digest]} for digest in texts.keys() - ids]
+    for some in batched(missing):
+        ids |= dict(connection.execute(_BLOCKS_ADD, some).all())
     return ids
 
 

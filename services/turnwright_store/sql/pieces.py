@@ -11,14 +11,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, msgpack
+from sqlalchemy import Connection, bindparam, literal_column, select
 from turnwright_values.types import State
 
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
-from turnwright_store.ports import Connection
 from turnwright_store.sql.compression import compress_against, decompress_against
-from turnwright_store.sql.core import bindparam, literal_column, select
 from turnwright_store.sql.entries import batched, of_seen_paths
-from turnwright_store.sql.lazy_tables import entries, packets, versions, views
+from turnwright_store.sql.tables import entries, packets, versions, views
 
 GROUP_BYTES: Final = 64 * 1024
 """Length of texts and bodies from which a group ends."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_store.ports import Connection
+from sqlalchemy import Connection, and_, bindparam, or_, select
+
 from turnwright_store.sql.contents import VersionContent, rows_with_content, with_content
-from turnwright_store.sql.core import and_, bindparam, or_, select
-from turnwright_store.sql.lazy_tables import CURRENT_PLANS, views
+from turnwright_store.sql.tables import CURRENT_PLANS, views
 from turnwright_store.sql.views import IN_RUN, VISIBLE_VERSIONS, EntryRow
 
 _IS_OF_PLAN: Final = or_(

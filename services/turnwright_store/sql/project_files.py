@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    bindparam,
+    case,
+    cast,
+    func,
+    insert,
+    literal_column,
+    select,
+)
 from turnwright_values.store import ViewFilter
 from turnwright_values.types import State, Visibility
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import BigInteger, bindparam, case, cast, func, insert, literal_column, select
 from turnwright_store.sql.entries import BODY_HASH, HEAD
-from turnwright_store.sql.lazy_tables import entries, runs, versions, views
 from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.tables import entries, runs, versions, views
 from turnwright_store.sql.views import ENTRY, VISIBLE_VERSIONS, condition
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
 
 _STORED: Final = versions.c.stored_bytes == versions.c.body_size_bytes + views.c.chunk_bytes
 _SEEN: Final = (
@@ -47,14 +54,14 @@ _ADOPTED: Final[dict[str, ColumnElement[Any]]] = {
     "run_id": _given("child"),
     "entry_id": views.c.entry_id,
     "path": views.c.path,
-    "from_rev": _given("revision"),
+    "from_rev": _given("new_revision"),
     "visibility": literal_column(str(int(Visibility.ARCHIVED))),
     "state": literal_column(str(int(State.RESOLVED))),
-    "turn": _given("turn"),
-    "loop": _given("loop"),
-    "position": _given("positions") + func.row_number().over(order_by=views.c.path),
+    "turn": _given("new_turn"),
+    "loop": _given("new_loop"),
+    "position": _given("new_positions") + func.row_number().over(order_by=views.c.path),
     "write_count": literal_column("1"),
-    "create_ms": _given("now_ms"),
+    "create_ms": _given("new_now_ms"),
 }
 
 
@@ -112,4 +119,5 @@ def adoptable(connection: Connection, run: RunHead, like_run: str, most: int) ->
 
 def adopt(connection: Connection, run: RunHead, like_run: str, made: AdoptedViews) -> None:
     """Give a run views of the project's files that another run sees; they follow the heads of the entries."""
-    connection.execute(_ADOPT, {"child": run.id, **_source(run, like_run), **asdict(made)})
+    stamps = {f"new_{name}": value for name, value in asdict(made).items()}
+    connection.execute(_ADOPT, {"child": run.id, **_source(run, like_run), **stamps})

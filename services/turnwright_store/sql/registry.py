@@ -9,16 +9,15 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
+from sqlalchemy import Connection, bindparam, delete, literal, select, update
 from turnwright_values.types import Assembly, Capabilities, Model, Price, Project, ReportedWindow, Tier
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.schemes import Scheme
 from turnwright_core.suggestions import did_you_mean
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import bindparam, delete, insert, literal, select, update
-from turnwright_store.sql.lazy_tables import meta, models, projects, schemes
+from turnwright_store.sql.clauses import insertion, picked
 from turnwright_store.sql.scopes import find_meta, put_meta
+from turnwright_store.sql.tables import meta, models, projects, schemes
 
 
 class ProjectRow(Struct, frozen=True):
@@ -45,12 +44,9 @@ _PROJECT_BY_WORKSPACE: Final = _PROJECT.where(projects.c.workspace_id == bindpar
 _PROJECT_PAGE: Final = (
     _PROJECT.where(projects.c.name > bindparam("after")).order_by(projects.c.name).limit(bindparam("page"))
 )
-_PROJECT_ADD: Final = insert(projects).values(parameters("scope_id", *Project.__struct_fields__))
-_PROJECT_CHANGE: Final = (
-    update(projects)
-    .where(projects.c.id == bindparam("project"))
-    .values(parameters("root", "config_path", "assembly", "clients"))
-)
+_PROJECT_ADD: Final = insertion(projects)
+_PROJECT_CHANGE: Final = update(projects).where(projects.c.id == bindparam("project"))
+_CHANGED: Final = ("root", "config_path", "assembly", "clients")
 
 _WINDOW_KEY: Final = "window:"
 """Before a `vendor/model` in `meta`: the window that a refusal reported, as JSON."""
@@ -68,16 +64,14 @@ _MODEL_BY_ALIAS: Final = _MODEL.where(models.c.alias == bindparam("wanted"))
 _MODEL_PAGE: Final = _MODEL.where(models.c.alias > bindparam("after")).order_by(models.c.alias).limit(bindparam("page"))
 _ALIASES: Final = select(models.c.alias).order_by(models.c.alias)
 _MODELS_DELETE: Final = delete(models).where(models.c.alias.in_(bindparam("aliases", expanding=True)))
-_MODELS_ADD: Final = insert(models).values(
-    parameters("alias", "vendor_model", "context_length", "output_tokens_max", "capabilities", "price")
-)
+_MODELS_ADD: Final = insertion(models)
 _WINDOW_DELETE: Final = delete(meta).where(meta.c.key == bindparam("wanted"))
 
 _SCHEMES: Final = select(
     schemes.c.name, schemes.c.category, schemes.c.default_scope, schemes.c.writable_by, schemes.c.model_visible
 ).order_by(schemes.c.name)
 _SCHEMES_DELETE: Final = delete(schemes).where(schemes.c.name.in_(bindparam("names", expanding=True)))
-_SCHEMES_ADD: Final = insert(schemes).values(parameters(*Scheme.__struct_fields__))
+_SCHEMES_ADD: Final = insertion(schemes)
 
 
 def _project(row: Sequence[Any]) -> ProjectRow:
@@ -117,7 +111,7 @@ def add_project(connection: Connection, scope: int, project: Project) -> None:
 
 def change_project(connection: Connection, project_id: int, project: Project) -> None:
     """Write what of a project can change."""
-    connection.execute(_PROJECT_CHANGE, {"project": project_id, **_values(project)})
+    connection.execute(_PROJECT_CHANGE, {"project": project_id, **picked(_values(project), _CHANGED)})
 
 
 def _values(project: Project) -> dict[str, Any]:
@@ -164,13 +158,13 @@ def put_models(connection: Connection, wanted: Sequence[Model]) -> None:
     connection.execute(_MODELS_DELETE, {"aliases": list(by_alias)})
     rows = [
         {
-            **asdict(model),
+            **picked(asdict(model), ("alias", "vendor_model", "context_length", "output_tokens_max")),
             "capabilities": msgspec.json.encode(model.capabilities).decode(),
             "price": msgspec.json.encode(model.price).decode() if model.price else "",
         }
         for model in by_alias.values()
     ]
-    connection.execute_many(_MODELS_ADD, rows)
+    connection.execute(_MODELS_ADD, rows)
 
 
 def put_window(connection: Connection, vendor_model: str, window: ReportedWindow) -> None:
@@ -224,4 +218,4 @@ def put_schemes(connection: Connection, wanted: Sequence[Scheme]) -> None:
         {**asdict(scheme), "writable_by": json.dumps([tier.name.lower() for tier in sorted(scheme.writable_by)])}
         for scheme in wanted
     ]
-    connection.execute_many(_SCHEMES_ADD, rows)
+    connection.execute(_SCHEMES_ADD, rows)

@@ -9,11 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from turnwright_values.types import State
-
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import (
+from sqlalchemy import (
     ColumnElement,
+    Connection,
     Delete,
     Select,
     Table,
@@ -29,14 +27,16 @@ from turnwright_store.sql.core import (
     select,
     update,
 )
+from turnwright_values.types import State
+
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import batched
-from turnwright_store.sql.keys import is_of
-from turnwright_store.sql.lazy_tables import (
+from turnwright_store.sql.keys import is_of, number_in
+from turnwright_store.sql.tables import (
     blocks,
     chunks,
     entries,
     loops,
-    not_zero,
     packets,
     projects,
     runs,
@@ -64,12 +64,16 @@ _child: Final = runs.alias("child")
 _IN_USE: Final = (
     or_(runs.c.loop_active > 0, runs.c.loops_queued > 0),
     exists(select(schedules.c.id).where(schedules.c.run_id == runs.c.id)),
-    # A proposal that waits, of a loop or of nobody; output that grows.
-    exists(
-        select(views.c.id).where(
-            views.c.run_id == runs.c.id, views.c.to_rev.is_(None), views.c.state.in_((State.PROPOSED, State.STREAMING))
-        )
-    ),
+    # A proposal that waits, of a loop or of nobody; output that grows. PostgreSQL would make a join of `exists`.
+    select(views.c.id)
+    .where(
+        views.c.run_id == runs.c.id,
+        views.c.to_rev.is_(None),
+        views.c.state.in_([number_in(State.PROPOSED), number_in(State.STREAMING)]),
+    )
+    .limit(literal_column("1"))
+    .scalar_subquery()
+    .is_not(None),
     exists(
         select(_child.c.id).where(
             _child.c.project_id == runs.c.project_id,
@@ -259,7 +263,7 @@ def drop_versions(connection: Connection, among: Collection[int], held: SeenVers
     cuts = [*((entry, rev, 0) for _, entry, rev in unseen), *((entry, rev, end) for (entry, rev), end in kept.items())]
     if cuts:
         values: list[dict[str, Any]] = [{"entry": entry, "rev": rev, "from_byte": end} for entry, rev, end in cuts]
-        connection.execute_many(_DROP_CHUNKS, values)
+        connection.execute(_DROP_CHUNKS, values)
     _drop(connection, _DROP_VERSIONS, (row[0] for row in unseen))
     return len(found) < rows_max + len(kept)
 

@@ -8,20 +8,30 @@ Source: architecture 4 (truncation), 3 (versions, views); rows RC04, RC05; decis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    insert,
+    literal_column,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
-from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
-from turnwright_store.sql.core import and_, bindparam, exists, insert, literal_column, or_, select, union_all, update
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.forks import COPIED_COLUMNS, seen_at
-from turnwright_store.sql.lazy_tables import entries, not_zero, views
 from turnwright_store.sql.runs import RunHead
+from turnwright_store.sql.tables import entries, views
 from turnwright_store.sql.views import MESSAGES_OF
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Select
 
 KEPT_SCHEMES: Final = ("run", "draft", "command", "image")
 """What stays as it is: what was asked of the run, and what somebody has not sent yet."""
@@ -70,9 +80,9 @@ _CLOSE: Final = (
     )
     .values(to_rev=number("now"))
 )
-_CLOSE_FROM: Final = _CLOSE.where(views.c.position >= number("position"))
+_CLOSE_FROM: Final = _CLOSE.where(views.c.position >= number("from_position"))
 _CLOSE_BEFORE: Final = _CLOSE.where(
-    views.c.position < number("position"),
+    views.c.position < number("from_position"),
     or_(
         and_(~_IS_MESSAGE, _was_seen()),
         # A message that was written anew since stays so; one that was only demoted is shown again.
@@ -109,10 +119,12 @@ _SEEN_THEN: Final = seen_at(
     _OWN,
     _IS_GONE,
     # A message that was taken away before stays away.
-    or_(number("position") == literal_column("0"), ~_IS_MESSAGE, _WAS_CLOSED),
+    or_(number("from_position") == literal_column("0"), ~_IS_MESSAGE, _WAS_CLOSED),
 )
-_REOPEN: Final = insert(views).from_select(list(COPIED_COLUMNS), union_all(*_SEEN_THEN))
-_REOPEN_OWN: Final = insert(views).from_select(list(COPIED_COLUMNS), _SEEN_THEN[1])
+# SQLAlchemy keeps the number of rows of an UPDATE and a DELETE, but not that of an INSERT.
+_ADD: Final = insert(views).execution_options(preserve_rowcount=True)
+_REOPEN: Final = _ADD.from_select(list(COPIED_COLUMNS), union_all(*_SEEN_THEN))
+_REOPEN_OWN: Final = _ADD.from_select(list(COPIED_COLUMNS), _SEEN_THEN[1])
 
 
 class RewindTarget(Struct, frozen=True):
@@ -131,9 +143,9 @@ def rewind_views(
     """
     is_own = moment.source == run.id
     shared = [run.project_scope, run.global_scope]
-    values = {"source": moment.source, "at": moment.revision, "position": position, "shared": shared}
+    values = {"source": moment.source, "at": moment.revision, "from_position": position, "shared": shared}
     since = moment.revision if is_own else -1
-    closing = {"run_is": run.id, "since": since, "now": now, "position": position, "shared": shared}
+    closing = {"run_is": run.id, "since": since, "now": now, "from_position": position, "shared": shared}
     closed = connection.execute(_CLOSE_FROM, closing).rowcount
     if position:
         closed += connection.execute(_CLOSE_BEFORE, {**values, **closing}).rowcount

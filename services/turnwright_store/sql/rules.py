@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import astuple
+from msgspec.structs import asdict
+from sqlalchemy import Connection, bindparam, delete, exists, func, select
 
 from turnwright_core.constraints import FileConstraint
-from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import insertion
-from turnwright_store.sql.core import bindparam, delete, exists, func, select
 from turnwright_store.sql.entries import batched
-from turnwright_store.sql.lazy_tables import entries, file_constraints, scopes
+from turnwright_store.sql.tables import entries, file_constraints, scopes
 
 # One look into the index of each scope: entries have no index by scheme.
 _USED: Final = (
@@ -32,7 +31,7 @@ _PAGE: Final = (
     .order_by(file_constraints.c.pattern)
     .limit(bindparam("page"))
 )
-_ADD: Final = insertion(file_constraints, "project_id", "pattern", "kind", "create_ms")
+_ADD: Final = insertion(file_constraints)
 _REMOVE: Final = delete(file_constraints).where(
     _OF_PROJECT, file_constraints.c.pattern.in_(bindparam("patterns", expanding=True))
 )
@@ -59,7 +58,7 @@ def put_constraints(connection: Connection, project_id: int, wanted: Sequence[Fi
     if not wanted:
         return
     remove_constraints(connection, project_id, [one.pattern for one in wanted])
-    connection.insert(_ADD, [(project_id, *astuple(one)) for one in wanted])
+    connection.execute(_ADD, [{"project_id": project_id, **asdict(one)} for one in wanted])
 
 
 def remove_constraints(connection: Connection, project_id: int, patterns: Sequence[str]) -> None:

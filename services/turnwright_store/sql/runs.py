@@ -8,17 +8,17 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, json
 from msgspec.structs import asdict, replace
+from sqlalchemy import Connection, Select, Update, and_, bindparam, case, insert, literal_column, select, update
 from turnwright_values.types import CallStyle, Cursor, ForkOrigin, Loop, LoopSettings, Run, RunSettings, ToolRules
 
 from turnwright_core.errors import Reason, fault
-from turnwright_store.ports import Connection, Transaction
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import Select, Update, and_, bindparam, case, insert, literal_column, select, update
-from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.clauses import parameters, unanswered
 from turnwright_store.sql.loops import LOOP_COLUMNS, budget_json, budget_of, loop_of, settings_of
 from turnwright_store.sql.next_loop import next_loop
 from turnwright_store.sql.registry import get_project
 from turnwright_store.sql.scopes import ScopePosition, bump_if_unchanged
+from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 
 class RunHead(Struct, frozen=True):
@@ -186,33 +186,28 @@ _MOVED: Final = (
 )
 _BY_IDS: Final = RUN.where(runs.c.id.in_(bindparam("ids", expanding=True)))
 _SETTINGS: Final = ("model", "temperature", "persona", "context_limit", "budget", "yolo", "calls", "tool_rules")
-CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is")).values(parameters("model_loop", *_SETTINGS))
-_ADD: Final = (
-    insert(runs)
-    .values(parameters("project_id", "scope_id", "alias", "status", "revision", "create_ms", "update_ms", *_SETTINGS))
-    .returning(runs.c.id)
-)
+CONFIGURE: Final = update(runs).where(runs.c.id == bindparam("run_is"))
+_ADD: Final = insert(runs).returning(runs.c.id)
 _CONTINUED: Final = ("turn", "revision", "update_ms", "turn_open")
 """What changes of a run while the same loop is running: its status not, so that no trigger looks at that."""
 
 _WRITTEN: Final = parameters(
     *_CONTINUED, "status", "loops_queued", "summary", "loops", "loop_active", "abort_requested"
 )
-_BY_ID: Final = update(runs).where(runs.c.id == bindparam("run_is"))
+_BY_ID: Final = unanswered(update(runs).where(runs.c.id == bindparam("run_is")))
 WRITE: Final = _BY_ID.values({**_WRITTEN, "next_loop": next_loop(_WRITTEN)})
 WRITE_CONTINUED: Final = _BY_ID.values(parameters(*_CONTINUED))
 """Where the same loop is still running, and nothing else of the run has changed."""
 
-WRITE_CLAIMED: Final = WRITE.values(
-    lease_epoch=bindparam("epoch"), **parameters("lease_owner", "lease_address", "lease_expires_ms")
-)
+_LEASE: Final = ("lease_owner", "lease_address", "lease_expires_ms")
+WRITE_CLAIMED: Final = WRITE.values(lease_epoch=bindparam("epoch"), **parameters(*_LEASE))
 """Where its lease is new."""
 
 
 MARK_EVERY_MS: Final = 60 * 60 * 1000
 """Maximum lag of the stored time of a run's last write; only retention uses it, which counts in days."""
 
-_MARK_WRITTEN: Final = (
+_MARK_WRITTEN: Final = unanswered(
     update(runs)
     .where(runs.c.id == bindparam("run_id"), runs.c.update_ms < bindparam("before_ms"))
     .values(update_ms=bindparam("new_update_ms"))
@@ -332,7 +327,9 @@ def write_run(tx: Transaction, row: RunRow, statement: Update = WRITE) -> RunRow
     Its loops must be written before.
     """
     run = replace(row.run, revision=row.revision_run, update_ms=tx.now_ms)
-    tx.connection.execute(statement, {"run_is": row.id, **asdict(row), **asdict(run)})
+    values = {**asdict(row), **asdict(run)}
+    written = {f"new_{column}": values[column] for column in (*_WRITTEN, *_LEASE)}
+    tx.connection.execute(statement, {"run_is": row.id, "epoch": row.epoch, **written})
     return replace(row, run=run)
 
 

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, literal_column, or_, select, update
 
 from turnwright_store.domain.schedules import Schedule
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import and_, bindparam, delete, exists, func, insert, literal_column, or_, select, update
-from turnwright_store.sql.lazy_tables import DatabaseNow, projects, runs, schedules
+from turnwright_store.sql.clauses import insertion, picked
+from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.loops import settings_json, settings_of
+from turnwright_store.sql.tables import projects, runs, schedules
 
 _FIELDS: Final = (
     "schedule_id", "cron", "every_s", "prompt", "next_ms", "last_ms", "fired", "settings", "failures", "due_ms",
@@ -23,12 +23,11 @@ _OF_RUN: Final = (schedules.c.run_id == bindparam("run"), schedules.c.schedule_i
 _ONE: Final = select(*_COLUMNS).where(*_OF_RUN)
 _ALL: Final = select(*_COLUMNS).where(schedules.c.run_id == bindparam("run")).order_by(schedules.c.schedule_id)
 _COUNT: Final = select(func.count()).select_from(schedules).where(schedules.c.run_id == bindparam("run"))
-_ADD: Final = insert(schedules).values(parameters("run_id", *_FIELDS))
+_ADD: Final = insertion(schedules)
 _REMOVE: Final = delete(schedules).where(*_OF_RUN)
 _WRITTEN: Final = ("next_ms", "last_ms", "fired", "settings", "failures", "due_ms", "reader_turn", "loop")
-_WRITE: Final = update(schedules).where(*_OF_RUN).values(parameters(*_WRITTEN))
+_WRITE: Final = update(schedules).where(*_OF_RUN)
 _FAILURES: Final = select(schedules.c.failures).where(*_OF_RUN)
-_SET_ASIDE: Final = update(schedules).where(*_OF_RUN).values(parameters("failures", "due_ms"))
 # Subqueries in place of joins: PostgreSQL would begin with all projects and their runs.
 _RUN_OF: Final = runs.c.id == schedules.c.run_id
 _earlier: Final = schedules.alias("earlier")
@@ -106,7 +105,7 @@ def count_schedules(connection: Connection, run_id: int) -> int:
 def put_schedule(connection: Connection, run_id: int, schedule: Schedule) -> bool:
     """Add a schedule, in the place of one with the same id; returns whether there was one."""
     is_again = delete_schedule(connection, run_id, schedule.schedule_id)
-    connection.execute(_ADD, {"run_id": run_id, **_values(ScheduleRow(schedule, schedule.next_ms))})
+    connection.execute(_ADD, {"run_id": run_id, **picked(_values(ScheduleRow(schedule, schedule.next_ms)), _FIELDS)})
     return is_again
 
 
@@ -117,7 +116,7 @@ def delete_schedule(connection: Connection, run_id: int, name: str) -> bool:
 
 def write_schedule(connection: Connection, run_id: int, row: ScheduleRow) -> None:
     """Write what has become of a schedule."""
-    connection.execute(_WRITE, {"run": run_id, "name": row.schedule.schedule_id, **_values(row)})
+    connection.execute(_WRITE, {"run": run_id, "name": row.schedule.schedule_id, **picked(_values(row), _WRITTEN)})
 
 
 def set_aside(connection: Connection, run_id: int, name: str, due_ms: int, failures_max: int) -> int:
@@ -125,7 +124,7 @@ def set_aside(connection: Connection, run_id: int, name: str, due_ms: int, failu
     one = {"run": run_id, "name": name}
     failures = int(connection.execute(_FAILURES, one).scalar_one()) + 1
     connection.execute(
-        _SET_ASIDE, {**one, "failures": failures, "due_ms": due_ms if failures < failures_max else PAUSED_MS}
+        _WRITE, {**one, "failures": failures, "due_ms": due_ms if failures < failures_max else PAUSED_MS}
     )
     return failures
 

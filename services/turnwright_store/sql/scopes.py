@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import BigInteger, Connection, bindparam, case, insert, select, text, update
 
-from turnwright_store.ports import Connection, Transaction
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import BigInteger, bindparam, case, insert, select, text, update
-from turnwright_store.sql.lazy_tables import meta, scopes
+from turnwright_store.ports import Transaction
+from turnwright_store.sql.clauses import unanswered
+from turnwright_store.sql.tables import meta, scopes
 
 GLOBAL: Final = "global"
 
 _BUMP: Final = (
     update(scopes)
     .where(scopes.c.id == bindparam("scope"))
-    .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("positions"))
+    .values(revision=scopes.c.revision + bindparam("step"), positions=scopes.c.positions + bindparam("more_positions"))
     .returning(scopes.c.revision, scopes.c.positions)
 )
-_BUMP_IF_UNCHANGED: Final = (
+_BUMP_IF_UNCHANGED: Final = unanswered(
     update(scopes)
     .where(scopes.c.id == bindparam("scope"))
     # What was not read under its lock would be lost: NULL is refused.
     .values(
         revision=case((scopes.c.revision == bindparam("read_revision"), bindparam("new_revision", type_=BigInteger))),
-        positions=scopes.c.positions + bindparam("positions"),
+        positions=scopes.c.positions + bindparam("more_positions"),
     )
 )
-_ADD: Final = insert(scopes).values(parameters("key", "revision")).returning(scopes.c.id)
+_ADD: Final = insert(scopes).returning(scopes.c.id)
 _FIND: Final = select(scopes.c.id).where(scopes.c.key == bindparam("key"))
 _META: Final = select(meta.c.value).where(meta.c.key == bindparam("key"))
 _META_PUT: Final = text(
@@ -42,7 +42,9 @@ def bump_scope(tx: Transaction, scope: int, positions: int = 0) -> tuple[int, in
     The first call of a transaction's moment increments the revision; later ones keep it.
     """
     step = 0 if scope in tx.bumped else 1
-    revision, last_position = tx.connection.execute(_BUMP, {"scope": scope, "step": step, "positions": positions}).one()
+    revision, last_position = tx.connection.execute(
+        _BUMP, {"scope": scope, "step": step, "more_positions": positions}
+    ).one()
     tx.bumped[scope], tx.positions[scope] = revision, last_position
     return revision, last_position
 
@@ -75,7 +77,7 @@ def _write_bump(tx: Transaction, scope: int, read: ScopePosition, after: ScopePo
         "scope": scope,
         "read_revision": read.revision,
         "new_revision": after.revision,
-        "positions": after.positions - read.positions,
+        "more_positions": after.positions - read.positions,
     }
     tx.connection.execute(_BUMP_IF_UNCHANGED, values)
 

@@ -17,16 +17,16 @@ from itertools import chain, count
 from typing import Final
 
 from msgspec import Struct
+from sqlalchemy import Connection, TextClause, bindparam, func, literal_column, select, text, tuple_, update
 
 from turnwright_store.domain.lexemes import lexemes_of, non_ascii_lexemes, split_camel_case, split_words
-from turnwright_store.ports import POSTGRESQL, Connection
-from turnwright_store.sql.clauses import parameters
+from turnwright_store.ports import POSTGRESQL
+from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.contents import cut
-from turnwright_store.sql.core import TextClause, bindparam, func, insert, literal_column, select, text, tuple_, update
 from turnwright_store.sql.entries import HEAD, batched
 from turnwright_store.sql.keys import version_key
-from turnwright_store.sql.lazy_tables import entries, projects, scopes, search_marks, versions
 from turnwright_store.sql.scopes import find_meta, put_meta
+from turnwright_store.sql.tables import entries, projects, scopes, search_marks, versions
 
 TEXT_BYTES_MAX: Final = 256 * 1024
 """Bytes of a body that are indexed."""
@@ -114,7 +114,7 @@ _STATE: Final = (
     .where(scopes.c.id == bindparam("scope"))
 )
 _MARK_FIND: Final = select(search_marks.c.revision).where(search_marks.c.scope_id == bindparam("scope"))
-_MARK_ADD: Final = insert(search_marks).values(parameters("scope_id", "revision"))
+_MARK_ADD: Final = insertion(search_marks)
 _MARK_RAISE: Final = (
     update(search_marks).where(search_marks.c.scope_id == bindparam("scope")).values(revision=bindparam("reached"))
 )
@@ -232,7 +232,7 @@ def still_heads(connection: Connection, documents: Sequence[Document]) -> list[D
 def read_document(connection: Connection, head: Head) -> Document:
     """Tokenize an entry for the index: most of the work, done on a reader connection."""
     body = indexed_text(connection, head.entry, head.revision)
-    if connection.dialect == POSTGRESQL:
+    if connection.dialect.name == POSTGRESQL:
         return Document(head, lexemes(head.path, body))
     revision = connection.execute(_FTS5_INDEXED, {"entry": head.entry}).scalar_one_or_none()
     if revision is None:
@@ -246,13 +246,13 @@ def put_documents(connection: Connection, scope: int, documents: Sequence[Docume
     if not documents:
         return
     values = [_columns(scope, one) for one in documents]
-    if connection.dialect == POSTGRESQL:
-        connection.execute_many(_LEXEMES_PUT, values)
+    if connection.dialect.name == POSTGRESQL:
+        connection.execute(_LEXEMES_PUT, values)
         return
     if replaced := [one for one in values if one["indexed"] is not None]:
-        connection.execute_many(_FTS5_DROP, replaced)
-    connection.execute_many(_FTS5_ADD, values)
-    connection.execute_many(_FTS5_NOTE, values)
+        connection.execute(_FTS5_DROP, replaced)
+    connection.execute(_FTS5_ADD, values)
+    connection.execute(_FTS5_NOTE, values)
 
 
 def _columns(scope: int, one: Document) -> dict[str, object]:
@@ -270,7 +270,7 @@ def _columns(scope: int, one: Document) -> dict[str, object]:
 
 def is_outdated(connection: Connection) -> bool:
     """Whether the index was made by another tokenizer, so that FTS5 could not delete from it."""
-    return connection.dialect != POSTGRESQL and find_meta(connection, _RULES_KEY) != _RULES
+    return connection.dialect.name != POSTGRESQL and find_meta(connection, _RULES_KEY) != _RULES
 
 
 def reset_index(connection: Connection) -> None:
@@ -325,7 +325,7 @@ def find_hits(
     connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int
 ) -> list[SearchHit]:
     """The entries of a scope that hold some of the words and that some run sees, best first."""
-    is_postgresql = connection.dialect == POSTGRESQL
+    is_postgresql = connection.dialect.name == POSTGRESQL
     wanted = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
     if not wanted:
         return []

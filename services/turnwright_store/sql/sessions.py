@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlalchemy import ColumnElement, Connection, bindparam, literal_column
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.types import State, Tier
 
 from turnwright_core.entries import STATES
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import wait_in
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import ColumnElement, bindparam, literal_column
-from turnwright_store.sql.lazy_tables import versions, views
+from turnwright_store.sql.tables import versions, views
 from turnwright_store.sql.views import CURRENT_ROWS
 
 _OPEN: Final[list[ColumnElement[int]]] = [

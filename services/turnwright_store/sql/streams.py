@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sqlalchemy import Connection, and_, bindparam, func, literal_column, or_, select
 from turnwright_values.types import State
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import and_, bindparam, func, literal_column, or_, select
+from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.lazy_tables import DatabaseNow, chunks, projects, runs, versions, views
+from turnwright_store.sql.tables import chunks, projects, runs, versions, views
 from turnwright_store.sql.views import EntryRow
 
 StreamPosition = tuple[int, int]

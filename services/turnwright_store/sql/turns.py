@@ -8,12 +8,11 @@ from typing import Any, Final
 
 from msgspec.json import Decoder, encode
 from msgspec.structs import replace
+from sqlalchemy import Connection, bindparam, select, update
 from turnwright_values.types import Cursor, Turn, TurnRequest, TurnResult
 
-from turnwright_store.ports import Connection
-from turnwright_store.sql.clauses import parameters, rows_in_revisions
-from turnwright_store.sql.core import bindparam, insert, select, update
-from turnwright_store.sql.lazy_tables import turns
+from turnwright_store.sql.clauses import insertion, rows_in_revisions, unanswered
+from turnwright_store.sql.tables import turns
 
 _COLUMNS: Final = (
     turns.c.number,
@@ -33,15 +32,10 @@ _PAGE: Final = (
 )
 _CHANGED: Final = rows_in_revisions(_TURN, turns.c.revision, turns.c.number)
 _RECENT: Final = _TURN.where(turns.c.end_ms > 0).order_by(turns.c.number.desc()).limit(bindparam("page"))
-_ADD: Final = insert(turns).values(parameters("run_id", "number", "loop", "request", "begin_ms", "revision"))
-_END: Final = (
-    update(turns)
-    .where(turns.c.run_id == bindparam("run_id_is"), turns.c.number == bindparam("number_is"))
-    .values(
-        parameters("result", "end_ms", "revision", "end_project_rev", "end_global_rev", "packet_digest", "fingerprint")
-    )
-)
-_END_READ_BACK: Final = _END.returning(turns.c.loop, turns.c.request, turns.c.begin_ms)
+_ADD: Final = insertion(turns)
+_OF_TURN: Final = (turns.c.run_id == bindparam("run_id_is"), turns.c.number == bindparam("number_is"))
+_END: Final = unanswered(update(turns).where(*_OF_TURN))
+_END_READ_BACK: Final = update(turns).where(*_OF_TURN).returning(turns.c.loop, turns.c.request, turns.c.begin_ms)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 

@@ -10,25 +10,35 @@ Source: architecture 3 (revisions and the change feed), 12.4; RU046, RU063, RU08
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
+from sqlalchemy import (
+    ColumnElement,
+    CompoundSelect,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    literal_column,
+    or_,
+    select,
+    true,
+    union_all,
+)
 from turnwright_values.store import ViewFilter
 from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_store.domain.path_state import ReplacedView
-from turnwright_store.ports import Connection
 from turnwright_store.sql.clauses import number
-from turnwright_store.sql.core import and_, bindparam, case, func, literal_column, or_, select, true, union_all
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import SEEN_VERSION, batched
 from turnwright_store.sql.keys import key_in_sql, newest
-from turnwright_store.sql.lazy_tables import entries, not_zero, versions, views
 from turnwright_store.sql.runs import RunHead
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, CompoundSelect, Select
-
+from turnwright_store.sql.tables import entries, versions, views
 
 MESSAGES_OF: Final = (*MESSAGE_SCHEMES, "reasoning", "plan")
 """The schemes of what messages are made of."""
@@ -195,7 +205,7 @@ def _by_moment(shown: ColumnElement[bool], *ended: ColumnElement[bool]) -> tuple
 
 _PATHS: Final = _by_moment(views.c.path.in_(bindparam("paths", expanding=True)), HAS_ENDED)
 CURRENT_PATHS: Final = _PATHS[0]
-_RANGE: Final = tuple(
+_RANGE: Final[tuple[Any, ...]] = tuple(
     statement.order_by("path").limit(number("page"))
     for statement in _by_moment(
         and_(
@@ -204,7 +214,7 @@ _RANGE: Final = tuple(
         HAS_ENDED,
     )
 )
-_SNAPSHOT: Final = {
+_SNAPSHOT: Final[dict[Any, Any]] = {
     (*kind, is_past): statement.order_by("position")
     for kind in KINDS
     for is_past, statement in enumerate(_by_moment(fits(kind)))

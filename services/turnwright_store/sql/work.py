@@ -13,24 +13,33 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    cast,
+    exists,
+    func,
+    literal_column,
+    select,
+    update,
+)
 
 from turnwright_core.runs import PROPOSED, QUEUED
-from turnwright_store.ports import Connection
-from turnwright_store.sql.core import BigInteger, and_, bindparam, cast, exists, func, literal_column, select, update
+from turnwright_store.sql.columns import not_zero
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.keys import number_in
-from turnwright_store.sql.lazy_tables import loops, not_zero, projects, runs
 from turnwright_store.sql.leases import IS_FREE, IS_LEASED
 from turnwright_store.sql.loops import OPEN_STATUSES
 from turnwright_store.sql.next_loop import IS_UNDECIDED
 from turnwright_store.sql.runs import RunRow
-
-if TYPE_CHECKING:
-    from sqlalchemy import Select
+from turnwright_store.sql.tables import loops, projects, runs
 
 _LEASED_PROJECT: Final = cast(runs.c.project_id + literal_column("0"), BigInteger)
 """An expression that no index offers in order: planners would walk all runs by project, and few are leased."""

@@ -78,7 +78,6 @@ def test_a_command_does_not_load_what_it_does_not_use(tmp_path, arguments, unuse
 READS_NOT = {
     *NEVER,
     "rich.text",
-    "sqlalchemy",
     "prompt_toolkit",
     "turnwright_assembler",
     "turnwright_cli.render",
@@ -98,5 +97,3 @@ def test_reading_without_a_stack_loads_no_more_than_it_reads(tmp_path):
     assert lists & {*READS_NOT, "turnwright_provider"} == set()
     assert loaded(tmp_path, "inbox") & READS_NOT == set()
     assert loaded(tmp_path, "models") & READS_NOT == set()
-    # All statements for SQLite are compiled beforehand.
-    assert "sqlalchemy" not in loaded(tmp_path, "serve", "--listen", f"executor=unix:{tmp_path}/executor.sock")

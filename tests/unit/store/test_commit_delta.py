@@ -34,6 +34,7 @@ from turnwright_values.types import (
     Visibility,
 )
 
+from sql_counter import counted_statements, sent
 from turnwright_core.errors import TurnwrightError
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, forks, leases, ledger, registry, steering
@@ -281,9 +282,9 @@ async def statements_of_a_round(store, run, act):
     try:
         await anext(watch)
         await act()
-        before = store.database.stats().statements
-        message = await anext(watch)
-        return store.database.stats().statements - before, message
+        with counted_statements() as counted:
+            message = await anext(watch)
+        return sent(counted), message
     finally:
         await watch.aclose()
 

@@ -5,7 +5,7 @@ from turnwright_values.store import Durability
 
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.sql import schedules as rows
-from turnwright_store.sql.lazy_tables import schedules
+from turnwright_store.sql.tables import schedules
 
 from .test_queue_plan import add, fill
 

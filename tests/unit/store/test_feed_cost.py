@@ -31,7 +31,7 @@ class Run:
         link = SqliteLink(":memory:", ())
         link.open()
         upgrade_to_head(link.raw, link.core)
-        self._raw, self.connection = link.raw, link.direct
+        self._raw, self.connection = link.raw, link.core
         self._add_run()
         self.cursor = 10 * entries
         self._add_entries(range(1, entries + 1))

@@ -26,12 +26,12 @@ def core():
     link.raw.execute(
         "INSERT INTO projects (id, scope_id, name, root, workspace_id, create_ms) VALUES (1, 10, 'p', '/', 'w', 1)"
     )
-    yield link.direct
+    yield link.core
     link.close()
 
 
 def add_run(core, alias, scope, *, active=0, queued=0):
-    core.cursor().execute(
+    core.exec_driver_sql(
         "INSERT INTO runs (project_id, scope_id, alias, status, model, loop_active, loops_queued, create_ms, update_ms)"
         " VALUES (1, ?, ?, 100, 'm', ?, ?, 1, 1)",
         (scope, alias, active, queued),
@@ -43,7 +43,7 @@ def keep(core, name, run="", age_ms=WEEK_MS + 1):
 
 
 def kept(core):
-    return {name for (name,) in core.cursor().execute("SELECT request_id FROM idempotency")}
+    return {name for (name,) in core.exec_driver_sql("SELECT request_id FROM idempotency")}
 
 
 def test_answers_of_the_last_seven_days_are_kept(core):
@@ -62,7 +62,7 @@ def test_an_answer_that_started_work_is_kept_until_the_run_has_no_loop_left(core
     delete_old_answers(transaction(core, WEEK_MS * 2), 7)
     assert kept(core) == {"one"}
 
-    core.cursor().execute("UPDATE runs SET loop_active = 0, loops_queued = 0")
+    core.exec_driver_sql("UPDATE runs SET loop_active = 0, loops_queued = 0")
     delete_old_answers(transaction(core, WEEK_MS * 2), 7)
 
     assert kept(core) == set()
@@ -108,4 +108,4 @@ def test_an_answer_is_stored_with_the_run_that_its_response_names(core):
 
     run_once(transaction(core, 1), key, Text("ask"), Text, lambda _tx: Text("made-alias"), lambda answer: answer.text)
 
-    assert core.cursor().execute("SELECT request_id, run FROM idempotency").fetchall() == [("id", "made-alias")]
+    assert core.exec_driver_sql("SELECT request_id, run FROM idempotency").fetchall() == [("id", "made-alias")]

@@ -9,13 +9,16 @@ import psycopg
 import pytest
 import pytest_asyncio
 from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 from turnwright_values.store import Durability
 
+from sql_counter import counted_statements
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_store.edge.postgres import PostgresDatabase
 from turnwright_store.edge.postgres_link import ATTEMPTS_MAX, DatabaseUnreachableError, Server
 from turnwright_store.edge.postgres_writer import EVERYBODY, PAYLOAD_BYTES_MAX, lock_key, lock_keys, payload
 from turnwright_store.edge.queues import LOCKS_MAX
+from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import scopes
 
@@ -144,13 +147,13 @@ async def test_a_name_that_is_held_too_long_fails_those_who_need_it_alone(postgr
 
 async def test_requests_that_lock_many_names_are_not_all_committed_together(database):
     """The locks of all clients lie in one table of the server, and it is not large."""
-    before = database.stats().transactions
     many = [
         database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), FULL, {f"{n}/{k}" for k in range(LOCKS_MAX // 2)})
         for n in range(5)
     ]
-    await asyncio.gather(*many)
-    assert database.stats().transactions - before == 3
+    with counted_statements() as counted:
+        await asyncio.gather(*many)
+    assert counted["COMMIT"] == 3
 
 
 # ---- Transactions that are run again
@@ -233,7 +236,7 @@ async def test_a_request_that_goes_on_after_a_failed_statement_is_not_acknowledg
         with contextlib.suppress(Exception):
             tx.connection.execute(text("SELECT 1/0"))
 
-    with pytest.raises(psycopg.InternalError, match="not committed"):
+    with pytest.raises(DBAPIError, match="not committed"):
         await database.write(work, FULL, ())
     assert await database.read(keys) == set()
 
@@ -307,6 +310,23 @@ async def test_a_server_that_is_the_primary_no_more_is_left(database):
     await database.write(work, FULL, ())
     assert len(set(servers)) == 2
     assert await database.read(keys) == {"run:x"}
+
+
+async def test_a_server_that_says_nothing_is_lost(postgres_url):
+    """Whoever waited is told, and its connection is closed: nothing more comes of it."""
+
+    def stop(connection):
+        for statement in ("SET LOCAL statement_timeout = 0", "SELECT pg_sleep(100)"):
+            connection.execute(text(statement))
+
+    async with replica(postgres_url, statement_s=0.1, poll_s=0.05) as database:
+        for asked in (
+            database.read(stop),
+            database.write(lambda tx: stop(tx.connection), FULL, ()),
+        ):
+            with pytest.raises(TurnwrightError) as caught:
+                await asked
+            assert caught.value.reason is Reason.DATABASE_UNAVAILABLE
 
 
 async def test_a_reader_comes_back(database, admin):
@@ -435,3 +455,31 @@ async def test_watchers_look_for_themselves_now_and_then(postgres_url):
     async with replica(postgres_url, poll_s=0.1) as database:
         watcher = database.subscribe([1])
         assert [await woken(watcher) for _ in range(2)] == [True, True]
+
+
+# ---- Statements on their way
+
+
+async def test_a_text_with_nul_is_refused_before_it_is_cut(database):
+    with pytest.raises(TurnwrightError) as caught:
+        await database.write(lambda tx: add_scope(tx, "run:a\0b"), FULL, ())
+    assert caught.value.reason is Reason.INVALID_FIELD
+    assert await database.read(keys) == set()
+
+
+async def test_what_nobody_waits_for_fails_its_own_request_all_the_same(database):
+    """Rows that are only stored are not waited for; whose they were is told."""
+    add = insertion(scopes)
+    rows = [{"key": f"run:{number}"} for number in range(2500)]
+    twice = [{"key": "run:x"}, {"key": "run:x"}]
+    await database.write(lambda tx: tx.connection.execute(add, rows), FULL, ())
+    answers = await asyncio.gather(
+        *(database.write(lambda tx, n=n: tx.connection.execute(add, {"key": n}), FULL, ()) for n in ("a", "b")),
+        database.write(lambda tx: tx.connection.execute(add, twice), FULL, ()),
+        return_exceptions=True,
+    )
+    assert [isinstance(answer, Exception) for answer in answers] == [False, False, True]
+    assert "UniqueViolation" in str(answers[2])
+    with pytest.raises(DBAPIError, match="UniqueViolation"):
+        await database.write(lambda tx: tx.connection.execute(add, {"key": "a"}), FULL, ())
+    assert {"a", "b"} | {row["key"] for row in rows} == await database.read(keys)

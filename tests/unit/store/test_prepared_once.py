@@ -15,12 +15,8 @@ from sqlalchemy import CompoundSelect, Delete, Select, Update
 from sqlalchemy.dialects import sqlite
 
 import turnwright_store.sql
-from turnwright_store.edge import precompiled
 from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import upgrade_to_head
-from turnwright_store.sql.core import bindparam, select
-from turnwright_store.sql.lazy import built, digest_of
-from turnwright_store.sql.lazy_tables import runs
 
 DIALECT = sqlite.dialect(paramstyle="qmark")
 
@@ -33,7 +29,6 @@ def statements():
         for name, value in names.items():
             each = value.values() if isinstance(value, dict) else [value]
             for place, statement in enumerate(each):
-                statement = built(statement)  # noqa: PLW2901
                 if isinstance(statement, Select | CompoundSelect | Update | Delete):
                     found.setdefault(id(statement), (f"{module.name}.{name}.{place}", statement))
     return dict(found.values())
@@ -44,15 +39,6 @@ def text_of(statement):
 
 
 STATEMENTS = statements()
-
-
-def test_what_was_compiled_is_what_would_be_compiled():
-    assert precompiled.FILE.read_text() == precompiled.generate(), "run `make statements`"
-    query = select(runs.c.id).where(runs.c.alias == bindparam("alias"))
-    assert digest_of(query) == digest_of(select(runs.c.id).where(runs.c.alias == bindparam("alias")))
-    assert digest_of(query) not in (digest_of(query.limit(1)), digest_of(select(runs.c.id)))
-    with pytest.raises(TypeError, match="only the database knows"):
-        bool(runs.c.alias == "r")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import pytest_asyncio
 from sqlalchemy import insert, update
 from turnwright_values.store import Durability
 
+from sql_counter import counted_statements, sent
 from turnwright_store.app.retention import Purge
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.sql.scopes import add_scope
@@ -54,10 +55,9 @@ async def left(database):
 
 async def cost_of_a_look(database, purge):
     """Statements, and transactions of the writer."""
-    before = database.stats()
-    assert await purge.step() is False
-    after = database.stats()
-    return after.statements - before.statements, after.transactions - before.transactions
+    with counted_statements() as counted:
+        assert await purge.step() is False
+    return sent(counted), counted["BEGIN IMMEDIATE"]
 
 
 async def test_a_look_that_finds_nothing_to_do_costs_the_same_for_any_line_of_forks(database):

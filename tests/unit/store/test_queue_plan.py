@@ -2,13 +2,12 @@
 
 import pytest
 import pytest_asyncio
+from sqlalchemy import insert
 from turnwright_values.store import Durability
 
 from turnwright_store.edge.database import SqliteDatabase
 from turnwright_store.sql import work
-from turnwright_store.sql.clauses import parameters
-from turnwright_store.sql.core import insert
-from turnwright_store.sql.lazy_tables import loops, projects, runs, scopes
+from turnwright_store.sql.tables import loops, projects, runs, scopes
 
 pytestmark = pytest.mark.asyncio
 
@@ -16,7 +15,7 @@ PROJECTS = 5
 
 
 def add(connection, table, rows):
-    connection.execute_many(insert(table).values(parameters(*rows[0])), rows)
+    connection.execute(insert(table), rows)
 
 
 def fill(tx, waiting, ended):
@@ -43,7 +42,7 @@ def fill(tx, waiting, ended):
 
 def steps(connection, ask):
     """The answer to a question, and how many steps the database took for it, in tens."""
-    raw = connection.cursor().connection
+    raw = connection.connection.driver_connection
     taken = [0]
 
     def count():

@@ -9,9 +9,7 @@ import pytest
 import sqlalchemy
 from turnwright_values.types import Cursor
 
-from turnwright_store.edge import precompiled
 from turnwright_store.edge.schema import upgrade_to_head
-from turnwright_store.edge.statements import DirectConnection
 from turnwright_store.sql import contents, history, inbox, plans, views
 from turnwright_store.sql.entries import find_at_paths
 from turnwright_store.sql.feed import Feed, FeedPosition
@@ -42,7 +40,7 @@ def core(raw):
     )
     with engine.connect() as connection:
         upgrade_to_head(raw, connection)
-        yield DirectConnection(precompiled.compiled, raw.cursor)
+        yield connection
 
 
 # ---- What the database enforces by itself
@@ -202,18 +200,16 @@ def test_rows_refer_to_rows_that_exist(core, raw):
 # ---- Questions use their indexes
 
 
-class Sent(sqlite3.Cursor):
+class Sent:
     """What was sent to the database, as it was sent, and how the database would find it."""
 
     def __init__(self, core):
-        self.raw = core.cursor().connection
-        super().__init__(self.raw)
+        self.raw = core.connection.driver_connection
         self.statements = []
-        core.cursor = lambda: self
+        sqlalchemy.event.listen(core, "before_cursor_execute", self._see)
 
-    def execute(self, statement, parameters=()):
+    def _see(self, _connection, _cursor, statement, parameters, *_):
         self.statements.append((statement, parameters))
-        return super().execute(statement, parameters)
 
     def plans(self):
         return [
