@@ -308,12 +308,20 @@ class PostgresLink:
 
     @contextmanager
     def _pipelined(self) -> Iterator[None]:
-        with self.raw.pipeline() as pipeline:
-            self._pipeline = pipeline
-            try:
-                yield
-            finally:
-                self._pipeline = None
+        is_done = False
+        try:
+            with self.raw.pipeline() as pipeline:
+                self._pipeline = pipeline
+                try:
+                    yield
+                finally:
+                    self._pipeline = None
+                is_done = True
+        except psycopg.Error:
+            if not is_done:
+                raise
+            # The connection was lost when everything had been answered: what was committed must not be run again.
+            self.close()
 
     def _await_answer(
         self, _core: Any, cursor: Any, statement: str, _parameters: Any, context: Any, _is_many: bool

@@ -297,6 +297,26 @@ async def test_a_connection_that_is_lost_during_the_commit_leaves_it_open_what_h
     assert await database.read(keys) == {"run:y"}
 
 
+async def test_a_connection_that_is_lost_behind_the_commit_changes_nothing(database, admin, monkeypatch):
+    """What was acknowledged by the server is not run again."""
+    leave, runs = psycopg.Pipeline.__exit__, []
+
+    def lose(pipeline, *raised):
+        end_connections(admin)
+        return leave(pipeline, *raised)
+
+    def work(tx):
+        runs.append(1)
+        return add_scope(tx, "run:x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.Pipeline, "__exit__", lose)
+        assert await database.write(work, FULL, ()) > 0
+    assert (len(runs), await database.read(keys)) == (1, {"run:x"})
+    await database.write(lambda tx: add_scope(tx, "run:y"), FULL, ())
+    assert await database.read(keys) == {"run:x", "run:y"}
+
+
 async def test_a_server_that_is_the_primary_no_more_is_left(database):
     """The URL may lead to another one, and this one will not take the write."""
     servers = []
