@@ -60,6 +60,6 @@ async def test_the_start_and_the_end_of_a_run_are_few_transactions(tmp_path):
                 assert (await services.until(await services.act(run=f"r{number}"))).status == 200
             # How often the chores of the store look, and who follows the run reads, depends on the machine.
             committed = [one for one in writes(seen, "INSERT") if "search" not in str(one)]
-    # Created and claimed, begun, sent and ended.
-    assert len(committed) == 4, committed
+    # Created and claimed, begun, sent and ended; those that come together may be committed together.
+    assert len(committed) <= 4, committed
     assert sum(map(len, committed)) <= STATEMENTS_OF_A_RUN_MAX, committed
