@@ -2,7 +2,7 @@
 """A plugin of protoc: frozen structs for those messages that services hand to each other as values.
 
 `make gen` runs it. A struct has the fields of its message in their order, with these differences: a time is `*_ms`,
-integer milliseconds since 1970; a repeated field is a tuple; a message that is `optional` is None if it is not set, any
+integer milliseconds since 1970; a duration is `*_ms`, too, but for those of DURATIONS; a repeated field is a tuple; a message that is `optional` is None if it is not set, any
 other is an empty one, and so is one of a oneof; a fence is its epoch. The tables below say what else differs.
 Source: docs/adr/0058.
 """
@@ -85,6 +85,11 @@ UNIONS = ("EntryWrite.change",)
 
 SEQUENCES = ("ViewChange", "AssembleRequest")
 """Messages outside of the store whose repeated fields take any sequence, as those of the store do."""
+
+DURATIONS = {
+    "Budget.wall_max": "wall_s_max", "Spend.wall": "wall_s", "Retry.wait": "wait_s", "CommandEffect.timeout": "timeout_s",
+}  # fmt: skip
+"""Those in seconds, by the names of values."""
 
 FENCE = ".turnwright.store.v1.Fence"
 
@@ -207,6 +212,8 @@ class Module:
                     lines += comments.docstring((4, at, 8, field.oneof_index))
                 continue
             name, kind, default = self.field(field)
+            if (seconds := DURATIONS.get(f"{message.name}.{field.name}")) is not None:
+                name, kind, default = seconds, "float", "0.0"
             default = DEFAULTS.get(f"{message.name}.{name}", default)
             lines = lines if default else without_defaults(lines)
             lines.append(f"    {name}: {kind} = {default}" if default else f"    {name}: {kind}")
@@ -229,6 +236,8 @@ class Module:
         """Name, annotation and default."""
         if field.type_name == ".google.protobuf.Timestamp":
             return field.name.removesuffix("_time") + "_ms", "int", "0"
+        if field.type_name == ".google.protobuf.Duration":
+            return field.name.removesuffix("_duration") + "_ms", "int", "0"
         name = "epoch" if field.type_name == FENCE else field.name
         if field.type in SCALARS:
             kind, default = SCALARS[field.type]

@@ -19,7 +19,9 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.plain import is_utf8
 from turnwright_client.config import ClientSettings
 from turnwright_core.converters import converter
+from turnwright_core.limits import SPAN_S_MAX
 from turnwright_core.suggestions import did_you_mean
+from turnwright_core.wire.times import seconds_to_pb
 from turnwright_kit.settings import PREFIX, SettingsError, load, setting
 
 
@@ -63,7 +65,7 @@ _LIMITS: Final = {
     "max_turns": "turns_max",
     "max_tokens": "tokens_max",
     "max_cost": "cost_usd_max",
-    "max_seconds": "wall_s_max",
+    "max_seconds": "wall_max",
 }
 """Options -> fields of a budget."""
 
@@ -71,7 +73,9 @@ _LIMITS: Final = {
 def budget_of(**limits: Any) -> budget_pb2.Budget | None:
     """The limits that were given; None if none were."""
     given = {_LIMITS[name]: limit for name, limit in limits.items() if limit is not None}
-    return budget_pb2.Budget(**given) if given else None
+    if not given:
+        return None
+    return budget_pb2.Budget(**{**given, "wall_max": seconds_to_pb(given.get("wall_max", 0.0))})
 
 
 def call_style(word: str | None) -> settings_pb2.CallStyle.ValueType | None:
@@ -94,7 +98,7 @@ class TaskDefaults(Struct, frozen=True, forbid_unknown_fields=True):
     max_turns: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     max_cost: Annotated[float, Meta(ge=0)] | None = None
-    max_seconds: Annotated[float, Meta(ge=0)] | None = None
+    max_seconds: Annotated[float, Meta(ge=0, le=SPAN_S_MAX)] | None = None
 
     def limits(self, **given: Any) -> dict[str, Any]:
         return {name: getattr(self, name) if given.get(name) is None else given[name] for name in _LIMITS}

@@ -38,6 +38,7 @@ from turnwright_client import Client, pending_proposals
 from turnwright_core import runs
 from turnwright_core.errors import MissingError
 from turnwright_core.limits import PAGE_SIZE_MAX
+from turnwright_core.wire.times import seconds_from_pb
 
 _INTERRUPTED = (
     "No executor is working on it. It continues with `turnwright serve`, or with the next command that gives it a "
@@ -129,7 +130,7 @@ def budget_words(budget: budget_pb2.Budget) -> str:
         f"{budget.turns_max} turns" if budget.turns_max else "",
         f"{budget.tokens_max:,} tokens" if budget.tokens_max else "",
         f"${budget.cost_usd_max:g}" if budget.cost_usd_max else "",
-        f"{budget.wall_s_max:g} s" if budget.wall_s_max else "",
+        f"{seconds_from_pb(budget.wall_max):g} s" if budget.HasField("wall_max") else "",
     ]
     return ", ".join(filter(None, parts)) or "no limit"
 
@@ -138,7 +139,7 @@ def spend_words(spent: budget_pb2.Spend) -> str:
     """The spend in one line; tokens that no vendor reported, such as those of lost calls, are named."""
     lost = f" ({spent.lost_tokens:,} estimated)" if spent.lost_tokens else ""
     cost = f", ${spent.cost_usd:.4f}" if spent.cost_usd else ""
-    return f"{turns_words(spent.turns)}, {spent.tokens:,} tokens{lost}{cost}, {spent.wall_s:.1f} s"
+    return f"{turns_words(spent.turns)}, {spent.tokens:,} tokens{lost}{cost}, {seconds_from_pb(spent.wall):.1f} s"
 
 
 RECORDS: Final = "log://**"

@@ -41,7 +41,7 @@ LIMITS: Final = (
     Option(["--max-turns"], metavar="N", type=AT_LEAST_0, help="Limit on turns."),
     Option(["--max-tokens"], metavar="N", type=click.IntRange(0, 2**53 - 1), help="Limit on tokens."),
     Option(["--max-cost"], metavar="USD", type=click.FloatRange(min=0), help="Limit on cost, in US dollars."),
-    Option(["--max-seconds"], metavar="S", type=click.FloatRange(min=0), help="Limit on working time."),
+    Option(["--max-seconds"], metavar="S", type=click.FloatRange(0, 315_576_000_000), help="Limit on working time."),
 )
 """Budget limits."""
 

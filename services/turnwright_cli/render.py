@@ -31,6 +31,7 @@ from turnwright_core.runs import PROPOSED
 from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.run_view import Event
+from turnwright_core.wire.times import seconds_from_pb
 
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""
@@ -326,10 +327,9 @@ class TextScreen(Screen):
         progress = event.run_progress
         detail = safe_line(progress.detail, BODY_CHARS)
         if progress.phase == event_pb2.RunProgress.PHASE_RETRYING:
-            self._line(
-                Text(f"{'↻' if self._icons else 'retry'} {detail}: next try in {progress.wait_s:.1f} s", style="yellow")
-            )
-            self._status.countdown("next try", progress.wait_s)
+            wait_s = seconds_from_pb(progress.wait)
+            self._line(Text(f"{'↻' if self._icons else 'retry'} {detail}: next try in {wait_s:.1f} s", style="yellow"))
+            self._status.countdown("next try", wait_s)
         elif not self._mid_line:
             is_asking = progress.phase == event_pb2.RunProgress.PHASE_THINKING
             self._wait(f"waiting for {detail}" if is_asking else detail)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,7 +144,7 @@ async def add_schedule(
 ) -> int:
     if bool(cron) == bool(every):
         raise usage("Say when: by --cron or by --every, one of them.")
-    every_s = _seconds(every) if every else 0
+    interval = timedelta(seconds=_seconds(every)) if every else None
     text = given_text(prompt, "prompt", COMMENT_BYTES_MAX) if prompt else ""
     settings = settings_pb2.LoopSettings(
         mode=settings_pb2.Mode.Value(f"MODE_{(mode or 'unspecified').upper()}"),
@@ -159,7 +159,7 @@ async def add_schedule(
     own = settings if settings.ListFields() else None
     async with open_run(call, run) as (client, project, found):
         made = await client.set_schedule(
-            project, found.run, schedule_id, cron=cron, every_s=every_s, prompt=text, settings=own
+            project, found.run, schedule_id, cron=cron, every=interval, prompt=text, settings=own
         )
     return answer(call, [made], f"{made.schedule_id}: {safe_line(_rule(made))}, next {_time(made.next_time)} UTC")
 
@@ -185,8 +185,8 @@ def _rule(one: schedule_pb2.Schedule) -> str:
     """When it happens, as --cron or --every takes it."""
     if one.cron:
         return one.cron
-    unit = max((unit for unit, size in _SECONDS.items() if one.every_s % size == 0), key=_SECONDS.__getitem__)
-    return f"{one.every_s // _SECONDS[unit]}{unit}"
+    unit = max((unit for unit, size in _SECONDS.items() if one.every.seconds % size == 0), key=_SECONDS.__getitem__)
+    return f"{one.every.seconds // _SECONDS[unit]}{unit}"
 
 
 def _next(one: schedule_pb2.Schedule) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TypedDict, Unpack
 
 from turnwright.schedules.v1 import schedule_service_pb2, schedule_service_pb2_grpc
@@ -68,17 +69,17 @@ class SessionCalls:
         schedule_id: str,
         *,
         cron: str = "",
-        every_s: int = 0,
+        every: timedelta | None = None,
         prompt: str = "",
         settings: settings_pb2.LoopSettings | None = None,
     ) -> schedule_pb2.Schedule:
-        """Have a prompt sent, or a tick added, by a cron expression in UTC or an interval in seconds.
+        """Have a prompt sent, or a tick added, by a cron expression in UTC or every so often.
 
         `settings` are what its loops have of their own; the rest is that of the latest task, without a grant.
         """
-        wanted = schedule_pb2.Schedule(
-            schedule_id=schedule_id, cron=cron, every_s=every_s, prompt=prompt, settings=settings
-        )
+        wanted = schedule_pb2.Schedule(schedule_id=schedule_id, cron=cron, prompt=prompt, settings=settings)
+        if every:
+            wanted.every.FromTimedelta(every)
         request = schedule_service_pb2.SetScheduleRequest(project=project, run=run, schedule=wanted)
         return (await self._peer.call(self._schedules.SetSchedule, request)).schedule
 

@@ -44,6 +44,8 @@ WRITES_MAX: Final = 10_000
 PAGE_SIZE_DEFAULT: Final = 100
 """Items of a page if the request does not set it."""
 
+SPAN_S_MAX: Final = 315_576_000_000
+"""The longest duration that a message holds."""
 PAGE_SIZE_MAX: Final = 1000
 """Most items of a page."""
 

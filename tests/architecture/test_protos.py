@@ -18,6 +18,8 @@ PACKAGE_FORM = re.compile(r"turnwright\.[a-z][a-z0-9_]*\.v1")
 IMPORT = re.compile(r"^import\s+(?:public\s+|weak\s+)?\"([^\"]+)\"\s*;", re.MULTILINE)
 IMPORTS_ALLOWED = ("google/protobuf/", "turnwright/")
 ENUM = re.compile(r"\benum\s+(\w+)\s*\{([^{}]*)\}")
+FIELD = re.compile(r"^\s*(?:optional |repeated )?([\w.]+)\s+(\w+)\s*=\s*\d+\s*[;\[]", re.MULTILINE)
+SPAN = re.compile(r"_(?:ms|s|seconds|minutes)(?:_|$)")
 ZERO = re.compile(r"\b(\w+)\s*=\s*(?:0x)?0+\s*[;\[]")
 # A string keeps its text; a comment becomes blanks, so that positions and lines stay.
 COMMENT_OR_STRING = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -65,6 +67,14 @@ def enum_problems(_path: str, text: str) -> list[str]:
     ]
 
 
+def unit_problems(_path: str, text: str) -> list[str]:
+    """A span is a Duration, named without its unit; money is a double in US dollars, and says so."""
+    fields = FIELD.findall(without_comments(text))
+    spans = [f"{name}: a span of time is a google.protobuf.Duration" for _, name in fields if SPAN.search(name)]
+    money = [f"{name}: money is a double" for kind, name in fields if "_usd" in name and kind != "double"]
+    return spans + money
+
+
 def zero_problem(enum: str, zero: re.Match[str] | None, text: str, offset: int) -> str | None:
     """What is wrong with the zero value of one enum whose body begins at `offset`."""
     if zero is None:
@@ -87,7 +97,7 @@ def comment_of(lines: list[str], line: int) -> str:
 
 
 Rule = Callable[[str, str], list[str]]
-RULES: list[Rule] = [package_problems, import_problems, size_problems, enum_problems]
+RULES: list[Rule] = [package_problems, import_problems, size_problems, enum_problems, unit_problems]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -113,6 +123,8 @@ enum Mode {
   MODE_ASK = 1; // read-only
 }
 message X {
+  google.protobuf.Duration wait = 1;
+  optional double cost_usd_max = 2;
   enum Y {
     /* Read as none. */
     Y_UNSPECIFIED = 0 [deprecated = true];
@@ -140,6 +152,9 @@ def test_a_good_proto_passes(rule: Rule) -> None:
         (enum_problems, "  // Read as ask\n  // when it is absent.\n", "  //\n"),
         (enum_problems, "MODE_UNSPECIFIED = 0", "MODE_UNSPECIFIED = 2"),
         (enum_problems, "Y_UNSPECIFIED = 0", "Y_NONE = 0"),
+        (unit_problems, "google.protobuf.Duration wait", "double wait_s"),
+        (unit_problems, "google.protobuf.Duration wait", "uint32 wait_ms_max"),
+        (unit_problems, "double cost_usd", "int64 cost_usd"),
     ],
 )
 def test_a_bad_proto_is_reported(rule: Rule, old: str, new: str) -> None:

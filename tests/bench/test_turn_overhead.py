@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services import running
 from sql_counter import counted_statements
+from turnwright_core.wire.times import seconds_from_pb, span_from_pb
 
 pytestmark = pytest.mark.bench
 
@@ -90,12 +91,12 @@ async def test_a_turn_costs_a_small_multiple_of_its_floor(tmp_path, monkeypatch)
             floor_calls = await asyncio.wait_for(echoes(services.addresses["executor"], made.total()), 60)
     assert loop.status == 200
     assert loop.turns == TURNS
-    model_s = sum(turn.result.model_ms for turn in turns) / 1000
+    model_s = sum(seconds_from_pb(turn.result.model_duration) for turn in turns)
     floor = (
         floor_calls + commits(tmp_path / "f.db", 2 * TURNS, full=True) + commits(tmp_path / "n.db", TURNS, full=False)
     )
     overhead = wall - model_s
-    median_ms = statistics.median(turn.result.model_ms for turn in turns)
+    median_ms = statistics.median(span_from_pb(turn.result.model_duration) for turn in turns)
     print()
     print(f"turns {TURNS}; per turn: overhead {overhead / TURNS * 1e3:.2f} ms wall, {cpu / TURNS * 1e3:.2f} ms CPU,")
     print(f"  model call {median_ms} ms (median, provider and relay included)")

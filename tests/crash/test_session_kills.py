@@ -6,6 +6,7 @@ Whatever was answered happened once, and what waited is carried out in its place
 import asyncio
 import contextlib
 import json
+from datetime import timedelta
 
 import pytest
 from turnwright.types.v1 import session_command_pb2 as pb
@@ -140,8 +141,8 @@ async def test_what_is_due_happens_once_and_watchers_end_alike_whatever_is_kille
         where = (stack.project, run)
         settings = settings_pb2.RunSettings(model="chat", yolo=True)
         await client.create_run(*where, settings)
-        await client.set_schedule(*where, "work", every_s=1, prompt="Go on.")
-        await client.set_schedule(*where, "beat", every_s=1)
+        await client.set_schedule(*where, "work", every=timedelta(seconds=1), prompt="Go on.")
+        await client.set_schedule(*where, "beat", every=timedelta(seconds=1))
         process = await client.open_stream(*where, "sh", "make all", channels=[1])
         watched = [Watched(stack, run) for _ in range(3)]
         manners = ({}, {"drops_after": 4}, {"stalls_s": 0.05})

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import random
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from turnwright.store.v1 import change_pb2
@@ -330,7 +331,12 @@ class Claimer(Worker):
         waiting = {run.alias: self.of(run) for run in self.runs if self.of(run).loops > self.of(run).ended}
         self.hoped = {alias: _with(facts, running=1) for alias, facts in waiting.items()}
         # Who dies with a claim loses it soon.
-        what = {"owner": "claimer", "workspace_ids": [self.workspace], "limit": self.CLAIMED_MAX, "lease_ms": 100}
+        what = {
+            "owner": "claimer",
+            "workspace_ids": [self.workspace],
+            "limit": self.CLAIMED_MAX,
+            "lease_duration": timedelta(milliseconds=100),
+        }
         claims = (await self.runs[0].client.call("ClaimWork", **what)).claims
         self._carried_out({claimed.run.run: self.hoped[claimed.run.run] for claimed in claims})
         if not claims:

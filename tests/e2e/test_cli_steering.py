@@ -74,7 +74,7 @@ def test_schedules_are_added_listed_and_removed(bench) -> None:
     added = ok(bench.run("schedules", "add", "r", "nightly", "Run\tthe tests.", "--cron", "0 3 * * 1-5"))
     assert re.fullmatch(r"nightly: 0 3 \* \* 1-5, next \d{4}-\d\d-\d\d 03:00:00 UTC\n", added)
     beat = one(bench.run("schedules", "add", "r", "beat", "--every", "2h", "--json"))
-    assert beat["every_s"] == 7200
+    assert beat["every"] == "7200s"
     own = ("--mode", "ask", "-m", "m", "--yolo", "--without", "web", "--max-turns", "3")
     made = one(bench.run("schedules", "add", "r", "own", "Look.", "--every", "1d", *own, "--json"))
     asked = {"mode": "MODE_ASK", "model": "m", "yolo": True, "no_web": True, "budget": {"turns_max": 3}}

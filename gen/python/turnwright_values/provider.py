@@ -85,7 +85,7 @@ class Retry(Struct, frozen=True):
     attempt: int = 0
     """1-based number of the attempt that failed."""
     wait_s: float = 0.0
-    """Seconds until the next attempt."""
+    """Time until the next attempt."""
     error_class: str = ""
     """`rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`)."""
     detail: str = ""

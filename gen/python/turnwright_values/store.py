@@ -223,9 +223,9 @@ class WriteEntriesRequest(Struct, frozen=True):
     """The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the
     corresponding rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none
     (EnqueueLoop): the body is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or
-    `act`). Setting only the state CANCELLED on that path requests an abort (AbortRun). Setting a state on a pending
-    proposal decides it (ResolveProposal): RESOLVED accepts, FAILED and CANCELLED reject, and a body is the
-    comment."""
+    `act`); `budget.wall_max` is `wall_s_max` there, in seconds. Setting only the state CANCELLED on that path
+    requests an abort (AbortRun). Setting a state on a pending proposal decides it (ResolveProposal): RESOLVED
+    accepts, FAILED and CANCELLED reject, and a body is the comment."""
     durability: Durability = Durability.UNSPECIFIED
     """What the writes must survive."""
     run_status: int = 0
@@ -326,9 +326,9 @@ class ClaimRunResponse(Struct, frozen=True):
     workspace_id: str = ""
     """Identity of the project's workspace."""
     lease_ms: int = 0
-    """Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early. Without a
-    renewal it begins no effect after two thirds of it, and stops its work after five sixths; nobody else can claim
-    the run before the lease and a grace period have passed."""
+    """Duration of the lease, from the moment of the claim. The owner renews it early. Without a renewal it begins no
+    effect after two thirds of it, and stops its work after five sixths; nobody else can claim the run before the
+    lease and a grace period have passed."""
     turn_losses: int = 0
     """Number of owners of the open turn that died, that is, whose leases expired without a release. 0 without an open
     turn. Stored durably, so that a turn that crashes its executors is given up eventually."""
@@ -377,7 +377,7 @@ class RenewLeasesResponse(Struct, frozen=True):
     states: Sequence[LeaseState] = ()
     """One for each lease of the request, in the same order."""
     lease_ms: int = 0
-    """Duration of the leases in milliseconds, from the moment of this renewal."""
+    """Duration of the leases, from the moment of this renewal."""
 
 
 class GetLeaseResponse(Struct, frozen=True):
@@ -388,7 +388,7 @@ class GetLeaseResponse(Struct, frozen=True):
     address: str = ""
     """Address at which other executors reach the owner; empty if there is none."""
     expires_in_ms: int = 0
-    """Milliseconds until the lease expires; 0: nobody holds it."""
+    """Time until the lease expires. Absent: nobody holds it."""
     run_status: int = 0
     """Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon."""
 

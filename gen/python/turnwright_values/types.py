@@ -263,8 +263,8 @@ class Budget(Struct, frozen=True):
     """Maximum cost of model calls, in US dollars. If no price is known for a call, the loop ends after it, because a
     limit on cost could not be kept."""
     wall_s_max: float = 0.0
-    """Maximum working time in seconds, from the begin of each turn to its end, without waiting for decisions or for
-    an executor. Work in progress is stopped when it runs out."""
+    """Maximum working time, at most 315576000000 seconds, from the begin of each turn to its end, without waiting for
+    decisions or for an executor. Work in progress is stopped when it runs out."""
 
 
 class Spend(Struct, frozen=True):
@@ -282,7 +282,7 @@ class Spend(Struct, frozen=True):
     turns_without_cost: int = 0
     """Number of turns with a reply whose cost is unknown."""
     wall_s: float = 0.0
-    """Working time in seconds."""
+    """Working time."""
     prompt_tokens: int = 0
     """Input tokens summed over all turns, as reported by vendors: what was paid for, part of `tokens`. For how full
     the context window is, see `usage` in each turn's result."""
@@ -604,17 +604,17 @@ class TurnResult(Struct, frozen=True, omit_defaults=True):
     cursor: Cursor | None = None
     """The state from which the packet was assembled."""
     first_delta_ms: int = 0
-    """Time from the request to the first delta, in milliseconds."""
+    """Time from the request to the first delta, to the millisecond."""
     model_ms: int = 0
-    """Duration of the model call, in milliseconds."""
+    """Duration of the model call, to the millisecond."""
     lost_tokens: int = 0
     """Tokens charged for model calls of this turn whose usage is unknown, because the executor died, the stream broke
     off, or the vendor reports none: the amount reserved or estimated for them. Not part of `usage`."""
     lost_cost_usd: float = 0.0
     """Cost of `lost_tokens` in US dollars, as far as a price was known."""
     work_ms: int = 0
-    """Time spent working on the turn, in milliseconds. Excludes waiting for decisions, and commands that were carried
-    out before such a wait."""
+    """Time spent working on the turn, to the millisecond. Excludes waiting for decisions, and commands that were
+    carried out before such a wait."""
     answer: str = ""
     """The answer that the loop ended with: JSON that matches its response format. Empty: none."""
     vendor_model: str = ""
@@ -947,7 +947,7 @@ class CommandEffect(Struct, frozen=True):
     command: str = ""
     """The command line, run with `/bin/sh -c`."""
     timeout_s: float = 0.0
-    """Time limit in seconds, after which it is stopped."""
+    """Time limit, after which it is stopped."""
     read_only: bool = False
     """True if it runs where it cannot change anything."""
     producer: str = ""

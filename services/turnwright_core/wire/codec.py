@@ -1,9 +1,9 @@
 """Conversion of values to messages and back.
 
 The differences are determined once for each class: a time in milliseconds is `*_ms` in a value and `*_time` in a
-message, an epoch is a fence there, and an enum a number; a oneof is one field whose value is of one of its classes; a
-field that a message does not set is None in the value if that is allowed, else the default. What differs in another way
-is written by hand, as the codec of a field.
+message, a duration is `*_ms` or `*_s`, an epoch is a fence there, and an enum a number; a oneof is one field whose
+value is of one of its classes; a field that a message does not set is None in the value if that is allowed, else the
+default. What differs in another way is written by hand, as the codec of a field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct
 
 from turnwright_core.checks import invalid
-from turnwright_core.wire.times import time_from_pb, time_to_pb
+from turnwright_core.wire.times import (
+    seconds_from_pb,
+    seconds_to_pb,
+    span_from_pb,
+    span_to_pb,
+    time_from_pb,
+    time_to_pb,
+)
 
 V = TypeVar("V", bound=Struct)
 M = TypeVar("M", bound=Message)
@@ -31,6 +38,9 @@ FieldCodec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 """Encoder and decoder of one field; neither is called with None."""
 
 _TIME: Final[FieldCodec] = (time_to_pb, time_from_pb)
+_SPAN: Final[FieldCodec] = (span_to_pb, span_from_pb)
+_SECONDS: Final[FieldCodec] = (seconds_to_pb, seconds_from_pb)
+_UNIT: Final = re.compile(r"_m?s(?=_|$)")
 _LIST: Final[FieldCodec] = (tuple, tuple)
 _KNOWN: Final[dict[type, FieldCodec]] = {}
 """Of the values that have one, by class."""
@@ -87,7 +97,7 @@ def codec(  # noqa: C901 - what is done once, and both directions, in one view
     fields = message.DESCRIPTOR.fields_by_name
     names = only or value.__struct_fields__
     unions = {name: _union(value, found) for name, found in message.DESCRIPTOR.oneofs_by_name.items() if name in names}
-    outside = [name if name in fields or name in unions else _other_name(name) for name in names]
+    outside = [name if name in fields or name in unions else _other_name(name, fields) for name in names]
     pairs = [
         None if name in unions else special.get(name) or _usual(value, name, fields[where])
         for name, where in zip(names, outside, strict=True)
@@ -142,8 +152,11 @@ def _made_by_name(value: type[V], names: tuple[str, ...], *read: Any) -> V:
     return value(**dict(zip(names, read, strict=True)))
 
 
-def _other_name(name: str) -> str:
-    return "fence" if name == "epoch" else name.removesuffix("_ms") + "_time"
+def _other_name(name: str, fields: Any) -> str:
+    if name == "epoch":
+        return "fence"
+    bare = _UNIT.sub("", name)
+    return next(one for one in (bare, f"{bare}_duration", f"{bare}_time") if one in fields)
 
 
 def _union(value: type[Struct], oneof: Any) -> _Union:
@@ -159,7 +172,8 @@ def _union(value: type[Struct], oneof: Any) -> _Union:
 def _usual(value: type[Struct], name: str, field: Any) -> FieldCodec | None:
     """Codec of an enum, a list or another value; None for a field that is copied."""
     if field.name != name:
-        return _TIME if name != "epoch" else _fence(GetMessageClass(field.message_type))
+        units = {"Timestamp": _TIME, "Duration": _SPAN if "_ms" in name else _SECONDS}
+        return units.get(field.message_type.name) or _fence(GetMessageClass(field.message_type))
     # Not get_type_hints, which would add ten milliseconds to the start of every process.
     found = _KIND.match(value.__annotations__[name])
     assert found, field.full_name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
 from turnwright.types.v1 import command_record_pb2, entry_pb2, proposal_pb2
@@ -66,7 +65,7 @@ def proposal_to_pb(record: Entry, *, whole: bool = False) -> proposal_pb2.Propos
     match effect.WhichOneof("kind"):
         case "command":
             proposal.command.command = effect.command.command
-            proposal.command.timeout.FromTimedelta(timedelta(seconds=effect.command.timeout_s))
+            proposal.command.timeout.CopyFrom(effect.command.timeout)
         case "question":
             proposal.question.question = effect.question.question
             proposal.question.options.extend(effect.question.options)

@@ -45,6 +45,7 @@ from turnwright_core.wire.runs import (
     spend_from_pb,
 )
 from turnwright_core.wire.session_queue import queued_command_from_pb
+from turnwright_core.wire.times import span_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import packet_from_parts
 from turnwright_executor.peers.schemes import KnownSchemes
@@ -76,7 +77,7 @@ class StoreLedger(StorePlans):
         self._sessions = session_service_pb2_grpc.SessionServiceStub(peer.channel)
         self._turns = turn_service_pb2_grpc.TurnServiceStub(peer.channel)
         self._runs = run_service_pb2_grpc.RunServiceStub(peer.channel)
-        self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_ms": lease_ms}
+        self._owner: dict[str, Any] = {"owner": owner, "address": own_address, "lease_duration": span_to_pb(lease_ms)}
 
     def reached_at(self, own_address: str) -> None:
         self._owner["address"] = own_address

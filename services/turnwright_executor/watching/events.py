@@ -20,6 +20,7 @@ from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
 from turnwright_core.wire.runs import turn_to_pb, usage_to_pb
+from turnwright_core.wire.times import seconds_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
 from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBroke, StreamEnded, StreamEvent
 
@@ -99,7 +100,7 @@ def budget_exhausted(loop: Loop) -> WatchRunResponse | None:
 
 def progress(activity: Activity, turn: int, detail: str, wait_s: float) -> WatchRunResponse:
     phase = event_pb2.RunProgress.Phase.ValueType(int(activity))
-    event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait_s=wait_s)
+    event = event_pb2.RunProgress(phase=phase, turn=turn, detail=detail, wait=seconds_to_pb(wait_s))
     return WatchRunResponse(run_progress=event)
 
 

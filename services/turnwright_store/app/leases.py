@@ -87,7 +87,9 @@ def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Clai
         raise invalid("owner", "owner is required.")
     check_chars("address", address, ROOT_CHARS_MAX)
     if lease_ms and not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
-        raise invalid("lease_ms", f"lease_ms must be {LEASE_MS_MIN} to {LEASE_MS_MAX}; it is {lease_ms}.")
+        raise invalid(
+            "lease_duration", f"lease_duration must be {LEASE_MS_MIN} to {LEASE_MS_MAX} milliseconds; it is {lease_ms}."
+        )
     return Claimant(owner, address, lease_ms or rules.lease_ms)
 
 

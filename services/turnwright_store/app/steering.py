@@ -19,6 +19,7 @@ from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Budget, LoopSettings, Mode, RunSettings, State
 
 from turnwright_core.checks import check_count, invalid
+from turnwright_core.limits import SPAN_S_MAX
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.text import scheme_of
 from turnwright_kit.auth import Caller
@@ -47,7 +48,7 @@ class BudgetAttributes(Struct, frozen=True, forbid_unknown_fields=True):
     turns_max: Annotated[int, Meta(ge=0, lt=2**32)] = 0
     tokens_max: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     cost_usd_max: Annotated[float, Meta(ge=0)] = 0.0
-    wall_s_max: Annotated[float, Meta(ge=0)] = 0.0
+    wall_s_max: Annotated[float, Meta(ge=0, le=SPAN_S_MAX)] = 0.0
 
 
 class RunAttributes(Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,6 +28,7 @@ from turnwright_core.limits import (
     PATH_CHARS_MAX,
     PERSONA_BYTES_MAX,
     RECORD_BYTES_MAX,
+    SPAN_S_MAX,
 )
 from turnwright_core.models import PRICE_USD_MAX
 
@@ -229,8 +230,8 @@ def check_budget(budget: Budget | None, field: str) -> None:
         return
     if not (isfinite(budget.cost_usd_max) and budget.cost_usd_max >= 0):
         raise invalid(field, f"cost_usd_max must be 0 or more US dollars; it is {budget.cost_usd_max}.")
-    if not (isfinite(budget.wall_s_max) and budget.wall_s_max >= 0):
-        raise invalid(field, f"wall_s_max must be 0 or more seconds; it is {budget.wall_s_max}.")
+    if not 0 <= budget.wall_s_max <= SPAN_S_MAX:
+        raise invalid(field, f"wall_max must be 0 to {SPAN_S_MAX} seconds; it is {budget.wall_s_max}.")
     if budget.tokens_max >= TOKENS_LIMIT:
         raise invalid(field, f"tokens_max must be below {TOKENS_LIMIT}; it is {budget.tokens_max}.")
 

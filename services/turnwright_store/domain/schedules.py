@@ -28,11 +28,11 @@ FAILURES_MAX: Final = 5
 
 
 class Schedule(Struct, frozen=True):
-    """The fields of the contract; `cron` or `every_s` says when."""
+    """The fields of the contract; `cron` or `every` says when."""
 
     schedule_id: str
     cron: str = ""
-    every_s: int = 0
+    every_s: float = 0
     prompt: str = ""
     next_ms: int = 0
     last_ms: int | None = None
@@ -81,19 +81,21 @@ def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:
     if schedule.prompt and not schedule.prompt.strip():
         raise invalid("schedule.prompt", "The prompt is blank: leave it empty for a tick, or say what to do.")
     if bool(schedule.cron) == bool(schedule.every_s):
-        raise invalid("schedule.cron", "Say when by cron or by every_s: one of them, not both.")
-    if schedule.every_s > EVERY_S_MAX:
-        raise invalid("schedule.every_s", f"every_s must be at most {EVERY_S_MAX}; it is {schedule.every_s}.")
+        raise invalid("schedule.cron", "Say when by cron or by every: one of them, not both.")
+    if schedule.every_s and schedule.every_s not in range(1, EVERY_S_MAX + 1):
+        rule = f"every must be 1 to {EVERY_S_MAX} whole seconds"
+        raise invalid("schedule.every", f"{rule}; it is {schedule.every_s:g} s.")
     if schedule.settings and not schedule.prompt:
         raise invalid("schedule.settings", "A schedule without a prompt begins no loops: leave its settings out.")
-    asked = Schedule(schedule.schedule_id, schedule.cron, schedule.every_s, schedule.prompt, settings=schedule.settings)
+    every_s = int(schedule.every_s)
+    asked = Schedule(schedule.schedule_id, schedule.cron, every_s, schedule.prompt, settings=schedule.settings)
     return replace(asked, next_ms=next_time_ms(asked, now_ms))
 
 
 def next_time_ms(schedule: Schedule, now_ms: int) -> int:
     """The first time after now; times that have passed are left out. Raises INVALID_FIELD."""
     if schedule.every_s:
-        step = schedule.every_s * 1000
+        step = int(schedule.every_s) * 1000
         begin = schedule.next_ms or now_ms
         return begin + step * max(1, (now_ms - begin) // step + 1)
     return _next_by_cron(schedule.cron, now_ms)

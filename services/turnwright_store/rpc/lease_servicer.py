@@ -14,6 +14,7 @@ from turnwright_values.types import Tier
 from turnwright_core.checks import check_count
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb, lease_to_pb
+from turnwright_core.wire.times import span_from_pb, span_to_pb
 from turnwright_kit.auth import Caller, current_caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant, Lease
@@ -30,7 +31,7 @@ LEASES_PER_WRITE: Final = 500
 
 def claimant_of(rules: StoreRules, request: Any) -> Claimant:
     """Who claims or renews. Raises INVALID_FIELD."""
-    return app.claimant(rules, request.owner, request.address, request.lease_ms)
+    return app.claimant(rules, request.owner, request.address, span_from_pb(request.lease_duration))
 
 
 def _lease_of(message: lease_pb2.Lease) -> Lease:
@@ -99,7 +100,7 @@ class LeaseRpcs(Calls):
                 lease_pb2.LeaseState(lease=lease, held=state.held, abort_requested=state.abort_requested)
                 for lease, state in zip(request.leases, states, strict=True)
             ],
-            lease_ms=who.lease_ms,
+            lease_duration=span_to_pb(who.lease_ms),
         )
 
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:

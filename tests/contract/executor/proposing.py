@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import timedelta
 
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
 from turnwright.store.v1 import (
@@ -74,7 +75,9 @@ class Another:
 
     async def claim(self) -> None:
         """Take the run as soon as its owner has let go of it."""
-        request = lease_pb2.ClaimRunRequest(**self.key, owner="another", address="there:1", lease_ms=60_000)
+        request = lease_pb2.ClaimRunRequest(
+            **self.key, owner="another", address="there:1", lease_duration=timedelta(minutes=1)
+        )
         for _ in range(1200):
             with contextlib.suppress(PreconditionError):
                 self.fence = (await self.peer.call(self.stub.ClaimRun, request)).fence

@@ -4,13 +4,14 @@ Told `cancelled` means that it did not happen. C63; RC06.
 """
 
 import hashlib
+from datetime import timedelta
 
 import pytest
 from turnwright.types.v1 import budget_pb2
 from turnwright_values.types import ClientToolEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect, State
 
 from contract.executor.test_aborts import act_slowly
-from contract.executor.test_recovery import LIVES_MS, left, resolve
+from contract.executor.test_recovery import LIFE, left, resolve
 from services import running
 from sse_server import SseServer, chat
 from turnwright_core.decisions import Decision, DecisionKind
@@ -110,7 +111,7 @@ async def lose_workspace(it):
 
 ENDINGS = {
     "abort": (abort, {}, (499, "aborted")),
-    "crash_loop": (lose, {"claim": {"lease_ms": LIVES_MS}, "turn_losses_max": 1}, (500, "crash_loop")),
+    "crash_loop": (lose, {"claim": {"lease_duration": LIFE}, "turn_losses_max": 1}, (500, "crash_loop")),
     "failure": (lose_workspace, {}, (500, "workspace_unavailable")),
 }
 
@@ -202,7 +203,7 @@ async def restarted(services, queued):
 
 @pytest.mark.parametrize(
     ("end", "limits", "status"),
-    [(aborted, {}, 499), (out_of_time, {"wall_s_max": 3}, 499), (restarted, {}, 200)],
+    [(aborted, {}, 499), (out_of_time, {"wall_max": timedelta(seconds=3)}, 499), (restarted, {}, 200)],
     ids=["abort", "budget", "shutdown"],
 )
 async def test_a_command_that_its_owner_stops_is_told_as_stopped_with_its_output(tmp_path, end, limits, status):

@@ -11,7 +11,7 @@ import pytest
 from turnwright_values.types import Tier
 
 from contract.executor.proposing import DONE, GO_ON, PROPOSAL, SET, waiting
-from contract.executor.test_recovery import LIVES_MS, claimed_after_death, left
+from contract.executor.test_recovery import LIFE, claimed_after_death, left
 from contract.store.harness import Client as StoreClient
 from contract.store.harness import Run
 from services import SECRET, running
@@ -258,7 +258,7 @@ async def test_a_command_that_a_crash_made_indeterminate_is_reported_with_what_w
 
 
 async def test_a_turn_that_is_given_up_is_reported_with_the_commands_that_were_left(tmp_path):
-    async with left(tmp_path, claim={"lease_ms": LIVES_MS}) as it:
+    async with left(tmp_path, claim={"lease_duration": LIFE}) as it:
         await it.reply()
         path = await it.sh("a")
         for owner in ("second", "third"):

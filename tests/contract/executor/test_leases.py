@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -190,7 +191,7 @@ async def test_a_task_for_a_run_that_a_dead_executor_holds_starts_when_its_lease
     async with stack(tmp_path, recover=False) as (services, store):
         services.script(DONE, DONE)
         await store.enqueue(services.project, "r")
-        await store.claim(services.project, "r", lease_ms=500)
+        await store.claim(services.project, "r", lease_duration=timedelta(milliseconds=500))
         queued = await services.act()
         assert (await services.until(queued)).status == 200
         assert len((await services.client.get_run(services.project, "r")).loops) == 2
@@ -202,7 +203,7 @@ async def test_work_that_a_dead_executor_left_is_found(tmp_path):
         services.script(DONE)
         await services.stop("executor")
         await store.enqueue(services.project, "r")
-        await store.claim(services.project, "r", lease_ms=300)
+        await store.claim(services.project, "r", lease_duration=timedelta(milliseconds=300))
         await services.start("executor")
         assert (await until(ended_of(services.client, services.project, "r"), "the end")).status == 200
 

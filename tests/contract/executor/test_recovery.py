@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -35,7 +36,7 @@ from turnwright_kit.peer import Peer
 pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">All is done.</update>'
-LIVES_MS = 100
+LIFE = timedelta(milliseconds=100)
 """Length of the lease of an owner that dies; the store's grace is as long."""
 
 
@@ -169,7 +170,7 @@ async def test_a_turn_that_was_left_before_its_packet_was_stored_is_assembled(tm
 
 
 async def test_lost_calls_are_charged_at_what_was_reserved_for_them(tmp_path):
-    async with left(tmp_path, claim={"lease_ms": LIVES_MS}) as it:
+    async with left(tmp_path, claim={"lease_duration": LIFE}) as it:
         await it.run.write(packet=packet("what was sent", note=NOTE))
         assert (await it.taken_up()).status == 200
         turns = (await it.services.client.get_run(it.services.project, "r", turns_max=10)).turns
@@ -177,7 +178,7 @@ async def test_lost_calls_are_charged_at_what_was_reserved_for_them(tmp_path):
 
 
 async def test_a_turn_that_ended_three_executors_is_given_up(tmp_path):
-    async with left(tmp_path, claim={"lease_ms": LIVES_MS}) as it:
+    async with left(tmp_path, claim={"lease_duration": LIFE}) as it:
         await it.run.write(packet=packet("what was sent", note=NOTE))
         for owner in ("second", "third"):
             await claimed_after_death(it.run, owner)
@@ -189,7 +190,7 @@ async def test_a_turn_that_ended_three_executors_is_given_up(tmp_path):
 async def claimed_after_death(run, owner):
     for _ in range(3000):
         with contextlib.suppress(TurnwrightError):
-            return await run.claim(owner, lease_ms=LIVES_MS)
+            return await run.claim(owner, lease_duration=LIFE)
         await asyncio.sleep(0.02)
     raise AssertionError("it was never free")
 

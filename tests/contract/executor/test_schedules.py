@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from turnwright.types.v1 import run_message_pb2, settings_pb2
@@ -49,8 +50,8 @@ async def test_what_ends_or_is_due_meanwhile_is_told_and_interrupts_nothing(tmp_
             with pytest.raises(TurnwrightError) as full:
                 await command(services, user_message=user_message("Four.", settings=ACT))
             assert full.value.reason is Reason.QUEUE_FULL
-            await client.set_schedule(*where, "nightly", every_s=1, prompt="Look at the build.")
-            await client.set_schedule(*where, "beat", every_s=1)
+            await client.set_schedule(*where, "nightly", every=timedelta(seconds=1), prompt="Look at the build.")
+            await client.set_schedule(*where, "beat", every=timedelta(seconds=1))
             await client.append_stream(*where, process.path, 1, "built\n")
             await client.end_stream(*where, process.path, exit_code=3, duration_s=2.0)
             ended = await watcher.until(lambda event: added(event) == "process_completed")
@@ -98,7 +99,7 @@ async def test_a_schedule_begins_a_loop_that_is_no_input_of_a_user(services) -> 
     services.script(DONE, DONE, DONE, DONE)
     mine = settings_pb2.LoopSettings(model="m", yolo=True, no_web=True, mode=settings_pb2.MODE_ACT)
     await say(services, "One.", mine)
-    await client.set_schedule(*where, "nightly", every_s=1, prompt="Look at the build.")
+    await client.set_schedule(*where, "nightly", every=timedelta(seconds=1), prompt="Look at the build.")
     loop = await client.wait_loop(*where, 2)
     await client.delete_schedule(*where, "nightly")
     assert (loop.prompt, loop.settings.synthetic, loop.settings.no_web) == ("Look at the build.", True, True)
@@ -128,10 +129,13 @@ async def test_a_bad_schedule_is_refused_by_name(services) -> None:
             {"cron": "61 * * * *"},
             {"cron": "* * * *"},
             {"cron": "0 0 30 2 *"},
-            {"cron": "* * * * *", "every_s": 1},
+            {"cron": "* * * * *", "every": timedelta(seconds=1)},
         ],
-        "schedule.every_s": [{"every_s": 31_536_001}],
-        "schedule.prompt": [{"every_s": 1, "prompt": "  "}, {"every_s": 1, "prompt": "x" * 65_537}],
+        "schedule.every": [{"every": timedelta(seconds=31_536_001)}],
+        "schedule.prompt": [
+            {"every": timedelta(seconds=1), "prompt": "  "},
+            {"every": timedelta(seconds=1), "prompt": "x" * 65_537},
+        ],
     }
     for field, wishes in bad.items():
         for wish in wishes:
@@ -139,7 +143,7 @@ async def test_a_bad_schedule_is_refused_by_name(services) -> None:
                 await client.set_schedule(*where, "x", **wish)
             assert refused.value.metadata["field"] == field, wish
     with pytest.raises(TurnwrightError) as refused:
-        await client.set_schedule(*where, "no such/id", every_s=1)
+        await client.set_schedule(*where, "no such/id", every=timedelta(seconds=1))
     assert refused.value.metadata["field"] == "schedule.schedule_id"
     with pytest.raises(TurnwrightError) as missing:
         await client.delete_schedule(*where, "x")
@@ -147,9 +151,9 @@ async def test_a_bad_schedule_is_refused_by_name(services) -> None:
     yearly = await client.set_schedule(*where, "x", cron="0 3 * * 1-5", prompt="Good morning.")
     assert yearly.next_time.ToDatetime().hour == 3
     for number in range(99):
-        await client.set_schedule(*where, f"x{number}", every_s=86_400)
+        await client.set_schedule(*where, f"x{number}", every=timedelta(seconds=86_400))
     with pytest.raises(TurnwrightError) as one_more:
-        await client.set_schedule(*where, "y", every_s=1)
+        await client.set_schedule(*where, "y", every=timedelta(seconds=1))
     assert one_more.value.reason is Reason.LIMIT_EXCEEDED
-    await client.set_schedule(*where, "x", every_s=3600)
+    await client.set_schedule(*where, "x", every=timedelta(seconds=3600))
     assert len(await client.list_schedules(*where)) == 100

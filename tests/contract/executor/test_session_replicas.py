@@ -102,7 +102,7 @@ async def test_a_run_is_never_idle_while_a_retry_waits(tmp_path, monkeypatch):
         answer = await services.client.submit(services.project, "r", user_message=settings)
         async with contextlib.aclosing(services.client.watch(services.project, "r", answer.event_cursor)) as events:
             async for event in events:
-                if event.run_progress.wait_s:
+                if event.run_progress.HasField("wait"):
                     break
         assert await state_of(services) == {"generating"}
         await until_state(services, "completed", cursor=answer.event_cursor)

@@ -109,7 +109,7 @@ async def test_a_wait_in_the_details_of_a_body_is_kept(provider):
     slow = json_answer({"error": {"code": 429, "message": "slow down", "details": details}}, 429)
     heard, _ = await heard_of(provider, slow, chat("ok"))
 
-    assert [retry.wait_s for retry in heard.retries] == [0.013]
+    assert [retry.wait.ToMilliseconds() for retry in heard.retries] == [13]
 
 
 # ---- Odd shapes

@@ -1,5 +1,7 @@
 """Control of runs: aliases, settings, budgets and what was spent. Rows RU098, RU230, RU232, RU240; C13, C31."""
 
+from datetime import timedelta
+
 import pytest
 from turnwright.types.v1 import budget_pb2, settings_pb2, usage_pb2
 from turnwright_values.types import Tier
@@ -105,7 +107,7 @@ async def test_settings_change_one_by_one(client, project):
         ({"context_limit": 1023}, InvalidError),
         ({"persona": "x" * 65537}, InvalidError),
         ({"budget": budget_pb2.Budget(cost_usd_max=-1)}, InvalidError),
-        ({"budget": budget_pb2.Budget(wall_s_max=float("nan"))}, InvalidError),
+        ({"budget": budget_pb2.Budget(wall_max=timedelta(seconds=-1))}, InvalidError),
         ({"budget": budget_pb2.Budget(tokens_max=2**53)}, InvalidError),
     ],
 )
@@ -127,7 +129,7 @@ async def test_a_persona_stays_after_the_first_turn(client, project):
 async def test_a_loop_keeps_what_was_asked_for_it_and_nothing_that_its_run_grants(client, project):
     run = await new_run(client, project, "r")
     await configure(client, project, "r", yolo=True)
-    budget = budget_pb2.Budget(turns_max=3, tokens_max=1000, cost_usd_max=0.5, wall_s_max=60)
+    budget = budget_pb2.Budget(turns_max=3, tokens_max=1000, cost_usd_max=0.5, wall_max=timedelta(seconds=60))
     queued = await run.enqueue(budget=budget)
     await configure(client, project, "r", yolo=False)
     loop = (await client.call("ListLoops", project=project, run="r")).loops[0]
@@ -147,19 +149,37 @@ async def test_a_fork_has_the_limits_of_its_parent_and_nothing_spent(client, pro
 
 async def test_spend_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, project):
     usage = usage_pb2.Usage(prompt_tokens=8, completion_tokens=2, total_tokens=10, cost_usd=0.25)
-    run = await ended_run(client, project, turns=2, usage=usage, work_ms=1500, lost_tokens=5, lost_cost_usd=0.125)
+    run = await ended_run(
+        client,
+        project,
+        turns=2,
+        usage=usage,
+        work_duration=timedelta(milliseconds=1500),
+        lost_tokens=5,
+        lost_cost_usd=0.125,
+    )
     await run.enqueue()
     await run.claim()
     await run.begin()
-    await run.end(3, usage=usage_pb2.Usage(prompt_tokens=4, total_tokens=7), work_ms=500)
+    await run.end(3, usage=usage_pb2.Usage(prompt_tokens=4, total_tokens=7), work_duration=timedelta(milliseconds=500))
     await run.begin()
     spent = await client.call("GetSpend", project=project, run="r")
     assert spent.run == budget_pb2.Spend(
-        turns=4, tokens=37, lost_tokens=10, cost_usd=0.75, turns_without_cost=1, wall_s=3.5, prompt_tokens=20
+        turns=4,
+        tokens=37,
+        lost_tokens=10,
+        cost_usd=0.75,
+        turns_without_cost=1,
+        wall=timedelta(seconds=3.5),
+        prompt_tokens=20,
     )
-    assert spent.loop == budget_pb2.Spend(turns=2, tokens=7, turns_without_cost=1, wall_s=0.5, prompt_tokens=4)
+    assert spent.loop == budget_pb2.Spend(
+        turns=2, tokens=7, turns_without_cost=1, wall=timedelta(seconds=0.5), prompt_tokens=4
+    )
     first = await client.call("GetSpend", project=project, run="r", loop=1)
-    assert first.loop == budget_pb2.Spend(turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall_s=3, prompt_tokens=16)
+    assert first.loop == budget_pb2.Spend(
+        turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall=timedelta(seconds=3), prompt_tokens=16
+    )
 
 
 async def test_attributes_of_a_run_entry_give_its_loop_a_budget(client, project):
@@ -168,7 +188,7 @@ async def test_attributes_of_a_run_entry_give_its_loop_a_budget(client, project)
     write = set_("run://r", "do it", attributes, writer=Tier.CLIENT)
     await client.call("WriteEntries", **run.address, writes=[write])
     loop = (await client.call("ListLoops", **run.address)).loops[0]
-    assert loop.settings.budget == budget_pb2.Budget(turns_max=2, wall_s_max=1.5)
+    assert loop.settings.budget == budget_pb2.Budget(turns_max=2, wall_max=timedelta(seconds=1.5))
 
 
 @pytest.mark.parametrize(

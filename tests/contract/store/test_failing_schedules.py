@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -29,7 +30,7 @@ def execute(db, home, statement: str) -> None:
 
 
 async def set_schedule(run: Run, name: str, prompt: str = "") -> None:
-    schedule = schedule_pb2.Schedule(schedule_id=name, every_s=3600, prompt=prompt)
+    schedule = schedule_pb2.Schedule(schedule_id=name, every=timedelta(hours=1), prompt=prompt)
     await run.client.call("SetSchedule", **run.address, schedule=schedule)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from datetime import timedelta
 from itertools import product
 
 import pytest
@@ -90,7 +91,7 @@ async def branch(run: Run, alias: str, up_to: str = "") -> Run:
 
 
 async def scheduled(run: Run):
-    schedule = schedule_pb2.Schedule(schedule_id="s", every_s=1, prompt="Again.")
+    schedule = schedule_pb2.Schedule(schedule_id="s", every=timedelta(seconds=1), prompt="Again.")
     await run.client.call("SetSchedule", **run.address, schedule=schedule)
     loop = await next_loop(run, 2)
     await run.client.call("DeleteSchedule", **run.address, schedule_id="s")
@@ -385,7 +386,9 @@ BUDGET = budget_pb2.Budget(turns_max=3, tokens_max=60_000)
 
 
 async def set_schedule(run: Run, **fields):
-    schedule = schedule_pb2.Schedule(**{"schedule_id": "s", "every_s": 1, "prompt": "Again.", **fields})
+    schedule = schedule_pb2.Schedule(
+        **{"schedule_id": "s", "every": timedelta(seconds=1), "prompt": "Again.", **fields}
+    )
     return (await run.client.call("SetSchedule", **run.address, schedule=schedule)).schedule
 
 

@@ -6,6 +6,7 @@ the end of each earlier turn, must be what the model says. Architecture 3; rows 
 """
 
 import asyncio
+from datetime import timedelta
 from itertools import count
 
 import pytest
@@ -155,12 +156,17 @@ class Driver:
         return answer.loop.sequence
 
     async def _claim(self, asked):
-        who = {"owner": "me", "address": "here:1", "lease_ms": LEASE_MS}
+        who = {"owner": "me", "address": "here:1", "lease_duration": timedelta(milliseconds=LEASE_MS)}
         return _claimed(await self.client.call("ClaimRun", **self.at(asked.alias), **who))
 
     async def take(self, limit):
         """What ClaimWork gives, as requests with their answers."""
-        who = {"owner": "me", "address": "here:1", "lease_ms": LEASE_MS, "workspace_ids": [f"ws-{self.project}"]}
+        who = {
+            "owner": "me",
+            "address": "here:1",
+            "lease_duration": timedelta(milliseconds=LEASE_MS),
+            "workspace_ids": [f"ws-{self.project}"],
+        }
         answer = await self.client.call("ClaimWork", **who, limit=limit)
         return [(Taken(claim.run.run), _claimed(claim)) for claim in answer.claims]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 
 import pytest
 from turnwright.store.v1 import lease_pb2
@@ -69,12 +70,12 @@ def long_grace(monkeypatch):
 
 async def test_a_held_run_is_refused_to_others_with_who_holds_it(long_grace, client, project):
     run = await new_run(client, project, "r")
-    held = await run.claim("first", lease_ms=60_000)
+    held = await run.claim("first", lease_duration=timedelta(milliseconds=60_000))
     error = await refused(Run(client, project, "r").claim("second"))
     expires_in_ms = int(error.metadata.pop("expires_in_ms"))
     assert (error.reason, error.metadata) == (Reason.LEASE_HELD, {"run": "r", "owner": "first", "address": "here:1"})
     assert 60_000 < expires_in_ms <= 120_000
-    assert (held.lease_ms, held.fence.epoch) == (60_000, 1)
+    assert (held.lease_duration.seconds, held.fence.epoch) == (60, 1)
 
 
 async def test_the_same_owner_claims_again_under_a_new_epoch(client, project):
@@ -84,23 +85,24 @@ async def test_the_same_owner_claims_again_under_a_new_epoch(client, project):
 
 
 async def test_a_claim_that_names_no_length_gets_the_stores(client, project):
-    assert (await (await new_run(client, project)).claim()).lease_ms == 6000
+    assert (await (await new_run(client, project)).claim()).lease_duration.seconds == 6
 
 
 @pytest.mark.parametrize(("lease_ms", "is_allowed"), [(99, False), (100, True), (3_600_000, True), (3_600_001, False)])
 async def test_a_lease_has_bounds(client, project, lease_ms, is_allowed):
+    lease = timedelta(milliseconds=lease_ms)
     run = await new_run(client, project)
     if is_allowed:
-        assert (await run.claim(lease_ms=lease_ms)).lease_ms == lease_ms
+        assert (await run.claim(lease_duration=lease)).lease_duration.ToTimedelta() == lease
         return
-    error = await refused(run.claim(lease_ms=lease_ms))
-    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "lease_ms"})
+    error = await refused(run.claim(lease_duration=lease))
+    assert (error.reason, error.metadata) == (Reason.INVALID_FIELD, {"field": "lease_duration"})
 
 
 async def test_a_run_is_free_once_its_lease_and_the_grace_have_passed(client, project):
     run = await new_run(client, project, "r")
     began_s = time.monotonic()
-    await run.claim("first", lease_ms=300)
+    await run.claim("first", lease_duration=timedelta(milliseconds=300))
     other = Run(client, project, "r")
     await until_free(other, "second")
     assert time.monotonic() - began_s >= 1.3
@@ -110,7 +112,7 @@ async def test_a_run_is_free_once_its_lease_and_the_grace_have_passed(client, pr
 async def test_an_expired_owner_whom_nobody_followed_loses_nothing(client, project):
     run = await new_run(client, project, "r")
     await run.enqueue()
-    await run.claim(lease_ms=100)
+    await run.claim(lease_duration=timedelta(milliseconds=100))
     await asyncio.sleep(0.15)
     assert (await run.begin()).turn.number == 1
     assert states(await renew(client, run)) == [("r", True, False)]
@@ -148,7 +150,7 @@ async def test_a_stale_epoch_is_refused_on_every_write(client, run):
 async def test_a_run_is_given_back_with_the_end_of_its_last_loop(client, project):
     run = await new_run(client, project, "r")
     await run.enqueue()
-    await run.claim("first", lease_ms=60_000)
+    await run.claim("first", lease_duration=timedelta(milliseconds=60_000))
     await run.begin()
     assert (await run.end(1, loop=(200, "", ""), release=True)).released
     await Run(client, project, "r").claim("second")
@@ -159,7 +161,7 @@ async def test_a_run_stays_with_its_owner_while_it_has_work(client, project, loo
     run = await new_run(client, project, "r")
     await run.enqueue()
     await run.enqueue()
-    await run.claim("first", lease_ms=60_000)
+    await run.claim("first", lease_duration=timedelta(milliseconds=60_000))
     await run.begin()
     assert not (await run.end(1, loop=loop, release=True)).released
     error = await refused(Run(client, project, "r").claim("second"))
@@ -198,8 +200,10 @@ async def test_a_release_can_be_repeated(client, run):
 
 async def test_a_renewed_lease_outlives_its_term(brief_grace, client, project):
     run = await new_run(client, project, "r")
-    await run.claim("first", lease_ms=100)
-    assert states(await renew(client, run, owner="first", lease_ms=60_000)) == [("r", True, False)]
+    await run.claim("first", lease_duration=timedelta(milliseconds=100))
+    assert states(await renew(client, run, owner="first", lease_duration=timedelta(milliseconds=60_000))) == [
+        ("r", True, False)
+    ]
     await asyncio.sleep(0.15)
     assert (await refused(Run(client, project, "r").claim("second"))).reason is Reason.LEASE_HELD
 
@@ -217,7 +221,7 @@ async def test_a_renewal_tells_each_lease_by_itself(client, project):
     assert states(answer) == [
         ("k", True, False), ("l", False, False), ("a", True, True), ("s", False, False), ("nobody", False, False),
     ]  # fmt: skip
-    assert answer.lease_ms == 6000
+    assert answer.lease_duration.seconds == 6
 
 
 async def test_nobody_renews_what_another_holds(client, run):
@@ -240,7 +244,7 @@ async def test_a_renewal_raises_no_revision(client, run):
         ({"workspace_ids": ["w"] * 10_001}, "workspace_ids"),
         ({"workspace_ids": ["x" * 129]}, "workspace_ids"),
         ({"leases": [lease_pb2.Lease(run="r")] * 10_001}, "leases"),
-        ({"lease_ms": 1}, "lease_ms"),
+        ({"lease_duration": timedelta(milliseconds=1)}, "lease_duration"),
     ],
 )
 async def test_a_renewal_has_limits(client, fields, field):
@@ -314,14 +318,14 @@ async def lost(run: Run, *owners: str) -> list[int]:
     told = []
     for owner in owners:
         told.append((await until_free(run, owner)).turn_losses)
-        await run.claim(owner, lease_ms=100)
+        await run.claim(owner, lease_duration=timedelta(milliseconds=100))
     return told
 
 
 async def test_owners_that_never_came_back_are_counted_with_the_turn(brief_grace, client, project):
     run = await new_run(client, project, "r")
     await run.enqueue()
-    await run.claim("first", lease_ms=100)
+    await run.claim("first", lease_duration=timedelta(milliseconds=100))
     assert await lost(run, "second") == [0]
     await run.begin()
     assert await lost(run, "third", "fourth") == [1, 2]
@@ -333,9 +337,9 @@ async def test_owners_that_never_came_back_are_counted_with_the_turn(brief_grace
 async def test_an_owner_that_lost_the_run_and_lives_is_not_counted(brief_grace, client, project):
     run = await new_run(client, project, "r")
     await run.enqueue()
-    await run.claim("first", lease_ms=100)
+    await run.claim("first", lease_duration=timedelta(milliseconds=100))
     await run.begin()
-    await renew(client, owner="first", lease_ms=60_000)
+    await renew(client, owner="first", lease_duration=timedelta(milliseconds=60_000))
     assert await lost(run, "second", "third") == [0, 1]
 
 
@@ -343,7 +347,7 @@ async def test_an_owner_that_gives_the_run_back_is_not_counted_and_keeps_the_cou
     run = await working_run(client, project, "r")
     await run.begin()
     await release(run)
-    assert (await run.claim("second", lease_ms=100)).turn_losses == 0
+    assert (await run.claim("second", lease_duration=timedelta(milliseconds=100))).turn_losses == 0
     assert await lost(run, "third") == [1]
     await release(run)
     assert (await run.claim("fourth")).turn_losses == 1
@@ -368,11 +372,11 @@ async def test_a_store_that_starts_with_its_executor_counts_the_one_before(tmp_p
 async def test_the_lease_of_a_run_tells_where_its_owner_answers(client, project):
     run = await new_run(client, project, "r")
     free = await client.call("GetLease", **run.address)
-    assert (free.owner, free.address, free.expires_in_ms, free.run_status) == ("", "", 0, 100)
+    assert (free.owner, free.address, free.HasField("expires_in"), free.run_status) == ("", "", False, 100)
     await run.enqueue()
-    await run.claim("owner", lease_ms=60_000)
+    await run.claim("owner", lease_duration=timedelta(milliseconds=60_000))
     held = await client.call("GetLease", **run.address)
     assert (held.owner, held.address, held.run_status) == ("owner", "here:1", 102)
-    assert 0 < held.expires_in_ms <= 60_000
+    assert timedelta(0) < held.expires_in.ToTimedelta() <= timedelta(minutes=1)
     await release(run)
     assert (await client.call("GetLease", **run.address)).owner == ""

@@ -1,6 +1,7 @@
 """The queue: which runs have work, in which order they are taken, and that each is taken once."""
 
 import asyncio
+from datetime import timedelta
 from itertools import groupby
 
 import pytest
@@ -78,7 +79,7 @@ async def test_a_held_run_is_no_work_whatever_is_queued_behind(client, run):
 async def test_a_run_of_a_dead_executor_is_work_again(client, project):
     run = await new_run(client, project, "r")
     await run.enqueue()
-    await run.claim("dead", lease_ms=100)
+    await run.claim("dead", lease_duration=timedelta(milliseconds=100))
     await asyncio.sleep(1.2)
     taken = await take(client, "alive")
     assert [(one.alias, one.epoch) for one in taken] == [("r", 2)]
@@ -86,10 +87,14 @@ async def test_a_run_of_a_dead_executor_is_work_again(client, project):
 
 async def test_a_claim_of_work_is_a_whole_claim(client, project):
     await queued(client, project, 1)
-    answer = await client.call("ClaimWork", owner="me", address="here:1", lease_ms=5000)
+    answer = await client.call("ClaimWork", owner="me", address="here:1", lease_duration=timedelta(milliseconds=5000))
     (claim,) = answer.claims
     assert (claim.loop.status, claim.run.status, claim.run.loops_queued) == (102, 102, 0)
-    assert (claim.model.vendor_model, claim.project_root, claim.lease_ms) == ("scripted/a", "/srv/demo", 5000)
+    assert (claim.model.vendor_model, claim.project_root, claim.lease_duration.seconds) == (
+        "scripted/a",
+        "/srv/demo",
+        5,
+    )
     run = Run(client, project, claim.run.run, claim.fence.epoch)
     assert (await run.begin()).turn.number == 1
     error = await refused(Run(client, project, claim.run.run).claim("other"))
@@ -226,7 +231,13 @@ async def impatient(tmp_path):
 
 async def stranded_run(client) -> Run:
     run = await new_run(client, await new_project(client), "r")
-    await client.call("RenewLeases", owner="e", address="here:1", workspace_ids=["ws-other"], lease_ms=60_000)
+    await client.call(
+        "RenewLeases",
+        owner="e",
+        address="here:1",
+        workspace_ids=["ws-other"],
+        lease_duration=timedelta(milliseconds=60_000),
+    )
     await run.enqueue()
     await run.enqueue()
     return run
@@ -266,8 +277,10 @@ async def test_a_loop_says_it_once(impatient):
 @pytest.mark.parametrize("offered", [["ws-demo"], []], ids=["its-own", "any"])
 async def test_a_loop_whose_workspace_somebody_has_waits_without_a_word(impatient, offered):
     run = await new_run(impatient, await new_project(impatient), "r")
-    await impatient.call("RenewLeases", owner="e", workspace_ids=["ws-other"], lease_ms=60_000)
-    await impatient.call("RenewLeases", owner="f", workspace_ids=offered, lease_ms=60_000)
+    await impatient.call(
+        "RenewLeases", owner="e", workspace_ids=["ws-other"], lease_duration=timedelta(milliseconds=60_000)
+    )
+    await impatient.call("RenewLeases", owner="f", workspace_ids=offered, lease_duration=timedelta(milliseconds=60_000))
     await run.enqueue()
     await asyncio.sleep(0.4)
     assert await reason_of(run) == ""
@@ -282,7 +295,9 @@ async def test_a_store_without_workspaces_says_nothing(impatient):
 
 async def test_an_executor_that_has_ended_offers_nothing(impatient):
     run = await new_run(impatient, await new_project(impatient), "r")
-    await impatient.call("RenewLeases", owner="e", workspace_ids=["ws-demo"], lease_ms=100)
+    await impatient.call(
+        "RenewLeases", owner="e", workspace_ids=["ws-demo"], lease_duration=timedelta(milliseconds=100)
+    )
     await run.enqueue()
     await until_said(run, "workspace_unavailable")
     assert (await run.claim()).loop.reason == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import timedelta
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -53,7 +54,7 @@ STORY = [
     record("log://turn_1/get/a", entry_pb2.STATE_RESOLVED, target="a.py"),
     record("log://turn_1/set/b", entry_pb2.STATE_FAILED, "conflict:409", 409, "SEARCH not found", target="b.py"),
     record("log://turn_1/sh/c", entry_pb2.STATE_CANCELLED, "aborted:499", 499),
-    Event(run_progress=event_pb2.RunProgress(phase=3, turn=1, detail="rate limit\x1b[A", wait_s=2.5)),
+    Event(run_progress=event_pb2.RunProgress(phase=3, turn=1, detail="rate limit\x1b[A", wait=timedelta(seconds=2.5))),
     Event(
         turn_finished=event_pb2.TurnFinished(
             turn=turn_pb2.Turn(

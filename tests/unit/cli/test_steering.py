@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import timedelta
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -40,7 +41,7 @@ def printed(what) -> list[str]:
     [
         ({}, "no limit"),
         ({"turns_max": 3}, "3 turns"),
-        ({"tokens_max": 20_000, "cost_usd_max": 0.5, "wall_s_max": 90}, "20,000 tokens, $0.5, 90 s"),
+        ({"tokens_max": 20_000, "cost_usd_max": 0.5, "wall_max": timedelta(seconds=90)}, "20,000 tokens, $0.5, 90 s"),
     ],
 )
 def test_a_budget_is_said_in_words(limits, words):
@@ -51,7 +52,7 @@ def test_a_budget_is_said_in_words(limits, words):
     ("spent", "words"),
     [
         ({}, "0 turns, 0 tokens, 0.0 s"),
-        ({"turns": 2, "tokens": 7208, "wall_s": 1.25}, "2 turns, 7,208 tokens, 1.2 s"),
+        ({"turns": 2, "tokens": 7208, "wall": timedelta(seconds=1.25)}, "2 turns, 7,208 tokens, 1.2 s"),
         (
             {"turns": 3, "tokens": 9000, "lost_tokens": 1024, "cost_usd": 0.125},
             "3 turns, 9,000 tokens (1,024 estimated), $0.1250, 0.0 s",

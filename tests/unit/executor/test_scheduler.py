@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from datetime import timedelta
 
 import pytest
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
@@ -72,7 +73,7 @@ class OddStore(run_service_pb2_grpc.RunServiceServicer, store_service_pb2_grpc.S
             open_turn={"number": 1},
             records=[record],
             abort_requested=True,
-            lease_ms=60_000,
+            lease_duration=timedelta(minutes=1),
         )
 
     async def GetEntries(self, request, context):
@@ -197,7 +198,12 @@ class HalfReadable(OddStore):
 
     def _claim(self, run, epoch, **record):
         record = {"path": "log://turn_1/think/x", "state": entry_pb2.STATE_RECORDED, **record}
-        return {"fence": {"epoch": epoch}, "run": {"project": "p", "run": run}, "records": [record], "lease_ms": 60_000}
+        return {
+            "fence": {"epoch": epoch},
+            "run": {"project": "p", "run": run},
+            "records": [record],
+            "lease_duration": timedelta(minutes=1),
+        }
 
     async def ClaimWork(self, request, context):
         self.looks += 1
@@ -238,7 +244,9 @@ class RefusingAtFirst(OddStore):
         if self._refusals:
             raise self._refusals.pop(0)
         self.looked_again.set()
-        return lease_pb2.ClaimRunResponse(fence={"epoch": 1}, run={"project": "p", "run": "r"}, lease_ms=60_000)
+        return lease_pb2.ClaimRunResponse(
+            fence={"epoch": 1}, run={"project": "p", "run": "r"}, lease_duration=timedelta(minutes=1)
+        )
 
 
 @pytest.mark.parametrize(

@@ -379,7 +379,8 @@ type WriteEntriesRequest struct {
 	Fence *Fence `protobuf:"bytes,3,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
 	// The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the corresponding
 	// rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none (EnqueueLoop): the body
-	// is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`). Setting only the
+	// is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`); `budget.wall_max` is
+	// `wall_s_max` there, in seconds. Setting only the
 	// state CANCELLED on that path requests an abort (AbortRun). Setting a state on a pending proposal decides it
 	// (ResolveProposal): RESOLVED accepts, FAILED and CANCELLED reject, and a body is the comment.
 	Writes []*EntryWrite `protobuf:"bytes,4,rep,name=writes,proto3" json:"writes,omitempty"`

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -632,26 +633,28 @@ class RunProgress(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
-    WAIT_S_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
     phase: Global___RunProgress.Phase.ValueType
     """What the turn is doing."""
     turn: _builtins.int
     """Number of the turn; 0 while waiting."""
     detail: _builtins.str
     """Text for people."""
-    wait_s: _builtins.float
-    """Seconds until the next attempt; 0 unless retrying."""
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """Time until the next attempt. Absent unless retrying."""
+
     def __init__(
         self,
         *,
         phase: Global___RunProgress.Phase.ValueType = ...,
         turn: _builtins.int = ...,
         detail: _builtins.str = ...,
-        wait_s: _builtins.float = ...,
+        wait: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "phase", b"phase", "turn", b"turn", "wait_s", b"wait_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "phase", b"phase", "turn", b"turn", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

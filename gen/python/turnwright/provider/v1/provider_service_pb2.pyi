@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -312,19 +313,21 @@ class Retry(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
-    WAIT_S_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
     ERROR_CLASS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """1-based number of the attempt that failed."""
-    wait_s: _builtins.float
-    """Seconds until the next attempt."""
     error_class: _builtins.str
     """`rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`)."""
     detail: _builtins.str
     """What the vendor said, without secrets; at most 500 characters."""
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """Time until the next attempt."""
+
     @_builtins.property
     def usage(self) -> _usage_pb2.Usage:
         """Usage of the failed attempt, which is charged like that of a call that is lost. Absent if the vendor reported none."""
@@ -339,15 +342,15 @@ class Retry(_message.Message):
         self,
         *,
         attempt: _builtins.int = ...,
-        wait_s: _builtins.float = ...,
+        wait: _duration_pb2.Duration | None = ...,
         error_class: _builtins.str = ...,
         detail: _builtins.str = ...,
         usage: _usage_pb2.Usage | None = ...,
         refused: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "attempt", b"attempt", "detail", b"detail", "error_class", b"error_class", "refused", b"refused", "usage", b"usage", "wait_s", b"wait_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "attempt", b"attempt", "detail", b"detail", "error_class", b"error_class", "refused", b"refused", "usage", b"usage", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
     _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015

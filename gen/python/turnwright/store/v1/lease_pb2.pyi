@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
@@ -37,7 +38,7 @@ class ClaimRunRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
-    LEASE_MS_FIELD_NUMBER: _builtins.int
+    LEASE_DURATION_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
@@ -47,10 +48,12 @@ class ClaimRunRequest(_message.Message):
     """Identity of the executor process, new at each start; at most 128 characters."""
     address: _builtins.str
     """Address at which other executors reach the owner."""
-    lease_ms: _builtins.int
-    """Duration of the lease in milliseconds, 100 to 3600000; 0: the store's setting."""
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
+    @_builtins.property
+    def lease_duration(self) -> _duration_pb2.Duration:
+        """Duration of the lease, 100 ms to 1 hour, in whole milliseconds. Absent: the store's setting."""
+
     def __init__(
         self,
         *,
@@ -58,12 +61,12 @@ class ClaimRunRequest(_message.Message):
         run: _builtins.str = ...,
         owner: _builtins.str = ...,
         address: _builtins.str = ...,
-        lease_ms: _builtins.int = ...,
+        lease_duration: _duration_pb2.Duration | None = ...,
         schemes_version: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "owner", b"owner", "project", b"project", "run", b"run", "schemes_version", b"schemes_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_duration", b"lease_duration", "owner", b"owner", "project", b"project", "run", b"run", "schemes_version", b"schemes_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -85,7 +88,7 @@ class ClaimRunResponse(_message.Message):
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
     PROJECT_ROOT_FIELD_NUMBER: _builtins.int
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
-    LEASE_MS_FIELD_NUMBER: _builtins.int
+    LEASE_DURATION_FIELD_NUMBER: _builtins.int
     TURN_LOSSES_FIELD_NUMBER: _builtins.int
     SCHEMES_FIELD_NUMBER: _builtins.int
     TURN_CALLS_FIELD_NUMBER: _builtins.int
@@ -98,11 +101,6 @@ class ClaimRunResponse(_message.Message):
     """Root directory of the project."""
     workspace_id: _builtins.str
     """Identity of the project's workspace."""
-    lease_ms: _builtins.int
-    """Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early. Without a
-    renewal it begins no effect after two thirds of it, and stops its work after five sixths; nobody else can claim the
-    run before the lease and a grace period have passed.
-    """
     turn_losses: _builtins.int
     """Number of owners of the open turn that died, that is, whose leases expired without a release. 0 without an open
     turn. Stored durably, so that a turn that crashes its executors is given up eventually.
@@ -143,6 +141,13 @@ class ClaimRunResponse(_message.Message):
         """Results of the active loop's latest ended turns, oldest first, at most 32; used to detect strikes and cycles."""
 
     @_builtins.property
+    def lease_duration(self) -> _duration_pb2.Duration:
+        """Duration of the lease, from the moment of the claim. The owner renews it early. Without a
+        renewal it begins no effect after two thirds of it, and stops its work after five sixths; nobody else can claim the
+        run before the lease and a grace period have passed.
+        """
+
+    @_builtins.property
     def schemes(self) -> _scheme_pb2.SchemeRegistry:
         """The registered schemes, if the caller has another version of them. Not set in the claims of ClaimWork."""
 
@@ -177,7 +182,7 @@ class ClaimRunResponse(_message.Message):
         abort_requested: _builtins.bool = ...,
         project_root: _builtins.str = ...,
         workspace_id: _builtins.str = ...,
-        lease_ms: _builtins.int = ...,
+        lease_duration: _duration_pb2.Duration | None = ...,
         turn_losses: _builtins.int = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
         turn_calls: _builtins.int = ...,
@@ -185,9 +190,9 @@ class ClaimRunResponse(_message.Message):
         turn_before: _turn_pb2.Turn | None = ...,
         files: _ledger_pb2.AdoptFilesResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "lease_ms", b"lease_ms", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__file_constraints: _TypeAlias = _typing.Literal["file_constraints"]  # noqa: Y015
     _WhichOneofArgType__file_constraints: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints"]  # noqa: Y015
@@ -253,15 +258,13 @@ class ClaimWorkRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
-    LEASE_MS_FIELD_NUMBER: _builtins.int
+    LEASE_DURATION_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """Identity of the executor process, new at each start; at most 128 characters."""
     address: _builtins.str
     """Address at which other executors reach the owner."""
-    lease_ms: _builtins.int
-    """Duration of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
     limit: _builtins.int
     """Maximum number of runs, at most 100; 0: 1."""
     schemes_version: _builtins.str
@@ -270,19 +273,23 @@ class ClaimWorkRequest(_message.Message):
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Workspaces available on the executor: only runs of their projects are claimed. Empty: any. At most 10000."""
 
+    @_builtins.property
+    def lease_duration(self) -> _duration_pb2.Duration:
+        """Duration of the leases, 100 ms to 1 hour, in whole milliseconds. Absent: the store's setting."""
+
     def __init__(
         self,
         *,
         owner: _builtins.str = ...,
         address: _builtins.str = ...,
         workspace_ids: _abc.Iterable[_builtins.str] | None = ...,
-        lease_ms: _builtins.int = ...,
+        lease_duration: _duration_pb2.Duration | None = ...,
         limit: _builtins.int = ...,
         schemes_version: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "limit", b"limit", "owner", b"owner", "schemes_version", b"schemes_version", "workspace_ids", b"workspace_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_duration", b"lease_duration", "limit", b"limit", "owner", b"owner", "schemes_version", b"schemes_version", "workspace_ids", b"workspace_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -363,13 +370,11 @@ class RenewLeasesRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
     WORKSPACE_IDS_FIELD_NUMBER: _builtins.int
-    LEASE_MS_FIELD_NUMBER: _builtins.int
+    LEASE_DURATION_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """Identity of the executor, as in its claims."""
     address: _builtins.str
     """Address at which other executors reach the owner."""
-    lease_ms: _builtins.int
-    """Duration of the leases in milliseconds, 100 to 3600000; 0: the store's setting."""
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """The leases that it holds; at most 10000."""
@@ -378,6 +383,10 @@ class RenewLeasesRequest(_message.Message):
     def workspace_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Workspaces available on the executor; at most 10000."""
 
+    @_builtins.property
+    def lease_duration(self) -> _duration_pb2.Duration:
+        """Duration of the leases, 100 ms to 1 hour, in whole milliseconds. Absent: the store's setting."""
+
     def __init__(
         self,
         *,
@@ -385,11 +394,11 @@ class RenewLeasesRequest(_message.Message):
         address: _builtins.str = ...,
         leases: _abc.Iterable[Global___Lease] | None = ...,
         workspace_ids: _abc.Iterable[_builtins.str] | None = ...,
-        lease_ms: _builtins.int = ...,
+        lease_duration: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_ms", b"lease_ms", "leases", b"leases", "owner", b"owner", "workspace_ids", b"workspace_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "lease_duration", b"lease_duration", "leases", b"leases", "owner", b"owner", "workspace_ids", b"workspace_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -434,22 +443,24 @@ class RenewLeasesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATES_FIELD_NUMBER: _builtins.int
-    LEASE_MS_FIELD_NUMBER: _builtins.int
-    lease_ms: _builtins.int
-    """Duration of the leases in milliseconds, from the moment of this renewal."""
+    LEASE_DURATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
         """One for each lease of the request, in the same order."""
+
+    @_builtins.property
+    def lease_duration(self) -> _duration_pb2.Duration:
+        """Duration of the leases, from the moment of this renewal."""
 
     def __init__(
         self,
         *,
         states: _abc.Iterable[Global___LeaseState] | None = ...,
-        lease_ms: _builtins.int = ...,
+        lease_duration: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_ms", b"lease_ms", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -489,27 +500,29 @@ class GetLeaseResponse(_message.Message):
 
     OWNER_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
-    EXPIRES_IN_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_IN_FIELD_NUMBER: _builtins.int
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """Identity of the executor that holds the lease; empty: nobody does."""
     address: _builtins.str
     """Address at which other executors reach the owner; empty if there is none."""
-    expires_in_ms: _builtins.int
-    """Milliseconds until the lease expires; 0: nobody holds it."""
     run_status: _builtins.int
     """Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon."""
+    @_builtins.property
+    def expires_in(self) -> _duration_pb2.Duration:
+        """Time until the lease expires. Absent: nobody holds it."""
+
     def __init__(
         self,
         *,
         owner: _builtins.str = ...,
         address: _builtins.str = ...,
-        expires_in_ms: _builtins.int = ...,
+        expires_in: _duration_pb2.Duration | None = ...,
         run_status: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_in", b"expires_in"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "expires_in_ms", b"expires_in_ms", "owner", b"owner", "run_status", b"run_status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "expires_in", b"expires_in", "owner", b"owner", "run_status", b"run_status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 import builtins as _builtins
 import sys
@@ -29,7 +30,7 @@ class Budget(_message.Message):
     TURNS_MAX_FIELD_NUMBER: _builtins.int
     TOKENS_MAX_FIELD_NUMBER: _builtins.int
     COST_USD_MAX_FIELD_NUMBER: _builtins.int
-    WALL_S_MAX_FIELD_NUMBER: _builtins.int
+    WALL_MAX_FIELD_NUMBER: _builtins.int
     turns_max: _builtins.int
     """Maximum number of turns, at most 4294967295."""
     tokens_max: _builtins.int
@@ -40,21 +41,23 @@ class Budget(_message.Message):
     """Maximum cost of model calls, in US dollars. If no price is known for a call, the loop ends after it, because a
     limit on cost could not be kept.
     """
-    wall_s_max: _builtins.float
-    """Maximum working time in seconds, from the begin of each turn to its end, without waiting for decisions or for an
-    executor. Work in progress is stopped when it runs out.
-    """
+    @_builtins.property
+    def wall_max(self) -> _duration_pb2.Duration:
+        """Maximum working time, at most 315576000000 seconds, from the begin of each turn to its end, without waiting for decisions or for an
+        executor. Work in progress is stopped when it runs out.
+        """
+
     def __init__(
         self,
         *,
         turns_max: _builtins.int = ...,
         tokens_max: _builtins.int = ...,
         cost_usd_max: _builtins.float = ...,
-        wall_s_max: _builtins.float = ...,
+        wall_max: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wall_max", b"wall_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd_max", b"cost_usd_max", "tokens_max", b"tokens_max", "turns_max", b"turns_max", "wall_s_max", b"wall_s_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd_max", b"cost_usd_max", "tokens_max", b"tokens_max", "turns_max", b"turns_max", "wall_max", b"wall_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -71,7 +74,7 @@ class Spend(_message.Message):
     LOST_TOKENS_FIELD_NUMBER: _builtins.int
     COST_USD_FIELD_NUMBER: _builtins.int
     TURNS_WITHOUT_COST_FIELD_NUMBER: _builtins.int
-    WALL_S_FIELD_NUMBER: _builtins.int
+    WALL_FIELD_NUMBER: _builtins.int
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     turns: _builtins.int
     """Turns that have begun."""
@@ -85,12 +88,14 @@ class Spend(_message.Message):
     """Cost in US dollars, as far as it is known."""
     turns_without_cost: _builtins.int
     """Number of turns with a reply whose cost is unknown."""
-    wall_s: _builtins.float
-    """Working time in seconds."""
     prompt_tokens: _builtins.int
     """Input tokens summed over all turns, as reported by vendors: what was paid for, part of `tokens`. For how full the
     context window is, see `usage` in each turn's result.
     """
+    @_builtins.property
+    def wall(self) -> _duration_pb2.Duration:
+        """Working time."""
+
     def __init__(
         self,
         *,
@@ -99,12 +104,12 @@ class Spend(_message.Message):
         lost_tokens: _builtins.int = ...,
         cost_usd: _builtins.float = ...,
         turns_without_cost: _builtins.int = ...,
-        wall_s: _builtins.float = ...,
+        wall: _duration_pb2.Duration | None = ...,
         prompt_tokens: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wall", b"wall"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "lost_tokens", b"lost_tokens", "prompt_tokens", b"prompt_tokens", "tokens", b"tokens", "turns", b"turns", "turns_without_cost", b"turns_without_cost", "wall_s", b"wall_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost_usd", b"cost_usd", "lost_tokens", b"lost_tokens", "prompt_tokens", b"prompt_tokens", "tokens", b"tokens", "turns", b"turns", "turns_without_cost", b"turns_without_cost", "wall", b"wall"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

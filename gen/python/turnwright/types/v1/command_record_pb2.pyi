@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -753,28 +754,30 @@ class CommandEffect(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COMMAND_FIELD_NUMBER: _builtins.int
-    TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
     READ_ONLY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     command: _builtins.str
     """The command line, run with `/bin/sh -c`."""
-    timeout_s: _builtins.float
-    """Time limit in seconds, after which it is stopped."""
     read_only: _builtins.bool
     """True if it runs where it cannot change anything."""
     producer: _builtins.str
     """Principal of the client that runs it. Empty: the executor runs it."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Time limit, after which it is stopped."""
+
     def __init__(
         self,
         *,
         command: _builtins.str = ...,
-        timeout_s: _builtins.float = ...,
+        timeout: _duration_pb2.Duration | None = ...,
         read_only: _builtins.bool = ...,
         producer: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "producer", b"producer", "read_only", b"read_only", "timeout_s", b"timeout_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "producer", b"producer", "read_only", b"read_only", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
@@ -28,7 +29,7 @@ class Schedule(_message.Message):
 
     SCHEDULE_ID_FIELD_NUMBER: _builtins.int
     CRON_FIELD_NUMBER: _builtins.int
-    EVERY_S_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     NEXT_TIME_FIELD_NUMBER: _builtins.int
     LAST_TIME_FIELD_NUMBER: _builtins.int
@@ -39,9 +40,7 @@ class Schedule(_message.Message):
     schedule_id: _builtins.str
     """Id, unique in the run, `[A-Za-z0-9_-]{1,64}`."""
     cron: _builtins.str
-    """When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every_s` says."""
-    every_s: _builtins.int
-    """When: seconds from one time to the next, 1 to 31536000. 0: `cron` says."""
+    """When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every` says."""
     prompt: _builtins.str
     """What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run; times that no turn
     has read are one event, with their number (`count`). If the run is at rest, a loop with this prompt begins, with
@@ -60,6 +59,10 @@ class Schedule(_message.Message):
     """True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule lets it go
     on. Set by the store.
     """
+    @_builtins.property
+    def every(self) -> _duration_pb2.Duration:
+        """When: from one time to the next, whole seconds, 1 to 31536000. Absent: `cron` says."""
+
     @_builtins.property
     def next_time(self) -> _timestamp_pb2.Timestamp:
         """When it happens next."""
@@ -81,7 +84,7 @@ class Schedule(_message.Message):
         *,
         schedule_id: _builtins.str = ...,
         cron: _builtins.str = ...,
-        every_s: _builtins.int = ...,
+        every: _duration_pb2.Duration | None = ...,
         prompt: _builtins.str = ...,
         next_time: _timestamp_pb2.Timestamp | None = ...,
         last_time: _timestamp_pb2.Timestamp | None = ...,
@@ -90,9 +93,9 @@ class Schedule(_message.Message):
         failures: _builtins.int = ...,
         paused: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "last_time", b"last_time", "next_time", b"next_time", "settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "every", b"every", "last_time", b"last_time", "next_time", b"next_time", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "cron", b"cron", "every_s", b"every_s", "failures", b"failures", "fired", b"fired", "last_time", b"last_time", "next_time", b"next_time", "paused", b"paused", "prompt", b"prompt", "schedule_id", b"schedule_id", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_settings", b"_settings", "cron", b"cron", "every", b"every", "failures", b"failures", "fired", b"fired", "last_time", b"last_time", "next_time", b"next_time", "paused", b"paused", "prompt", b"prompt", "schedule_id", b"schedule_id", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__settings: _TypeAlias = _typing.Literal["settings"]  # noqa: Y015
     _WhichOneofArgType__settings: _TypeAlias = _typing.Literal["_settings", b"_settings"]  # noqa: Y015

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -250,11 +251,11 @@ class TurnResult(_message.Message):
     PACKET_DIGEST_FIELD_NUMBER: _builtins.int
     PACKET_TOKENS_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
-    FIRST_DELTA_MS_FIELD_NUMBER: _builtins.int
-    MODEL_MS_FIELD_NUMBER: _builtins.int
+    FIRST_DELTA_DURATION_FIELD_NUMBER: _builtins.int
+    MODEL_DURATION_FIELD_NUMBER: _builtins.int
     LOST_TOKENS_FIELD_NUMBER: _builtins.int
     LOST_COST_USD_FIELD_NUMBER: _builtins.int
-    WORK_MS_FIELD_NUMBER: _builtins.int
+    WORK_DURATION_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
     VENDOR_MODEL_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
@@ -286,20 +287,12 @@ class TurnResult(_message.Message):
     """Digest of the packet that the model was sent, see PacketReport.digest. Lower-case hexadecimal."""
     packet_tokens: _builtins.int
     """Estimated size of the packet, in tokens, before calibration."""
-    first_delta_ms: _builtins.int
-    """Time from the request to the first delta, in milliseconds."""
-    model_ms: _builtins.int
-    """Duration of the model call, in milliseconds."""
     lost_tokens: _builtins.int
     """Tokens charged for model calls of this turn whose usage is unknown, because the executor died, the stream broke
     off, or the vendor reports none: the amount reserved or estimated for them. Not part of `usage`.
     """
     lost_cost_usd: _builtins.float
     """Cost of `lost_tokens` in US dollars, as far as a price was known."""
-    work_ms: _builtins.int
-    """Time spent working on the turn, in milliseconds. Excludes waiting for decisions, and commands that were carried out
-    before such a wait.
-    """
     answer: _builtins.str
     """The answer that the loop ended with: JSON that matches its response format. Empty: none."""
     vendor_model: _builtins.str
@@ -319,6 +312,20 @@ class TurnResult(_message.Message):
     @_builtins.property
     def cursor(self) -> _cursor_pb2.Cursor:
         """The state from which the packet was assembled."""
+
+    @_builtins.property
+    def first_delta_duration(self) -> _duration_pb2.Duration:
+        """Time from the request to the first delta, to the millisecond."""
+
+    @_builtins.property
+    def model_duration(self) -> _duration_pb2.Duration:
+        """Duration of the model call, to the millisecond."""
+
+    @_builtins.property
+    def work_duration(self) -> _duration_pb2.Duration:
+        """Time spent working on the turn, to the millisecond. Excludes waiting for decisions, and commands that were carried out
+        before such a wait.
+        """
 
     @_builtins.property
     def dropped(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -351,11 +358,11 @@ class TurnResult(_message.Message):
         packet_digest: _builtins.str = ...,
         packet_tokens: _builtins.int = ...,
         cursor: _cursor_pb2.Cursor | None = ...,
-        first_delta_ms: _builtins.int = ...,
-        model_ms: _builtins.int = ...,
+        first_delta_duration: _duration_pb2.Duration | None = ...,
+        model_duration: _duration_pb2.Duration | None = ...,
         lost_tokens: _builtins.int = ...,
         lost_cost_usd: _builtins.float = ...,
-        work_ms: _builtins.int = ...,
+        work_duration: _duration_pb2.Duration | None = ...,
         answer: _builtins.str = ...,
         vendor_model: _builtins.str = ...,
         dropped: _abc.Iterable[_builtins.str] | None = ...,
@@ -367,9 +374,9 @@ class TurnResult(_message.Message):
         reported_window: _model_pb2.ReportedWindow | None = ...,
         tally: Global___LoopTally | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "cursor", b"cursor", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "cursor", b"cursor", "first_delta_duration", b"first_delta_duration", "model_duration", b"model_duration", "reported_window", b"reported_window", "tally", b"tally", "usage", b"usage", "work_duration", b"work_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_ms", b"first_delta_ms", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_ms", b"model_ms", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_ms", b"work_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cursor", b"_cursor", "_reported_window", b"_reported_window", "_tally", b"_tally", "answer", b"answer", "calibration", b"calibration", "compression", b"compression", "cursor", b"cursor", "dropped", b"dropped", "edits", b"edits", "error", b"error", "fingerprint", b"fingerprint", "finish", b"finish", "first_delta_duration", b"first_delta_duration", "kind", b"kind", "lost_cost_usd", b"lost_cost_usd", "lost_tokens", b"lost_tokens", "model_duration", b"model_duration", "packet_digest", b"packet_digest", "packet_tokens", b"packet_tokens", "reason", b"reason", "reported_window", b"reported_window", "status", b"status", "strikes", b"strikes", "tally", b"tally", "token_source", b"token_source", "usage", b"usage", "vendor_model", b"vendor_model", "work_duration", b"work_duration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cursor: _TypeAlias = _typing.Literal["cursor"]  # noqa: Y015
     _WhichOneofArgType__cursor: _TypeAlias = _typing.Literal["_cursor", b"_cursor"]  # noqa: Y015

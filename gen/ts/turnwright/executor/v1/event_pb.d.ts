@@ -16,6 +16,7 @@ import type { Usage } from "../../types/v1/usage_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
 import type { Delta } from "../../types/v1/delta_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
+import type { Duration } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/executor/v1/event.proto.
@@ -527,11 +528,11 @@ export declare type RunProgress = Message<"turnwright.executor.v1.RunProgress"> 
   detail: string;
 
   /**
-   * Seconds until the next attempt; 0 unless retrying.
+   * Time until the next attempt. Absent unless retrying.
    *
-   * @generated from field: double wait_s = 4;
+   * @generated from field: google.protobuf.Duration wait = 4;
    */
-  waitS: number;
+  wait?: Duration | undefined;
 };
 
 /**

@@ -8,6 +8,7 @@ import type { Model } from "../../types/v1/model_pb.js";
 import type { Message as Message$1 } from "../../types/v1/message_pb.js";
 import type { Reasoning, ResponseFormat } from "../../types/v1/settings_pb.js";
 import type { Delta } from "../../types/v1/delta_pb.js";
+import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { TokenSource, Usage } from "../../types/v1/usage_pb.js";
 import type { ModelCheck, Vendor } from "../../types/v1/vendor_pb.js";
 
@@ -283,11 +284,11 @@ export declare type Retry = Message<"turnwright.provider.v1.Retry"> & {
   attempt: number;
 
   /**
-   * Seconds until the next attempt.
+   * Time until the next attempt.
    *
-   * @generated from field: double wait_s = 2;
+   * @generated from field: google.protobuf.Duration wait = 2;
    */
-  waitS: number;
+  wait?: Duration | undefined;
 
   /**
    * `rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`).

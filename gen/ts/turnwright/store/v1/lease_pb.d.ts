@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Duration } from "@bufbuild/protobuf/wkt";
 import type { Fence } from "./write_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
@@ -54,11 +55,11 @@ export declare type ClaimRunRequest = Message<"turnwright.store.v1.ClaimRunReque
   address: string;
 
   /**
-   * Duration of the lease in milliseconds, 100 to 3600000; 0: the store's setting.
+   * Duration of the lease, 100 ms to 1 hour, in whole milliseconds. Absent: the store's setting.
    *
-   * @generated from field: uint32 lease_ms = 5;
+   * @generated from field: google.protobuf.Duration lease_duration = 5;
    */
-  leaseMs: number;
+  leaseDuration?: Duration | undefined;
 
   /**
    * `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes.
@@ -153,13 +154,13 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
   workspaceId: string;
 
   /**
-   * Duration of the lease in milliseconds, from the moment of the claim. The owner renews it early. Without a
+   * Duration of the lease, from the moment of the claim. The owner renews it early. Without a
    * renewal it begins no effect after two thirds of it, and stops its work after five sixths; nobody else can claim the
    * run before the lease and a grace period have passed.
    *
-   * @generated from field: uint32 lease_ms = 11;
+   * @generated from field: google.protobuf.Duration lease_duration = 11;
    */
-  leaseMs: number;
+  leaseDuration?: Duration | undefined;
 
   /**
    * Number of owners of the open turn that died, that is, whose leases expired without a release. 0 without an open
@@ -263,11 +264,11 @@ export declare type ClaimWorkRequest = Message<"turnwright.store.v1.ClaimWorkReq
   workspaceIds: string[];
 
   /**
-   * Duration of the leases in milliseconds, 100 to 3600000; 0: the store's setting.
+   * Duration of the leases, 100 ms to 1 hour, in whole milliseconds. Absent: the store's setting.
    *
-   * @generated from field: uint32 lease_ms = 4;
+   * @generated from field: google.protobuf.Duration lease_duration = 4;
    */
-  leaseMs: number;
+  leaseDuration?: Duration | undefined;
 
   /**
    * Maximum number of runs, at most 100; 0: 1.
@@ -388,11 +389,11 @@ export declare type RenewLeasesRequest = Message<"turnwright.store.v1.RenewLease
   workspaceIds: string[];
 
   /**
-   * Duration of the leases in milliseconds, 100 to 3600000; 0: the store's setting.
+   * Duration of the leases, 100 ms to 1 hour, in whole milliseconds. Absent: the store's setting.
    *
-   * @generated from field: uint32 lease_ms = 5;
+   * @generated from field: google.protobuf.Duration lease_duration = 5;
    */
-  leaseMs: number;
+  leaseDuration?: Duration | undefined;
 };
 
 /**
@@ -449,11 +450,11 @@ export declare type RenewLeasesResponse = Message<"turnwright.store.v1.RenewLeas
   states: LeaseState[];
 
   /**
-   * Duration of the leases in milliseconds, from the moment of this renewal.
+   * Duration of the leases, from the moment of this renewal.
    *
-   * @generated from field: uint32 lease_ms = 2;
+   * @generated from field: google.protobuf.Duration lease_duration = 2;
    */
-  leaseMs: number;
+  leaseDuration?: Duration | undefined;
 };
 
 /**
@@ -510,11 +511,11 @@ export declare type GetLeaseResponse = Message<"turnwright.store.v1.GetLeaseResp
   address: string;
 
   /**
-   * Milliseconds until the lease expires; 0: nobody holds it.
+   * Time until the lease expires. Absent: nobody holds it.
    *
-   * @generated from field: uint32 expires_in_ms = 3;
+   * @generated from field: google.protobuf.Duration expires_in = 3;
    */
-  expiresInMs: number;
+  expiresIn?: Duration | undefined;
 
   /**
    * Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon.

@@ -243,7 +243,8 @@ export declare type WriteEntriesRequest = Message<"turnwright.store.v1.WriteEntr
   /**
    * The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the corresponding
    * rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none (EnqueueLoop): the body
-   * is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`). Setting only the
+   * is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`); `budget.wall_max` is
+   * `wall_s_max` there, in seconds. Setting only the
    * state CANCELLED on that path requests an abort (AbortRun). Setting a state on a pending proposal decides it
    * (ResolveProposal): RESOLVED accepts, FAILED and CANCELLED reject, and a body is the comment.
    *

@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Duration } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/types/v1/budget.proto.
@@ -43,12 +44,12 @@ export declare type Budget = Message<"turnwright.types.v1.Budget"> & {
   costUsdMax: number;
 
   /**
-   * Maximum working time in seconds, from the begin of each turn to its end, without waiting for decisions or for an
+   * Maximum working time, at most 315576000000 seconds, from the begin of each turn to its end, without waiting for decisions or for an
    * executor. Work in progress is stopped when it runs out.
    *
-   * @generated from field: double wall_s_max = 4;
+   * @generated from field: google.protobuf.Duration wall_max = 4;
    */
-  wallSMax: number;
+  wallMax?: Duration | undefined;
 };
 
 /**
@@ -100,11 +101,11 @@ export declare type Spend = Message<"turnwright.types.v1.Spend"> & {
   turnsWithoutCost: number;
 
   /**
-   * Working time in seconds.
+   * Working time.
    *
-   * @generated from field: double wall_s = 6;
+   * @generated from field: google.protobuf.Duration wall = 6;
    */
-  wallS: number;
+  wall?: Duration | undefined;
 
   /**
    * Input tokens summed over all turns, as reported by vendors: what was paid for, part of `tokens`. For how full the

@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/types/v1/command_record.proto.
@@ -697,11 +697,11 @@ export declare type CommandEffect = Message<"turnwright.types.v1.CommandEffect">
   command: string;
 
   /**
-   * Time limit in seconds, after which it is stopped.
+   * Time limit, after which it is stopped.
    *
-   * @generated from field: double timeout_s = 2;
+   * @generated from field: google.protobuf.Duration timeout = 2;
    */
-  timeoutS: number;
+  timeout?: Duration | undefined;
 
   /**
    * True if it runs where it cannot change anything.

@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { LoopSettings } from "./settings_pb.js";
 
 /**
@@ -27,18 +27,18 @@ export declare type Schedule = Message<"turnwright.types.v1.Schedule"> & {
   scheduleId: string;
 
   /**
-   * When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every_s` says.
+   * When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every` says.
    *
    * @generated from field: string cron = 2;
    */
   cron: string;
 
   /**
-   * When: seconds from one time to the next, 1 to 31536000. 0: `cron` says.
+   * When: from one time to the next, whole seconds, 1 to 31536000. Absent: `cron` says.
    *
-   * @generated from field: uint32 every_s = 3;
+   * @generated from field: google.protobuf.Duration every = 3;
    */
-  everyS: number;
+  every?: Duration | undefined;
 
   /**
    * What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run; times that no turn

@@ -7,9 +7,9 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Assembly, CallStyle, Mode, Reasoning, ResponseFormat } from "./settings_pb.js";
 import type { TokenSource, Usage } from "./usage_pb.js";
 import type { Cursor } from "./cursor_pb.js";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { PromptEdit } from "./prompt_edit_pb.js";
 import type { ReportedWindow } from "./model_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/types/v1/turn.proto.
@@ -242,18 +242,18 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
   cursor?: Cursor | undefined;
 
   /**
-   * Time from the request to the first delta, in milliseconds.
+   * Time from the request to the first delta, to the millisecond.
    *
-   * @generated from field: uint32 first_delta_ms = 11;
+   * @generated from field: google.protobuf.Duration first_delta_duration = 11;
    */
-  firstDeltaMs: number;
+  firstDeltaDuration?: Duration | undefined;
 
   /**
-   * Duration of the model call, in milliseconds.
+   * Duration of the model call, to the millisecond.
    *
-   * @generated from field: uint32 model_ms = 12;
+   * @generated from field: google.protobuf.Duration model_duration = 12;
    */
-  modelMs: number;
+  modelDuration?: Duration | undefined;
 
   /**
    * Tokens charged for model calls of this turn whose usage is unknown, because the executor died, the stream broke
@@ -271,12 +271,12 @@ export declare type TurnResult = Message<"turnwright.types.v1.TurnResult"> & {
   lostCostUsd: number;
 
   /**
-   * Time spent working on the turn, in milliseconds. Excludes waiting for decisions, and commands that were carried out
+   * Time spent working on the turn, to the millisecond. Excludes waiting for decisions, and commands that were carried out
    * before such a wait.
    *
-   * @generated from field: uint32 work_ms = 15;
+   * @generated from field: google.protobuf.Duration work_duration = 15;
    */
-  workMs: number;
+  workDuration?: Duration | undefined;
 
   /**
    * The answer that the loop ended with: JSON that matches its response format. Empty: none.
