@@ -23,8 +23,7 @@ from turnwright_core.runs import LOOP_ENDED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
 from turnwright_kit.in_process import LocalServer
-from turnwright_kit.readiness import EVERY_S
-from turnwright_kit.server import RunningServer
+from turnwright_kit.server import EVERY_S, RunningServer
 from turnwright_kit.service import Service
 from turnwright_provider.config import ProviderSettings
 from turnwright_provider.wiring import build as build_provider

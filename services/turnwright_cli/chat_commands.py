@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import codecs
 import inspect
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +21,8 @@ from turnwright.types.v1 import run_pb2, session_command_pb2, settings_pb2, usag
 from turnwright_cli.changes import recorded_changes, show_changes, show_undone, undone
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import TaskDefaults, budget_of
+from turnwright_cli.keyboard import make_blocking
 from turnwright_cli.lists import spend_words
-from turnwright_cli.local_shell import run_locally
 from turnwright_cli.output import put
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_lines, progress_words
@@ -30,6 +34,44 @@ from turnwright_client.sessions import user_message
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.suggestions import did_you_mean
+from turnwright_core.text import cut_bytes
+
+# `!command` in a session: the person's shell runs it on this host. The model reads its output only if asked to.
+
+OUTPUT_BYTES_MAX: Final = 64 * 1024
+"""Output that is kept for the model; the rest is only shown."""
+
+_CHUNK_BYTES: Final = 4096
+
+
+async def run_locally(command: str, root: Path, show: Callable[[str], None] | None = None) -> tuple[int, str]:
+    """The exit code, and with `show` what was written: it is shown piece by piece, or else by the command itself.
+
+    Ctrl-C is for the command.
+    """
+    make_blocking()
+    out, errors = (asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT) if show else (None, None)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    try:
+        shell = os.environ.get("SHELL") or "/bin/sh"
+        process = await asyncio.create_subprocess_exec(shell, "-c", command, cwd=root, stdout=out, stderr=errors)
+        written = await _shown(process.stdout, show) if process.stdout and show else ""
+        return await process.wait(), written
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        make_blocking()
+
+
+async def _shown(stream: asyncio.StreamReader, show: Callable[[str], None]) -> str:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    written = ""
+    while data := await stream.read(_CHUNK_BYTES):
+        text = decoder.decode(data)
+        show(text)
+        written = cut_bytes(written + text, OUTPUT_BYTES_MAX)
+    return written
+
 
 COMMANDS: Final = {
     "help": "what can be typed",

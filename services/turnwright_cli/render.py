@@ -12,16 +12,15 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 from turnwright.executor.v1 import event_pb2
-from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2, session_command_pb2
 
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
 from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLine, ShownReplies, reply_reader
 from turnwright_cli.markdown_stream import MarkdownStream
 from turnwright_cli.output import complain, put
-from turnwright_cli.panel import Panel
 from turnwright_cli.plain import safe_line, safe_text
-from turnwright_cli.plans import PlanChanges
+from turnwright_cli.plans import PlanChanges, panel_lines
 from turnwright_cli.records import BODY_CHARS, SETTLED, end_line, ends_loop, figures_line, record_line, session_line
 from turnwright_cli.screen import Screen, lost_words
 from turnwright_cli.status_line import StatusLine
@@ -32,6 +31,47 @@ from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.run_view import Event
 from turnwright_core.wire.times import seconds_from_pb
+
+# What stands at the bottom of a session while a task is worked on: the plan, the queue, and what is being typed.
+
+QUEUE_LINES_MAX: Final = 3
+"""Messages of the queue that are shown."""
+
+
+class Panel:
+    """Its lines, each within the width of the console."""
+
+    def __init__(self, console: Console, plans: Callable[[], PlanChanges], *, session: bool) -> None:
+        self._console = console
+        self._plans = plans
+        self._session = session
+        self._queue: list[str] = []
+        self.typed = ""
+
+    def wait(self, queue: Iterable[session_command_pb2.QueuedCommand]) -> None:
+        """These commands wait in the queue now."""
+        self._queue = [safe_line(one.preview) for one in queue]
+
+    def above(self) -> list[str]:
+        """The plan and the queue, in a session on a terminal with room for them."""
+        width = self._console.width - 1
+        queue = [f"queued {number}: {one}"[:width] for number, one in enumerate(self._queue[:QUEUE_LINES_MAX], 1)]
+        return self._plan_lines() + queue if self._session else []
+
+    def below(self) -> list[str]:
+        """The end of the line that is being typed."""
+        room = max(1, self._console.width - 4)
+        return [f"> {safe_line(self.typed)[-room:]}"] if self.typed else []
+
+    def progress(self) -> str:
+        """How far the plan is, unless its lines show it."""
+        return "" if self._plan_lines() else self._plans().progress()
+
+    def _plan_lines(self) -> list[str]:
+        if not self._session:
+            return []
+        return panel_lines(self._plans().latest(), self._console.width - 1, self._console.height // 3)
+
 
 OUTPUT_CHARS: Final = 400
 """Longest line of a command's output where there is no terminal whose width says it."""

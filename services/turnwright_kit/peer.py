@@ -22,10 +22,56 @@ from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import call_lost_error, from_rpc
 from turnwright_kit.in_process import LocalChannel, LocalServers
 from turnwright_kit.message_size import RECEIVES_ALL
-from turnwright_kit.peer_channel import NamedRpc, PeerChannel
 from turnwright_kit.scope import current_scope
 from turnwright_kit.telemetry import outgoing
 from turnwright_kit.transport import PLAINTEXT, open_channel, wait_for_connection
+
+# The channel of a peer. Its methods know their names, and those with codecs take and return values.
+
+
+class NamedRpc:
+    """What a stub has for a method."""
+
+    __slots__ = ("_call", "name")
+
+    def __init__(self, name: str, call: Callable[..., Any]) -> None:
+        """`name` is as on the wire: `/turnwright.store.v1.StoreService/EndTurn`."""
+        self.name, self._call = name, call
+
+    def __call__(self, request: Any, **options: Any) -> Any:
+        return self._call(request, **options)
+
+
+class PeerChannel:
+    """Has of a channel what stubs and peers use. Messages of the contract stand for values on the wire."""
+
+    def __init__(self, channel: grpc.aio.Channel, codecs: Codecs) -> None:
+        self._channel = channel
+        self._codecs = codecs
+
+    def unary_unary(self, method: str, **more: Any) -> NamedRpc:
+        return NamedRpc(method, self._channel.unary_unary(method, **self._converting(method, more)))
+
+    def unary_stream(self, method: str, **more: Any) -> NamedRpc:
+        return NamedRpc(method, self._channel.unary_stream(method, **self._converting(method, more)))
+
+    def _converting(self, method: str, more: dict[str, Any]) -> dict[str, Any]:
+        codec = self._codecs.get(method)
+        if codec is None:
+            return more
+        serialize, parse = more["request_serializer"], more["response_deserializer"]
+        return {
+            **more,
+            "request_serializer": lambda request: serialize(codec.request_to_pb(request)),
+            "response_deserializer": lambda data: codec.answer_from_pb(parse(data)),
+        }
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self._channel.get_state(try_to_connect)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

@@ -52,7 +52,7 @@ CATCH_ALL_ALLOWED = {
     "services/turnwright_store/app/maintenance.py": "chores: one row that cannot be processed keeps no other waiting",
     "services/turnwright_core/patterns/compiled.py": "globs of models: whatever the translator raises, one cannot be used",
     "services/turnwright_kit/threads.py": "a thread's exception belongs to the caller, who waits in the event loop",
-    "services/turnwright_kit/readiness.py": "a look that fails in any way must not be the last one",
+    "services/turnwright_kit/server.py": "a look that fails in any way must not be the last one",
     "services/turnwright_kit/plugin_calls.py": "calls of plugins: a fault of one comes back as one error",
     "services/turnwright_executor/runs/scheduler.py": "the search for work: one run that cannot be read keeps no other waiting",
     "services/turnwright_cli/__main__.py": "the end of a command: an exit code and a sentence, and no traceback",

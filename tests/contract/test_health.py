@@ -18,8 +18,7 @@ from turnwright_client.discovery import StackRecord, locate
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.health import Health, check_ready
 from turnwright_kit.peer import Peer
-from turnwright_kit.readiness import Readiness
-from turnwright_kit.server import RunningServer
+from turnwright_kit.server import Readiness, RunningServer
 from turnwright_kit.service import Service
 from turnwright_store.config import StoreSettings
 from turnwright_store.wiring import build as build_store

@@ -7,35 +7,140 @@ Source: architecture 2, 4, 12; RU142, RU199, RU204, RU214.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.assembler import AssembleRequest, CheckBudgetResponse, PacketReport
+from turnwright_values.types import RequestKind, TurnRequest
 
-from turnwright_assembler.app.edited_packet import edited_packet, packet_message
-from turnwright_assembler.app.packet import ComposedPacket, MessagesDelta, PacketMessages, compose
-from turnwright_assembler.app.prompt_plugins import PromptPlugins
-from turnwright_assembler.app.reading import RowsReader
+from turnwright_assembler.app.packet import ComposedPacket, MessagesDelta, PacketMessages, compose, short_pieces
+from turnwright_assembler.app.reading import DEADLINE_S, RowsReader, StepRunner
 from turnwright_assembler.app.run_cache import RunCache
 from turnwright_assembler.app.run_rows import RunRows
-from turnwright_assembler.app.step_runner import DEADLINE_S, StepRunner
 from turnwright_assembler.app.transcript import Transcript, fitting_transcript, needs_summary
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block
 from turnwright_assembler.domain.effects import effects_of, turn_effects
+from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.domain.folding import Folded, fold
 from turnwright_assembler.domain.ladder import LadderResult, TokenBudget, climb, turn_demotion
 from turnwright_assembler.domain.tokens import ceiling_of
 from turnwright_assembler.ports import RunReader
 from turnwright_assembler.sections.plugin_sections import NOTHING, PacketPlugins
-from turnwright_assembler.sections.prompt_editor import PromptContext, PromptPlugin
-from turnwright_core.chat.edited_conversation import added_chars_max, prompt_messages
-from turnwright_core.chat.prompt_edits import PromptMessage, apply_prompt_edits
+from turnwright_assembler.sections.prompt_editor import PromptContext, PromptEditor, PromptPlugin
+from turnwright_core.chat.edited_conversation import added_chars_max, merge_added_replies, prompt_messages
+from turnwright_core.chat.message import Message, Role, text_message
+from turnwright_core.chat.prompt_edits import (
+    PromptEdit,
+    PromptMessage,
+    apply_prompt_edits,
+    check_shape,
+    merge_assistant_texts,
+)
+from turnwright_core.chat.transcript import to_json_lines
 from turnwright_core.errors import Reason, fault
+from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.text import tokens_of
+from turnwright_kit.plugin_calls import PluginCalls, PluginError
+
+# Plugins that edit prompts: each gets the prompt as it would be sent, and edits it with the five verbs.
+#
+# They are called in sequence, after eviction, so that later ones see earlier edits. Their edits are recorded, and the
+# packet is assembled with these edits, now and in a replay. So plugins may be async, read clocks and files, and not be
+# deterministic. If one fails, no packet is made (PLUGIN_FAILED).
+# Source: rows OM22, OM25, OM26, OM31, OM35, OM36; architecture 4.
+
+
+class PromptPlugins:
+    """Calls the plugins that edit prompts."""
+
+    def __init__(self, plugins: Sequence[PromptPlugin], deadline_s: float) -> None:
+        """`deadline_s` limits all plugins of a prompt together, in seconds."""
+        self._deadline_s = deadline_s
+        self._calls = {one.plugin: PluginCalls(deadline_s) for one in plugins}
+        self._plugins = tuple(plugins)
+
+    def of(self, request: TurnRequest | None) -> tuple[PromptPlugin, ...]:
+        """Those that are called for a turn with these settings, in the order of registration."""
+        if request is None:
+            return ()
+        kind = request.kind or RequestKind.PRIMARY
+        return tuple(one for one in self._plugins if kind in one.kinds)
+
+    async def edits(
+        self, messages: Sequence[PromptMessage], before: Sequence[PromptEdit], context: PromptContext
+    ) -> tuple[PromptEdit, ...]:
+        """The edits `before`, and those of the plugins; `messages` are those with `before`.
+
+        Raises PLUGIN_FAILED, and the error of an edit that cannot be applied.
+        """
+        seen, edits = tuple(messages), tuple(before)
+        ends_s = asyncio.get_running_loop().time() + self._deadline_s
+        for one in self.of(context.request):
+            editor = PromptEditor(one.plugin, seen, edits)
+            seen, edits = await self._edited(one, editor, context, ends_s)
+        return edits
+
+    async def _edited(
+        self, one: PromptPlugin, editor: PromptEditor, context: PromptContext, ends_s: float
+    ) -> tuple[tuple[PromptMessage, ...], tuple[PromptEdit, ...]]:
+        left_s = max(0.0, ends_s - asyncio.get_running_loop().time())
+        failed: BaseException | None = None
+        try:
+            returned = await self._calls[one.plugin].call(one.function, editor, context, deadline_s=left_s)
+        except PluginError as error:
+            failed = error.fault
+        # An edit that failed is the reason, whatever the plugin made of it.
+        done = editor.close()
+        if failed is None and returned is not None:
+            failed = TypeError(
+                f"it returned {type(returned).__name__}: edit the prompt with its methods, return nothing"
+            )
+        if failed is not None:
+            raise one.failure("failed while it edited the prompt", failed)
+        return done
+
+
+# A packet with edits: what stands before and after its user message, as lines of a conversation.
+#
+# In a packet the user message is the only one that edits can name, by the path of the loop's prompt.
+# Source: rows OM17-OM20, OM27, OM34; architecture 4.
+
+
+def packet_message(packet: ComposedPacket) -> PromptMessage:
+    return PromptMessage(packet.prompt.path if packet.prompt else "", Role.USER, text_message(Role.USER, packet.user))
+
+
+def edited_packet(packet: ComposedPacket, edits: Sequence[PromptEdit], *, prefill: bool) -> tuple[PacketMessages, int]:
+    """The messages of the packet with the edits, and the code points that these added.
+
+    Raises PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING, PROMPT_SHAPE_REFUSED.
+    """
+    own = packet_message(packet)
+    [sections] = own.message.parts
+    made = merge_assistant_texts(apply_prompt_edits([own], edits))
+    check_shape(made, prefill=prefill)
+    made = merge_added_replies(made)
+    at = next(index for index, one in enumerate(made) if one.message.parts[0] is sections)
+    added = made[at].message.parts[1:]
+    before = _lines(one.message for one in made[:at])
+    after = _lines([*([Message(Role.USER, added)] if added else ()), *(one.message for one in made[at + 1 :])])
+    system, user, *tools = packet.messages
+    messages = (system, *_conversation(before), user, *_conversation(after), *tools)
+    return messages, sum(map(len, before)) + sum(map(len, after))
+
+
+def _lines(messages: Iterable[Message]) -> Sequence[str]:
+    return short_pieces([well_formed(line) for line in to_json_lines(messages)])
+
+
+def _conversation(pieces: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    return [(CONVERSATION, pieces)] if pieces else []
+
 
 R = TypeVar("R")
 _Rows = RunRows | TranscriptRows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from math import isfinite
 from typing import Any, Final
 
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
@@ -12,14 +13,42 @@ from turnwright_values.types import Entry, State, Visibility
 
 from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.explaining import Explainer
-from turnwright_assembler.rpc.checks import check_assemble
-from turnwright_core.checks import check_count, invalid
+from turnwright_core.chat.prompt_edits import check_edits, check_kept_images
+from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.delta_encoding import Copied
-from turnwright_core.limits import CHUNK_BYTES, EXPLAINED_PIECES_MAX, WRITES_MAX
+from turnwright_core.limits import (
+    CALIBRATION_MAX,
+    CHUNK_BYTES,
+    EXPLAINED_PIECES_MAX,
+    NAME_CHARS_MAX,
+    PROMPT_EDITS_MAX,
+    VIEW_CHANGES_MAX,
+    WRITES_MAX,
+)
 from turnwright_core.packet_values import PacketMessage
 from turnwright_core.text import scheme_of
 from turnwright_core.wire.entries import write_from_pb
 from turnwright_core.wire.owner_calls import assemble_from_pb, check_budget_from_pb, check_to_pb
+
+# Validation of requests.
+
+
+def check_assemble(call: AssembleRequest) -> None:
+    """Raises InvalidError that names the field."""
+    for field, name in (("project", call.project), ("run", call.run)):
+        if not name:
+            raise invalid(field, f"`{field}` is missing.")
+        check_chars(field, name, NAME_CHARS_MAX)
+    for field, number in (("turn", call.turn), ("loop", call.loop), ("context_length", call.context_length)):
+        if number < 1:
+            raise invalid(field, f"`{field}` must be at least 1.")
+    if not isfinite(call.calibration) or not 0 <= call.calibration <= CALIBRATION_MAX:
+        raise invalid("calibration", f"`calibration` must be from 0 to {CALIBRATION_MAX:g}.")
+    check_count("view_changes", len(call.view_changes), VIEW_CHANGES_MAX)
+    check_count("edits", len(call.edits), PROMPT_EDITS_MAX)
+    check_edits(call.edits)
+    check_kept_images(call.edits)
+
 
 SERVICE_NAME: Final = "turnwright.assembler.v1.AssemblerService"
 

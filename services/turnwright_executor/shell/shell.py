@@ -37,9 +37,8 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_executor.files.environment import allowed_environment
 from turnwright_executor.files.listing import Signature
 from turnwright_executor.files.scan import DiskScanner, changes
-from turnwright_executor.shell.command_process import SUPERVISOR, CommandProcess, Launch
+from turnwright_executor.shell.command_process import SUPERVISOR, CommandProcess, Launch, new_mark
 from turnwright_executor.shell.output import Output, Stream, opened
-from turnwright_executor.shell.process_mark import new_mark
 from turnwright_executor.shell.sandbox import Sandbox
 from turnwright_executor.tools.ports import CommandEnd
 

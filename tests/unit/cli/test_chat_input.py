@@ -9,8 +9,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from turnwright_cli.chat import ChatCompleter, ChatInput
 from turnwright_cli.chat_commands import ChatState
-from turnwright_cli.chat_input import ChatCompleter, ChatInput
 from turnwright_core.errors import Reason, fault
 
 

@@ -9,7 +9,7 @@ from turnwright_values.types import CallStyle, Mode, TurnRequest
 
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.workspaces import Scan, SeenFile
-from turnwright_executor.turn.opener import TurnOpener
+from turnwright_executor.turn.loop_steps import TurnOpener
 from turnwright_executor.turn.project_files import FileSync
 
 

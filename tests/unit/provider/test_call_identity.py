@@ -19,7 +19,7 @@ from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
 from turnwright_provider.domain.wires.chat_reply import ChatFold
 from turnwright_provider.domain.wires.gemini_reply import GeminiFold
 from turnwright_provider.domain.wires.json_fold import JsonFold
-from turnwright_provider.domain.wires.ollama_reply import OllamaFold
+from turnwright_provider.domain.wires.ollama import OllamaFold
 
 Fragments = list[dict[str, Any]]
 ABSENT = object()
