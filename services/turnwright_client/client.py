@@ -279,8 +279,8 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         if accept:
             request.accept.answer, request.accept.client_runs = answer, client_runs
             request.accept.comment = comment
-            edited = (contents or {}).items()
-            request.accept.contents.extend(proposal_pb2.EditedContent(path=path, content=text) for path, text in edited)
+            for edited, text in (contents or {}).items():
+                request.accept.contents.add(path=edited, content=text)
             request.accept.SetInParent()
         else:
             request.reject.comment = comment

@@ -299,7 +299,7 @@ async def test_an_append_costs_its_chunk(bench):
 async def test_the_bookkeeping_of_a_turn(bench):
     count = 15
     turns = iter([_turn_of(bench, number) for number in range(1, ROUNDS * count + 1)])
-    await bench.send("BeginTurn", ledger_pb2.BeginTurnRequest(**_owner(bench), request=request()))
+    await bench.send("EndTurn", ledger_pb2.EndTurnRequest(**_owner(bench), next=ledger_pb2.NextTurn(request=request())))
 
     async def turn():
         for rpc, message in next(turns):
@@ -357,7 +357,7 @@ async def test_what_200_turns_store(bench):
 
 async def _stored_turn(run: Run, results: list[str], packets: Packets | None) -> None:
     """A turn of two commands as its owner writes it."""
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     if packets is not None:
         await run.write(packet=packets.record(number))
     paths = [f"log://turn_{number}/get/src_file_{place}_py" for place in range(2)]

@@ -32,7 +32,7 @@ POINTS = (
     "reply WriteEntries 7",
     "reply EnqueueLoop 1",
     "reply ClaimRun 1",
-    "reply BeginTurn 2",
+    "reply EndTurn 1",
     "reply EndTurn 2",
     "reply ForkRun 2",
     "reply SetPlan 1",

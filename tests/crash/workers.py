@@ -90,7 +90,7 @@ class Writer(Worker):
             return self._planned()
         if kind < 0.15 and (gone := [path for path in self.known if path.startswith(f"known://a/{self.name}/")]):
             after = {path: body for path, body in self.known.items() if path not in gone}
-            changed = {"pattern": f"known://a/{self.name}/*", "remove": change_pb2.RemoveEntries()}
+            changed = {"pattern": f"known://a/{self.name}/*", "operation": change_pb2.ENTRY_OPERATION_REMOVE}
             return "ChangeEntries", {**changed, "durability": self.dice.choice((1, 2))}, after
         writes, after = self._batch()
         return "WriteEntries", {"writes": writes, "durability": self.dice.choice((1, 2))}, after

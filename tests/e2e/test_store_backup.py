@@ -163,7 +163,7 @@ async def test_a_restored_run_goes_on_and_its_old_cursors_and_fences_are_refused
     claimed = await run.claim()
     assert (claimed.loop.sequence, claimed.run.loops_queued) == (1, 1)
     begun = await run.begin(set_("prompt://{turn}", "on"))
-    await run.end(begun.turn.number, status=200, loop=(200, "update", "done"))
+    await run.end(begun.next.number, status=200, loop=(200, "update", "done"))
     assert (await run.claim()).loop.prompt == "the next task"
     await run.client.close()
     await running.stop()

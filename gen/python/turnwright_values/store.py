@@ -151,11 +151,12 @@ class NextTurn(Struct, frozen=True):
     request: TurnRequest = TurnRequest()
     """Settings of the turn."""
     writes: Sequence[EntryWrite] = ()
-    """Entries to write in the same transaction, as in BeginTurn."""
+    """Entries to write in the same transaction. They are stamped with the new turn and its loop unless they name
+    others. In their paths `{turn}` stands for the new turn's number."""
 
 
 class EndTurnRequest(Struct, frozen=True):
-    """Ends a turn."""
+    """Ends a turn, or opens the first of a loop."""
 
     project: str = ""
     """Name of the project."""
@@ -175,7 +176,7 @@ class EndTurnRequest(Struct, frozen=True):
     """Also ends the loop. Absent: the loop goes on."""
     next: NextTurn | None = None
     """Also opens the next turn, in the same transaction and at a revision after that of the end. Only if the loop
-    goes on. Absent: another call opens it, with `turn` 0, or BeginTurn."""
+    goes on. Absent: another call opens it, with `turn` 0."""
     schemes_version: str = ""
     """For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
     return_view_change: bool = False
@@ -204,7 +205,8 @@ class EndTurnResponse(Struct, frozen=True):
     schemes: scheme_pb2.SchemeRegistry | None = None
     """With `next`: the registered schemes, if the caller has another version of them."""
     view_change: ViewChange | None = None
-    """What the writes changed in the run's view. Absent as in WriteEntriesResponse."""
+    """What the writes changed in the run's view. Absent as in WriteEntriesResponse. If nothing was written to the run
+    since the call that created it, it is all there is: then it begins at revision 0, where the view is empty."""
     released: bool = False
     """True if the lease was released, as requested."""
 

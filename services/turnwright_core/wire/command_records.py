@@ -9,7 +9,7 @@ from turnwright.types.v1 import command_record_pb2
 from turnwright.types.v1.command_record_pb2 import (
     CommandDecision,
     CommandRecord,
-    DecidedContent,
+    EditedContent,
     ProposedStage,
 )
 from turnwright_values.types import State
@@ -35,7 +35,7 @@ def command_decision_to_pb(decision: Decision) -> CommandDecision:
         principal=decision.principal,
         comment=decision.comment,
         decide_time=time_to_pb(decision.time_ms),
-        contents=[DecidedContent(path=path, content=text) for path, text in decision.contents.items()],
+        contents=[EditedContent(path=path, content=text) for path, text in decision.contents.items()],
         edited_paths=decision.edited,
         client_runs=decision.client_runs,
         tool_failed=decision.tool_failed,

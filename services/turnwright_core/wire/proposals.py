@@ -79,13 +79,13 @@ def proposal_to_pb(record: Entry, *, whole: bool = False) -> proposal_pb2.Propos
     return proposal
 
 
-def proposed_contents(record: bytes) -> list[proposal_pb2.EditedContent]:
+def proposed_contents(record: bytes) -> list[command_record_pb2.EditedContent]:
     """What a record would write, in the form in which an acceptance replaces it."""
     effect = command_record_pb2.CommandRecord.FromString(record).proposed.effect
     if effect.HasField("command"):
-        return [proposal_pb2.EditedContent(content=effect.command.command)]
+        return [command_record_pb2.EditedContent(content=effect.command.command)]
     edits = [edit for edit in effect.files.edits if edit.HasField("content")]
-    return [proposal_pb2.EditedContent(path=edit.path, content=edit.content) for edit in edits]
+    return [command_record_pb2.EditedContent(path=edit.path, content=edit.content) for edit in edits]
 
 
 def _shown(text: str, *, whole: bool) -> str:

@@ -15,8 +15,8 @@ from turnwright_executor.domain.effects import CallEffect, Effect
 written_to_pb, written_from_pb = codec(WrittenFile, pb.WrittenFile)
 
 
-def _call_to_pb(effect: CallEffect) -> pb.CallEffect:
-    return pb.CallEffect(data_json=json.dumps(dict(effect.data), ensure_ascii=False, separators=(",", ":")))
+def _call_to_pb(effect: CallEffect) -> pb.PluginCall:
+    return pb.PluginCall(data_json=json.dumps(dict(effect.data), ensure_ascii=False, separators=(",", ":")))
 
 
 _KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]] = {

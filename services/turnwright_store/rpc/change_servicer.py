@@ -25,16 +25,14 @@ from turnwright_store.rpc.ledger_servicer import durability_of
 
 def change_of(request: change_pb2.ChangeEntriesRequest) -> PatternChange:
     """The change that a request asks for. Raises InvalidError."""
-    which = request.WhichOneof("change")
-    if which is None:
-        raise invalid("change", "The request has no change: set one of promote, remove, copy or move.")
-    fields = getattr(request, which)
+    if not request.operation:
+        raise invalid("operation", "The request has no operation: say PROMOTE, REMOVE, COPY or MOVE.")
     return PatternChange(
-        Primitive(which),
+        Primitive(change_pb2.EntryOperation.Name(request.operation).removeprefix("ENTRY_OPERATION_").lower()),
         request.pattern,
         request.body_pattern,
-        getattr(fields, "to", ""),
-        known(Visibility, getattr(fields, "visibility", 0), "visibility"),
+        request.to,
+        known(Visibility, request.visibility, "visibility"),
         known(Tier, request.writer, "writer"),
     )
 

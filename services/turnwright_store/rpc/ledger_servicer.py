@@ -13,7 +13,6 @@ from turnwright_values.store import (
     Durability,
     EndTurnRequest,
     EndTurnResponse,
-    NextTurn,
     WriteEntriesRequest,
     WriteEntriesResponse,
 )
@@ -24,7 +23,7 @@ from turnwright_core.owner_calls import return_view_of, writes_bytes
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb
-from turnwright_core.wire.owner_calls import END_TURN, WRITE_ENTRIES
+from turnwright_core.wire.owner_calls import WRITE_ENTRIES
 from turnwright_kit.auth import Caller, current_caller
 from turnwright_store.app import commands, leases, ledger, steering
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
@@ -39,7 +38,6 @@ from turnwright_store.rpc.calls import (
     needs_bodies,
     project_locks,
     run_locks,
-    writes_of,
 )
 from turnwright_store.rpc.lease_servicer import claimant_of
 
@@ -117,26 +115,6 @@ class LedgerRpcs(Calls):
             schemes = self._service.newer_schemes(self._rules, request.new.claim.schemes_version)
             answer.claim.CopyFrom(claim_to_pb(replace(claim, schemes=schemes)))
         return answer
-
-    async def BeginTurn(self, request: ledger_pb2.BeginTurnRequest, context: Any) -> ledger_pb2.BeginTurnResponse:
-        """What EndTurn does without a turn to end."""
-        call = EndTurnRequest(
-            project=request.project,
-            run=request.run,
-            epoch=request.fence.epoch,
-            next=NextTurn(wire.turn_request_from_pb(request.request), writes_of(request.writes)),
-            schemes_version=request.schemes_version,
-            return_view_change=request.return_view_change,
-            view_change_of_messages=request.view_change_of_messages,
-        )
-        begun = END_TURN.answer_to_pb(await self.EndTurn(call, context))
-        return ledger_pb2.BeginTurnResponse(
-            turn=begun.next,
-            cursor=begun.cursor,
-            abort_requested=begun.abort_requested,
-            schemes=begun.schemes if begun.HasField("schemes") else None,
-            view_change=begun.view_change if begun.HasField("view_change") else None,
-        )
 
     async def AdoptFiles(
         self, request: ledger_pb2.AdoptFilesRequest, _context: Any

@@ -86,13 +86,11 @@ class Ledger:
         request = turn_pb2.TurnRequest(
             model="m", vendor_model="scripted/m", context_length=100_000, temperature=0.1, tools=["get", "set"]
         )
-        answer = await self.stub.BeginTurn(
-            ledger_pb2.BeginTurnRequest(
-                **self.key, fence=self.fence, request=request, writes=[write_to_pb(write) for write in writes]
-            ),
-            **self.call,
+        opened = ledger_pb2.NextTurn(request=request, writes=[write_to_pb(write) for write in writes])
+        answer = await self.stub.EndTurn(
+            ledger_pb2.EndTurnRequest(**self.key, fence=self.fence, next=opened), **self.call
         )
-        self.turn, self.cursor = answer.turn.number, cursor_from_pb(answer.cursor)
+        self.turn, self.cursor = answer.next.number, cursor_from_pb(answer.cursor)
 
     async def write(self, *writes: EntryWrite) -> None:
         """Write entries of the turn."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
-from turnwright.store.v1 import write_pb2
+from turnwright.store.v1 import ledger_pb2, write_pb2
 from turnwright.types.v1 import packet_pb2
 from turnwright_values.types import CommandEffect, FileEdit, FileEffect, State, Tier, Visibility
 
@@ -123,7 +123,8 @@ async def begin(run):
         set_("instructions://system", "", tools, state=State.RESOLVED),
         set_("prompt://{turn}", "do it", "{}", visibility=Visibility.VISIBLE, state=State.RESOLVED),
     ]
-    await run.client.call("BeginTurn", **run.address, fence=run.fence, request=wanted, writes=writes)
+    opened = ledger_pb2.NextTurn(request=wanted, writes=writes)
+    await run.client.call("EndTurn", **run.address, fence=run.fence, next=opened)
 
 
 def packet(*texts, note=""):

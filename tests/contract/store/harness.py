@@ -172,8 +172,8 @@ class Run:
         self.epoch = claimed.fence.epoch
         return claimed
 
-    async def begin(self, *writes: write_pb2.EntryWrite) -> ledger_pb2.BeginTurnResponse:
-        return await self.client.call("BeginTurn", **self.address, fence=self.fence, request=request(), writes=writes)
+    async def begin(self, *writes: write_pb2.EntryWrite) -> ledger_pb2.EndTurnResponse:
+        return await self.end(0, follows=ledger_pb2.NextTurn(request=request(), writes=writes))
 
     async def write(self, *writes: write_pb2.EntryWrite, **more: Any) -> ledger_pb2.WriteEntriesResponse:
         return await self.client.call("WriteEntries", **self.address, fence=self.fence, writes=writes, **more)

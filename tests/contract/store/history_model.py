@@ -327,7 +327,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Begin:
-    """BeginTurn with its prompt."""
+    """EndTurn without a turn that opens one, with its prompt."""
 
     alias: str
     epoch: int

@@ -81,7 +81,7 @@ async def perform(run, op, case):
         case "resolve":
             await run.client.call("ResolveProposal", **run.address, path=op["path"], reject={})
         case "next_turn":
-            number = (await run.begin()).turn.number
+            number = (await run.begin()).next.number
             await run.end(number)
             return number
         case other:
@@ -148,7 +148,7 @@ async def test_operations_by_pattern(run, case):
     got = {}
     if "paths" in expected:
         query = case["input"]["query"]
-        answer = await change(run, query["path"], promote=change_pb2.PromoteEntries(), manifest=True)
+        answer = await change(run, query["path"], operation=change_pb2.ENTRY_OPERATION_PROMOTE, manifest=True)
         got["paths"] = [one.path for one in answer.changed]
     if "turns" in expected:
         got["turns"] = {path: (await run.entry(path)).turn for path in expected["turns"]}
@@ -163,12 +163,12 @@ async def test_operations_by_pattern(run, case):
 async def perform_by_pattern(run, op):
     match op["op"]:
         case "get":
-            while (number := (await run.begin()).turn.number) < op["turn"]:
+            while (number := (await run.begin()).next.number) < op["turn"]:
                 await run.end(number)
-            await change(run, op["path"], promote=change_pb2.PromoteEntries())
+            await change(run, op["path"], operation=change_pb2.ENTRY_OPERATION_PROMOTE)
             await run.end(number)
         case "rm":
-            await change(run, op["path"], op.get("body", ""), remove=change_pb2.RemoveEntries())
+            await change(run, op["path"], op.get("body", ""), operation=change_pb2.ENTRY_OPERATION_REMOVE)
         case "set_visibility":
             found = (await run.client.call("ListEntries", **run.address, pattern=op["path"])).entries
             await run.write(*(set_(one.path, visibility=Visibility[op["visibility"].upper()]) for one in found))

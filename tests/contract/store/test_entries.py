@@ -203,7 +203,7 @@ async def test_a_view_is_stamped_with_turn_and_loop(run):
     """RU055."""
     begun = await run.begin(set_("prompt://{turn}", "do it"))
     entry = await run.entry("prompt://1")
-    assert (begun.turn.number, entry.turn, entry.loop) == (1, 1, 1)
+    assert (begun.next.number, entry.turn, entry.loop) == (1, 1, 1)
     await run.write(set_("known://a", "x", turn=7, loop=3))
     await run.write(set_("known://a", "y"))
     assert ((await run.entry("known://a")).turn, (await run.entry("known://a")).loop) == (7, 3)

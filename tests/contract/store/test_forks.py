@@ -41,7 +41,7 @@ async def work(run: Run) -> Run:
 
 async def turn(run: Run, *writes: write_pb2.EntryWrite) -> int:
     """A turn with these writes, from its begin to its end."""
-    number = (await run.begin(*writes)).turn.number
+    number = (await run.begin(*writes)).next.number
     await run.end(number)
     return number
 
@@ -115,10 +115,10 @@ async def test_turns_loops_and_positions_go_on_in_a_fork(run):
     await child.claim()
     begun = await child.begin(set_("log://turn_{turn}/get/x", "new"))
     entries = {entry.path: entry for entry in (await child.view()).entries}
-    assert (enqueued.loop.sequence, begun.turn.number, begun.turn.loop) == (2, 2, 2)
+    assert (enqueued.loop.sequence, begun.next.number, begun.next.loop) == (2, 2, 2)
     assert (entries["log://turn_1/get/x"].turn, entries["log://turn_2/get/x"].turn) == (1, 2)
     assert entries["run://child"].position > last
-    assert list((await child.client.call("ListTurns", **child.address)).turns) == [begun.turn]
+    assert list((await child.client.call("ListTurns", **child.address)).turns) == [begun.next]
 
 
 async def test_neither_side_sees_the_others_later_writes(run):

@@ -63,7 +63,7 @@ async def test_a_few_lines_of_long_bodies_are_no_large_answer(run):
 
 async def sent(run, *messages):
     """A turn that keeps a packet of (role, text)."""
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     blocks = [
         packet_pb2.PacketMessage(role=role, pieces=[packet_pb2.PacketPiece(text=text)]) for role, text in messages
     ]

@@ -69,7 +69,7 @@ async def end(run: Run, status: int = 200, reason: str = "update"):
     loop = (await run.claim()).loop
     mode = settings_pb2.Mode.Name(loop.settings.mode).removeprefix("MODE_").lower()
     attributes = json.dumps({"mode": mode, "loop": loop.sequence})
-    turn = (await run.begin(set_("prompt://{turn}", loop.prompt, attributes))).turn.number
+    turn = (await run.begin(set_("prompt://{turn}", loop.prompt, attributes))).next.number
     await run.end(turn, set_(f"assistant://{turn}", "Done."), loop=(status, reason, ""), release=True)
     return loop
 
@@ -356,7 +356,7 @@ async def test_a_grant_of_another_tool_or_of_an_ended_loop_is_none(client, proje
     await client.call("ConfigureRun", **run.address, patch=rules)
     await run.enqueue()
     await run.claim()
-    turn = (await run.begin()).turn.number
+    turn = (await run.begin()).next.number
     for allowed in ("set", "sh"):
         writing = run.write(mark(f"log://turn_1/{allowed}/x", allowed))
         if allowed == "set":

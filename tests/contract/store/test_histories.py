@@ -142,7 +142,7 @@ class Driver:
         return self._moment(asked.alias, answer.cursor)
 
     async def _sweep(self, asked):
-        what = {"pattern": "known://*", "remove": change_pb2.RemoveEntries(), "writer": entry_pb2.TIER_PLUGIN}
+        what = {"pattern": "known://*", "operation": change_pb2.ENTRY_OPERATION_REMOVE, "writer": entry_pb2.TIER_PLUGIN}
         answer = await self.client.call("ChangeEntries", **self.at(asked.alias), **what)
         return self._moment(asked.alias, answer.cursor)
 
@@ -175,11 +175,9 @@ class Driver:
 
     async def _begin(self, asked):
         fence = write_pb2.Fence(epoch=asked.epoch)
-        writes = [set_("prompt://{turn}", "go on")]
-        answer = await self.client.call(
-            "BeginTurn", **self.at(asked.alias), fence=fence, request=request(), writes=writes
-        )
-        return (answer.turn.number, *self._moment(asked.alias, answer.cursor))
+        opened = ledger_pb2.NextTurn(request=request(), writes=[set_("prompt://{turn}", "go on")])
+        answer = await self.client.call("EndTurn", **self.at(asked.alias), fence=fence, next=opened)
+        return (answer.next.number, *self._moment(asked.alias, answer.cursor))
 
     async def _end(self, asked):
         end = ledger_pb2.LoopEnd(status=200, reason="update", summary="done") if asked.ends_loop else None

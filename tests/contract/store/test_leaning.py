@@ -55,7 +55,7 @@ def shown(body: str, path: str = PATH) -> str:
 
 async def told(run: Run, *texts: str, shows: str = PATH) -> int:
     """A turn whose packet has these pieces, and says whose body they show."""
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     pieces = [piece_to_pb(piece, dict.fromkeys(texts, shows)) for piece in texts]
     message = packet_pb2.PacketMessage(role="user", pieces=pieces)
     await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))
@@ -309,7 +309,7 @@ async def test_many_texts_of_changing_bodies_are_read_as_they_were_sent(run, lea
                 chance.choices(["lorem ", "ipsum\n", "ä€", "\0", "0123456789abcdefghijklmn"], k=chance.randrange(90))
             )
         await run.write(*(set_(path, body) for path, body in bodies.items()))
-        number = (await run.begin()).turn.number
+        number = (await run.begin()).next.number
         texts, shows = [], {}
         for path, body in bodies.items():
             part = chance.choice([shown(body, path), body, body[: len(body) // 2], body[::-1]])
@@ -327,7 +327,7 @@ async def test_many_bodies_are_leaned_on_at_once(run, leaning):
     """More than are in memory together."""
     bodies = {f"known://n_{number}": letters(300) for number in range(230)}
     await run.write(*(set_(path, body) for path, body in bodies.items()))
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     shows = {shown(body, path): path for path, body in bodies.items()}
     message = packet_pb2.PacketMessage(role="user", pieces=[piece_to_pb(piece, shows) for piece in shows])
     await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))

@@ -114,7 +114,7 @@ async def test_an_expired_owner_whom_nobody_followed_loses_nothing(client, proje
     await run.enqueue()
     await run.claim(lease_duration=timedelta(milliseconds=100))
     await asyncio.sleep(0.15)
-    assert (await run.begin()).turn.number == 1
+    assert (await run.begin()).next.number == 1
     assert states(await renew(client, run)) == [("r", True, False)]
 
 
@@ -124,13 +124,13 @@ async def test_an_expired_owner_whom_nobody_followed_loses_nothing(client, proje
 async def fenced_calls(run: Run):
     await run.begin()
     return {
-        "BeginTurn": lambda stale: stale.begin(),
+        "begin": lambda stale: stale.begin(),
         "WriteEntries": lambda stale: stale.write(set_("known://a", "x")),
         "status": lambda stale: stale.write(run_status=202),
         "EndTurn": lambda stale: stale.end(1),
         "ReleaseRun": release,
         "ChangeEntries": lambda stale: stale.client.call(
-            "ChangeEntries", **stale.address, fence=stale.fence, pattern="none://*", remove={}
+            "ChangeEntries", **stale.address, fence=stale.fence, pattern="none://*", operation="ENTRY_OPERATION_REMOVE"
         ),
     }
 

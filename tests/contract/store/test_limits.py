@@ -200,7 +200,7 @@ async def test_copies_in_one_request_are_bounded_by_their_bytes(run):
 async def test_a_change_by_pattern_is_bounded_by_its_matches(tight):
     for number in range(2):
         await tight.write(set_(f"known://{number}", ""), set_(f"known://{number}x", ""))
-    change = {"pattern": "known://*", "promote": change_pb2.PromoteEntries(), "writer": Tier.MODEL}
+    change = {"pattern": "known://*", "operation": change_pb2.ENTRY_OPERATION_PROMOTE, "writer": Tier.MODEL}
     await tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change)
     await tight.write(set_("known://3", ""))
     error = await refused(tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change))

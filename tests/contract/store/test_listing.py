@@ -143,7 +143,7 @@ async def test_all_pages_show_the_moment_of_the_first(client, run):
 
 async def test_a_list_of_an_earlier_moment_is_paged_there(run):
     await run.write(*(set_(f"known://{number}", "old") for number in range(4)))
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     await run.end(number)
     cursor = (await run.view()).cursor
     await run.write(*(set_(f"known://{number}", "new") for number in range(2, 6)), remove("known://0"))

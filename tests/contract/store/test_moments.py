@@ -46,7 +46,7 @@ def at_cursor(cursor):
 
 async def turn(run, *writes):
     """A turn with these writes, from its begin to its end."""
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     await run.write(*writes)
     await run.end(number)
     return number
@@ -187,7 +187,7 @@ async def test_what_changed_since_a_turn_is_read_with_the_cursor_of_its_view(run
 
 
 async def test_a_turn_that_has_not_ended_is_no_moment(run):
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     for wanted in (0, number, number + 1, 2**32 - 1):
         error = await refused(run.view(at=at_turn(wanted)))
         assert (error.reason, error.metadata) == (Reason.TURN_NOT_FOUND, {"run": "r1", "turn": str(wanted)})

@@ -34,7 +34,7 @@ async def test_a_run_is_created_and_claimed_by_one_call(client):
     other = client.call("ClaimRun", **run.address, owner="other", address="there:1")
     assert (await refused(other)).reason is Reason.LEASE_HELD
     assert not (await client.call("ClaimWork", owner="other", address="there:1")).claims
-    assert (await run.begin()).turn.number == 1
+    assert (await run.begin()).next.number == 1
     assert (await run.claim("me")).open_turn.number == 1
 
 
@@ -101,7 +101,7 @@ async def test_a_run_adopts_files_with_its_claim(client, project):
     assert dict(zip(second.claim.files.paths, second.claim.files.hashes, strict=True)) == await files_of(run)
     assert list(second.claim.files.paths) == ["a.py", "b.py"]
     assert second.claim.files.last
-    assert (await run.begin()).turn.number == 1
+    assert (await run.begin()).next.number == 1
     unclaimed = await create(client, project, run="r3", new=new("", like_run="first"))
     assert not unclaimed.HasField("claim")
     ignored = project_pb2.FileConstraint(pattern="b.py", kind=project_pb2.FILE_CONSTRAINT_KIND_IGNORE)

@@ -38,7 +38,7 @@ async def read(run: Run, turn: int) -> list[tuple[str, str]]:
 
 async def sent(run: Run, *messages: tuple[str, list[str]], **more) -> int:
     """A turn whose packet is stored."""
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     await run.write(packet=packet(number, *messages, **more))
     await run.end(number)
     return number
@@ -121,7 +121,7 @@ async def test_only_the_packet_before_is_copied_from(run, base_turn, db, tmp_pat
     await sent(run, ("user", ["b"]))
     await run.begin()
     await run.end(3)
-    number = (await run.begin()).turn.number
+    number = (await run.begin()).next.number
     wanted = packet(number, ("user", [Copied(0, 1), "new"]), base_turn=base_turn)
     error = await refused(run.write(set_("known://a", "x"), packet=wanted))
     assert (error.reason, error.metadata) == (
@@ -164,7 +164,7 @@ async def test_a_packet_is_stored_with_the_writes_of_its_request(run):
     begun = await run.begin()
     await run.write(set_("known://a", "x"), packet=packet(1, ("user", ["hi"])))
     assert (await run.entry("known://a")).body == "x"
-    assert await read(run, begun.turn.number) == [("user", "hi")]
+    assert await read(run, begun.next.number) == [("user", "hi")]
 
 
 async def test_a_packet_of_the_open_turn_is_replaced(run):
@@ -296,7 +296,7 @@ async def test_packets_grow_with_what_is_new(run, db, tmp_path):
         for place in chance.sample(range(200), 3):
             texts[place] = text()
             new += 1000
-        number = (await run.begin()).turn.number
+        number = (await run.begin()).next.number
         wanted = packet(number, ("system", texts[:50]), ("user", texts[50:]))
         await run.write(packet=wanted)
         await run.end(number)
@@ -314,7 +314,7 @@ async def test_a_repeated_request_stores_its_packet_once(run, db, tmp_path):
 
 
 async def test_the_note_of_a_packet_comes_with_its_first_part(run):
-    turn = (await run.begin()).turn.number
+    turn = (await run.begin()).next.number
     record = packet(turn, ("system", ["one"]), ("user", ["three"]))
     record.note = '{"tokens":7}'
     await run.write(packet=record)
@@ -323,7 +323,7 @@ async def test_the_note_of_a_packet_comes_with_its_first_part(run):
 
 
 async def test_a_note_that_is_too_long_is_refused(run):
-    turn = (await run.begin()).turn.number
+    turn = (await run.begin()).next.number
     record = packet(turn, ("user", ["one"]))
     record.note = "x" * (512 * 1024 + 1)
     error = await refused(run.write(packet=record))

@@ -152,7 +152,7 @@ class Turns(OfARun):
     field = "turns"
 
     async def add(self):
-        number = (await self.run.begin()).turn.number
+        number = (await self.run.begin()).next.number
         await self.run.end(number, status=102)
         return str(number)
 

@@ -246,16 +246,16 @@ async def test_a_merge_patch_is_one_object(run, patch):
 
 # ---- By pattern
 
-PROMOTE, RM = {"promote": change_pb2.PromoteEntries()}, {"remove": change_pb2.RemoveEntries()}
+PROMOTE, RM = {"operation": change_pb2.ENTRY_OPERATION_PROMOTE}, {"operation": change_pb2.ENTRY_OPERATION_REMOVE}
 SEED = {"src/a.py": "a", "src/sub/b.py": "b", "src/c.txt": "c", "known://x_1": "stale", "known://x_2": "fresh"}
 
 
 def cp(to, visibility=KEEP):
-    return {"copy": change_pb2.CopyEntries(to=to, visibility=int(visibility))}
+    return {"operation": change_pb2.ENTRY_OPERATION_COPY, "to": to, "visibility": int(visibility)}
 
 
 def mv(to, visibility=KEEP):
-    return {"move": change_pb2.MoveEntries(to=to, visibility=int(visibility))}
+    return {"operation": change_pb2.ENTRY_OPERATION_MOVE, "to": to, "visibility": int(visibility)}
 
 
 async def change(run, pattern, what, body="", **more):
@@ -350,7 +350,7 @@ async def test_a_manifest_only_lists(seeded):
         ("src/a.py", cp(""), "to"),
         ("", RM, "pattern"),
         ("x" * 2049, RM, "pattern"),
-        ("src/a.py", {}, "change"),
+        ("src/a.py", {}, "operation"),
     ],
 )
 async def test_a_change_that_cannot_be_is_refused_before_anything_happens(seeded, pattern, what, field):

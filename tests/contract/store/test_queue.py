@@ -96,7 +96,7 @@ async def test_a_claim_of_work_is_a_whole_claim(client, project):
         5,
     )
     run = Run(client, project, claim.run.run, claim.fence.epoch)
-    assert (await run.begin()).turn.number == 1
+    assert (await run.begin()).next.number == 1
     error = await refused(Run(client, project, claim.run.run).claim("other"))
     assert (error.reason, error.metadata["owner"]) == (Reason.LEASE_HELD, "me")
 
@@ -191,7 +191,7 @@ async def test_many_runs_are_worked_on_at_once(client, project):
     await queued(client, project, 30)
     taken = await take(client, limit=30)
     turns = await asyncio.gather(*(run.begin() for run in taken))
-    assert [begun.turn.number for begun in turns] == [1] * 30
+    assert [begun.next.number for begun in turns] == [1] * 30
 
 
 # ---- Workspaces

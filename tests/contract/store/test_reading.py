@@ -317,7 +317,7 @@ async def test_a_token_with_a_name_that_nothing_has_is_refused(client, rpc, toke
 async def test_a_token_may_name_any_number(run, rpc):
     """2**80 and its negative: numbers that no database has."""
     for _ in range(2):
-        await run.end((await run.begin()).turn.number, status=102)
+        await run.end((await run.begin()).next.number, status=102)
         await run.enqueue()
     made = (await run.client.call(rpc, **run.address, page_size=1)).next_page_token[-BOUND_CHARS:]
     pages = [

@@ -72,7 +72,7 @@ async def store(db, tmp_path):
 async def lived(run: Run, turns: int = 2) -> Run:
     """The run after some turns with records, packets, a stream, a removal and shared entries."""
     for _ in range(turns):
-        number = (await run.begin(set_("log://turn_{turn}/get/x", "record"), set_("known://a", "text"))).turn.number
+        number = (await run.begin(set_("log://turn_{turn}/get/x", "record"), set_("known://a", "text"))).next.number
         path = f"sh://turn_{number}/x_1"
         await run.write(set_(path, "", state=STREAMING), packet=packet(number, ("user", ["hello", f"{number}"])))
         await run.write(append(path, "out"))
@@ -269,7 +269,7 @@ async def test_whoever_reads_a_run_while_its_rows_are_deleted_is_told_that_it_is
 async def test_packets_of_others_stay(store):
     one, two = await store.run("one"), await store.run("two")
     for run, own in ((one, "of one"), (two, "of two")):
-        number = (await run.begin()).turn.number
+        number = (await run.begin()).next.number
         await run.write(packet=packet(number, ("user", ["of both" * 200, own * 200])))
         await run.end(number)
     await lived(one)

@@ -183,7 +183,7 @@ async def test_an_abort_ends_the_active_loop_only(client, run):
     assert begun.abort_requested
     assert (await run.write(set_("known://a", "x"))).abort_requested
     assert (await run.claim()).abort_requested
-    ended = await run.end(begun.turn.number, loop=(499, "aborted", ""))
+    ended = await run.end(begun.next.number, loop=(499, "aborted", ""))
     assert (ended.run.status, ended.loop.status, ended.abort_requested) == (499, 499, False)
     claimed = await run.claim()
     assert (claimed.loop.prompt, claimed.run.status, claimed.abort_requested) == ("next", 102, False)
@@ -246,13 +246,13 @@ async def test_a_waiting_run_has_work_when_its_abort_is_asked_for(client, run):
 async def test_turn_numbers_grow_over_all_loops_of_a_run(run):
     """RU001."""
     for number in (1, 2):
-        assert (await run.begin()).turn.number == number
+        assert (await run.begin()).next.number == number
         await run.end(number)
     await run.end(0, loop=(200, "update", ""))
     await run.enqueue()
     await run.claim()
     begun = await run.begin(set_("prompt://{turn}", "x"), set_("log://turn_{turn}/a/{turn}", "x"))
-    assert (begun.turn.number, begun.turn.loop) == (3, 2)
+    assert (begun.next.number, begun.next.loop) == (3, 2)
     assert set((await run.view()).paths) >= {"prompt://3", "log://turn_3/a/3"}
     assert ((await run.get()).turn, (await run.get()).loop.first_turn) == (3, 3)
 
@@ -428,7 +428,7 @@ async def test_a_claim_fences_out_the_owner_before(client, run):
         error = await refused(call)
         assert (error.reason, error.metadata) == (Reason.LEASE_LOST, {"run": "r1", "epoch": str(run.epoch)})
     assert await run.entry("known://a") is None
-    assert (await run.begin()).turn.number == 1
+    assert (await run.begin()).next.number == 1
 
 
 async def test_a_future_epoch_is_as_wrong_as_a_past_one(client, run):

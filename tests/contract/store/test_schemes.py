@@ -236,7 +236,7 @@ async def test_a_project_scoped_write_always_has_its_project(client, run):
 async def registry_told(run, rpc: str, version: str):
     """What an answer to whoever knows a version tells of registered schemes; None where it tells nothing."""
     other = await working_run(run.client, run.project)
-    more = {"BeginTurn": {"fence": other.fence, "request": request()}, "ClaimRun": {"owner": "o"}}.get(rpc, {})
+    more = {"EndTurn": {"fence": other.fence, "next": {"request": request()}}, "ClaimRun": {"owner": "o"}}.get(rpc, {})
     if rpc == "ClaimRun":
         await run.client.call("ReleaseRun", **other.address, fence=other.fence)
     if rpc == "ReadView":
@@ -247,7 +247,7 @@ async def registry_told(run, rpc: str, version: str):
     return answer.schemes if answer.HasField("schemes") else None
 
 
-@pytest.mark.parametrize("rpc", ["GetRun", "ReadView", "ClaimRun", "BeginTurn"])
+@pytest.mark.parametrize("rpc", ["GetRun", "ReadView", "ClaimRun", "EndTurn"])
 async def test_an_answer_tells_what_is_registered_to_whoever_does_not_know_it(client, run, rpc):
     """Readers learn of schemes with what they read anyway; once they know them, an answer does not repeat it."""
     before = await registry_told(run, rpc, "")

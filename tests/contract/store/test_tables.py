@@ -179,7 +179,7 @@ async def test_no_entry_has_a_status_outside_of_100_to_599(run, state, code):
 async def test_no_loop_ends_with_a_status_outside_of_100_to_599(run, status):
     """RU062."""
     begun = await run.begin()
-    error = await refused(run.end(begun.turn.number, loop=(status, "odd", ""), status=200))
+    error = await refused(run.end(begun.next.number, loop=(status, "odd", ""), status=200))
     assert (error.reason, (await run.get()).status) == (Reason.INVALID_FIELD, 102)
 
 
@@ -232,7 +232,7 @@ async def test_each_table_of_the_specification_keeps_what_it_lists(client):
     await client.call("SetModel", model=model_pb2.Model(alias="fast", vendor_model="scripted/a"))
     run = await working_run(client, "x", "r")
     begun = await run.begin()
-    await run.end(begun.turn.number, status=102)
+    await run.end(begun.next.number, status=102)
     constraint = project_pb2.FileConstraint(pattern="a.py", kind=project_pb2.FILE_CONSTRAINT_KIND_READONLY)
     await client.call("SetFileConstraints", project="x", constraints=[constraint])
     (loop,) = (await client.call("ListLoops", **run.address)).loops

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, read_pb2
 from turnwright.types.v1 import entry_pb2
 
 from contract.store.harness import (
@@ -152,9 +152,8 @@ async def test_the_first_turn_of_a_new_run_tells_all_there_is(client, project, m
     async def begin(run):
         writes = [set_("instructions://system", "", "{}"), set_("prompt://{turn}", "do it", visibility=VISIBLE)]
         wanted = {"return_view_change": True, "view_change_of_messages": messages}
-        return (
-            await client.call("BeginTurn", **run.address, fence=run.fence, request=request(), writes=writes, **wanted)
-        ).view_change
+        opened = ledger_pb2.NextTurn(request=request(), writes=writes)
+        return (await client.call("EndTurn", **run.address, fence=run.fence, next=opened, **wanted)).view_change
 
     run = Run(client, project, "new", (await claimed("new")).claim.fence.epoch)
     change = await begin(run)

@@ -27,7 +27,6 @@ const (
 	StoreService_GetLease_FullMethodName      = "/turnwright.store.v1.StoreService/GetLease"
 	StoreService_ReleaseRun_FullMethodName    = "/turnwright.store.v1.StoreService/ReleaseRun"
 	StoreService_ListWork_FullMethodName      = "/turnwright.store.v1.StoreService/ListWork"
-	StoreService_BeginTurn_FullMethodName     = "/turnwright.store.v1.StoreService/BeginTurn"
 	StoreService_AdoptFiles_FullMethodName    = "/turnwright.store.v1.StoreService/AdoptFiles"
 	StoreService_WriteEntries_FullMethodName  = "/turnwright.store.v1.StoreService/WriteEntries"
 	StoreService_ChangeEntries_FullMethodName = "/turnwright.store.v1.StoreService/ChangeEntries"
@@ -58,8 +57,6 @@ type StoreServiceClient interface {
 	ReleaseRun(ctx context.Context, in *ReleaseRunRequest, opts ...grpc.CallOption) (*ReleaseRunResponse, error)
 	// Lists runs that have work and no owner, in the order in which ClaimWork takes them.
 	ListWork(ctx context.Context, in *ListWorkRequest, opts ...grpc.CallOption) (*ListWorkResponse, error)
-	// Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
-	BeginTurn(ctx context.Context, in *BeginTurnRequest, opts ...grpc.CallOption) (*BeginTurnResponse, error)
 	// Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
 	// returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
 	AdoptFiles(ctx context.Context, in *AdoptFilesRequest, opts ...grpc.CallOption) (StoreService_AdoptFilesClient, error)
@@ -68,7 +65,7 @@ type StoreServiceClient interface {
 	// Applies get, rm, cp or mv to every entry that matches a pattern, or lists them.
 	ChangeEntries(ctx context.Context, in *ChangeEntriesRequest, opts ...grpc.CallOption) (*ChangeEntriesResponse, error)
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
-	// next turn.
+	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(ctx context.Context, in *EndTurnRequest, opts ...grpc.CallOption) (*EndTurnResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(ctx context.Context, in *ReadViewRequest, opts ...grpc.CallOption) (StoreService_ReadViewClient, error)
@@ -152,15 +149,6 @@ func (c *storeServiceClient) ReleaseRun(ctx context.Context, in *ReleaseRunReque
 func (c *storeServiceClient) ListWork(ctx context.Context, in *ListWorkRequest, opts ...grpc.CallOption) (*ListWorkResponse, error) {
 	out := new(ListWorkResponse)
 	err := c.cc.Invoke(ctx, StoreService_ListWork_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *storeServiceClient) BeginTurn(ctx context.Context, in *BeginTurnRequest, opts ...grpc.CallOption) (*BeginTurnResponse, error) {
-	out := new(BeginTurnResponse)
-	err := c.cc.Invoke(ctx, StoreService_BeginTurn_FullMethodName, in, out, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -320,8 +308,6 @@ type StoreServiceServer interface {
 	ReleaseRun(context.Context, *ReleaseRunRequest) (*ReleaseRunResponse, error)
 	// Lists runs that have work and no owner, in the order in which ClaimWork takes them.
 	ListWork(context.Context, *ListWorkRequest) (*ListWorkResponse, error)
-	// Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
-	BeginTurn(context.Context, *BeginTurnRequest) (*BeginTurnResponse, error)
 	// Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
 	// returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
 	AdoptFiles(*AdoptFilesRequest, StoreService_AdoptFilesServer) error
@@ -330,7 +316,7 @@ type StoreServiceServer interface {
 	// Applies get, rm, cp or mv to every entry that matches a pattern, or lists them.
 	ChangeEntries(context.Context, *ChangeEntriesRequest) (*ChangeEntriesResponse, error)
 	// Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
-	// next turn.
+	// next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
 	EndTurn(context.Context, *EndTurnRequest) (*EndTurnResponse, error)
 	// Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB.
 	ReadView(*ReadViewRequest, StoreService_ReadViewServer) error
@@ -368,9 +354,6 @@ func (UnimplementedStoreServiceServer) ReleaseRun(context.Context, *ReleaseRunRe
 }
 func (UnimplementedStoreServiceServer) ListWork(context.Context, *ListWorkRequest) (*ListWorkResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListWork not implemented")
-}
-func (UnimplementedStoreServiceServer) BeginTurn(context.Context, *BeginTurnRequest) (*BeginTurnResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method BeginTurn not implemented")
 }
 func (UnimplementedStoreServiceServer) AdoptFiles(*AdoptFilesRequest, StoreService_AdoptFilesServer) error {
 	return status.Errorf(codes.Unimplemented, "method AdoptFiles not implemented")
@@ -550,24 +533,6 @@ func _StoreService_ListWork_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
-func _StoreService_BeginTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(BeginTurnRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).BeginTurn(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_BeginTurn_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).BeginTurn(ctx, req.(*BeginTurnRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _StoreService_AdoptFiles_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(AdoptFilesRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -741,10 +706,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListWork",
 			Handler:    _StoreService_ListWork_Handler,
-		},
-		{
-			MethodName: "BeginTurn",
-			Handler:    _StoreService_BeginTurn_Handler,
 		},
 		{
 			MethodName: "WriteEntries",

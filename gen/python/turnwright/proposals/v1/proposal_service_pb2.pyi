@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from turnwright.types.v1 import command_record_pb2 as _command_record_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
@@ -138,7 +139,7 @@ class GetProposalResponse(_message.Message):
         """The proposal."""
 
     @_builtins.property
-    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_command_record_pb2.EditedContent]:
         """The proposed content that Accept may replace: the whole content of each file that would be written, or the command
         line.
         """
@@ -147,7 +148,7 @@ class GetProposalResponse(_message.Message):
         self,
         *,
         proposal: _proposal_pb2.Proposal | None = ...,
-        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
+        contents: _abc.Iterable[_command_record_pb2.EditedContent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["proposal", b"proposal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -356,7 +357,7 @@ class Accept(_message.Message):
     65536 bytes; empty: none. Only for file changes, otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
     """
     @_builtins.property
-    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_command_record_pb2.EditedContent]:
         """Contents to write instead of the proposed ones, kept with the decision until the effect has happened; at most 1000, and
         together with what the record already has at most 1 MiB. Empty: as proposed. Each path once, and only paths that the
         proposal writes; otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD.
@@ -365,7 +366,7 @@ class Accept(_message.Message):
     def __init__(
         self,
         *,
-        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
+        contents: _abc.Iterable[_command_record_pb2.EditedContent] | None = ...,
         answer: _builtins.str = ...,
         client_runs: _builtins.bool = ...,
         comment: _builtins.str = ...,

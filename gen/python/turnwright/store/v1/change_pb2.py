@@ -27,7 +27,7 @@ from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cu
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/change.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\"\x10\n\x0ePromoteEntries\"\x0f\n\rRemoveEntries\"N\n\x0b\x43opyEntries\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"N\n\x0bMoveEntries\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"\xf7\x03\n\x14\x43hangeEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x01\x88\x01\x01\x12\x0f\n\x07pattern\x18\x04 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x05 \x01(\t\x12)\n\x06writer\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x36\n\x07promote\x18\x07 \x01(\x0b\x32#.turnwright.store.v1.PromoteEntriesH\x00\x12\x34\n\x06remove\x18\x08 \x01(\x0b\x32\".turnwright.store.v1.RemoveEntriesH\x00\x12\x30\n\x04\x63opy\x18\t \x01(\x0b\x32 .turnwright.store.v1.CopyEntriesH\x00\x12\x30\n\x04move\x18\n \x01(\x0b\x32 .turnwright.store.v1.MoveEntriesH\x00\x12\x10\n\x08manifest\x18\x0b \x01(\x08\x12\x33\n\ndurability\x18\x0c \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrequest_id\x18\r \x01(\tB\x08\n\x06\x63hangeB\x08\n\x06_fence\"A\n\x0c\x43hangedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\"x\n\x15\x43hangeEntriesResponse\x12\x32\n\x07\x63hanged\x18\x01 \x03(\x0b\x32!.turnwright.store.v1.ChangedEntry\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/change.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\"\x94\x03\n\x14\x43hangeEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\x0f\n\x07pattern\x18\x04 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x05 \x01(\t\x12)\n\x06writer\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x36\n\toperation\x18\x07 \x01(\x0e\x32#.turnwright.store.v1.EntryOperation\x12\n\n\x02to\x18\x08 \x01(\t\x12\x33\n\nvisibility\x18\t \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12\x10\n\x08manifest\x18\n \x01(\x08\x12\x33\n\ndurability\x18\x0b \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\x08\n\x06_fence\"A\n\x0c\x43hangedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\"x\n\x15\x43hangeEntriesResponse\x12\x32\n\x07\x63hanged\x18\x01 \x03(\x0b\x32!.turnwright.store.v1.ChangedEntry\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor*\x9e\x01\n\x0e\x45ntryOperation\x12\x1f\n\x1b\x45NTRY_OPERATION_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45NTRY_OPERATION_PROMOTE\x10\x01\x12\x1a\n\x16\x45NTRY_OPERATION_REMOVE\x10\x02\x12\x18\n\x14\x45NTRY_OPERATION_COPY\x10\x03\x12\x18\n\x14\x45NTRY_OPERATION_MOVE\x10\x04\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,18 +35,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.change_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_PROMOTEENTRIES']._serialized_start=157
-  _globals['_PROMOTEENTRIES']._serialized_end=173
-  _globals['_REMOVEENTRIES']._serialized_start=175
-  _globals['_REMOVEENTRIES']._serialized_end=190
-  _globals['_COPYENTRIES']._serialized_start=192
-  _globals['_COPYENTRIES']._serialized_end=270
-  _globals['_MOVEENTRIES']._serialized_start=272
-  _globals['_MOVEENTRIES']._serialized_end=350
-  _globals['_CHANGEENTRIESREQUEST']._serialized_start=353
-  _globals['_CHANGEENTRIESREQUEST']._serialized_end=856
-  _globals['_CHANGEDENTRY']._serialized_start=858
-  _globals['_CHANGEDENTRY']._serialized_end=923
-  _globals['_CHANGEENTRIESRESPONSE']._serialized_start=925
-  _globals['_CHANGEENTRIESRESPONSE']._serialized_end=1045
+  _globals['_ENTRYOPERATION']._serialized_start=754
+  _globals['_ENTRYOPERATION']._serialized_end=912
+  _globals['_CHANGEENTRIESREQUEST']._serialized_start=158
+  _globals['_CHANGEENTRIESREQUEST']._serialized_end=562
+  _globals['_CHANGEDENTRY']._serialized_start=564
+  _globals['_CHANGEDENTRY']._serialized_end=629
+  _globals['_CHANGEENTRIESRESPONSE']._serialized_start=631
+  _globals['_CHANGEENTRIESRESPONSE']._serialized_end=751
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.store.v1 import write_pb2 as _write_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
@@ -21,93 +22,37 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-@_typing.final
-class PromoteEntries(_message.Message):
-    """Makes entries visible."""
+class _EntryOperation:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
 
-    DESCRIPTOR: _descriptor.Descriptor
+class _EntryOperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EntryOperation.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ENTRY_OPERATION_UNSPECIFIED: _EntryOperation.ValueType  # 0
+    """Not specified; refused."""
+    ENTRY_OPERATION_PROMOTE: _EntryOperation.ValueType  # 1
+    """get: makes them visible."""
+    ENTRY_OPERATION_REMOVE: _EntryOperation.ValueType  # 2
+    """rm: removes them from the run's view."""
+    ENTRY_OPERATION_COPY: _EntryOperation.ValueType  # 3
+    """cp: copies them."""
+    ENTRY_OPERATION_MOVE: _EntryOperation.ValueType  # 4
+    """mv: moves them."""
 
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+class EntryOperation(_EntryOperation, metaclass=_EntryOperationEnumTypeWrapper):
+    """What is done with entries."""
 
-Global___PromoteEntries: _TypeAlias = PromoteEntries  # noqa: Y015
-
-@_typing.final
-class RemoveEntries(_message.Message):
-    """Removes entries from the run's view."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RemoveEntries: _TypeAlias = RemoveEntries  # noqa: Y015
-
-@_typing.final
-class CopyEntries(_message.Message):
-    """Copies entries."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TO_FIELD_NUMBER: _builtins.int
-    VISIBILITY_FIELD_NUMBER: _builtins.int
-    to: _builtins.str
-    """A path, if one entry matches. If several match, or if it ends with a slash, a folder: each entry keeps its path
-    below the fixed part of the pattern.
-    """
-    visibility: _entry_pb2.Visibility.ValueType
-    """Visibility of the copies. Unspecified: that of their sources."""
-    def __init__(
-        self,
-        *,
-        to: _builtins.str = ...,
-        visibility: _entry_pb2.Visibility.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to", "visibility", b"visibility"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CopyEntries: _TypeAlias = CopyEntries  # noqa: Y015
-
-@_typing.final
-class MoveEntries(_message.Message):
-    """Moves entries."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TO_FIELD_NUMBER: _builtins.int
-    VISIBILITY_FIELD_NUMBER: _builtins.int
-    to: _builtins.str
-    """As in CopyEntries."""
-    visibility: _entry_pb2.Visibility.ValueType
-    """Visibility of the moved entries. Unspecified: that of their sources."""
-    def __init__(
-        self,
-        *,
-        to: _builtins.str = ...,
-        visibility: _entry_pb2.Visibility.ValueType = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["to", b"to", "visibility", b"visibility"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___MoveEntries: _TypeAlias = MoveEntries  # noqa: Y015
+ENTRY_OPERATION_UNSPECIFIED: EntryOperation.ValueType  # 0
+"""Not specified; refused."""
+ENTRY_OPERATION_PROMOTE: EntryOperation.ValueType  # 1
+"""get: makes them visible."""
+ENTRY_OPERATION_REMOVE: EntryOperation.ValueType  # 2
+"""rm: removes them from the run's view."""
+ENTRY_OPERATION_COPY: EntryOperation.ValueType  # 3
+"""cp: copies them."""
+ENTRY_OPERATION_MOVE: EntryOperation.ValueType  # 4
+"""mv: moves them."""
+Global___EntryOperation: _TypeAlias = EntryOperation  # noqa: Y015
 
 @_typing.final
 class ChangeEntriesRequest(_message.Message):
@@ -121,10 +66,9 @@ class ChangeEntriesRequest(_message.Message):
     PATTERN_FIELD_NUMBER: _builtins.int
     BODY_PATTERN_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
-    PROMOTE_FIELD_NUMBER: _builtins.int
-    REMOVE_FIELD_NUMBER: _builtins.int
-    COPY_FIELD_NUMBER: _builtins.int
-    MOVE_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    VISIBILITY_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -140,6 +84,14 @@ class ChangeEntriesRequest(_message.Message):
     """
     writer: _entry_pb2.Tier.ValueType
     """Tier of the writer, at most the effective tier of the call. Unspecified: the effective tier."""
+    operation: Global___EntryOperation.ValueType
+    """The operation."""
+    to: _builtins.str
+    """Of COPY and MOVE: a path, if one entry matches. If several match, or if it ends with a slash, a folder: each entry keeps
+    its path below the fixed part of the pattern.
+    """
+    visibility: _entry_pb2.Visibility.ValueType
+    """Of COPY and MOVE: visibility of the new entries. Unspecified: that of their sources."""
     manifest: _builtins.bool
     """True only lists what would change (dry run)."""
     durability: _write_pb2.Durability.ValueType
@@ -150,22 +102,6 @@ class ChangeEntriesRequest(_message.Message):
     def fence(self) -> _write_pb2.Fence:
         """The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open turn."""
 
-    @_builtins.property
-    def promote(self) -> Global___PromoteEntries:
-        """get."""
-
-    @_builtins.property
-    def remove(self) -> Global___RemoveEntries:
-        """rm."""
-
-    @_builtins.property
-    def copy(self) -> Global___CopyEntries:
-        """cp."""
-
-    @_builtins.property
-    def move(self) -> Global___MoveEntries:
-        """mv."""
-
     def __init__(
         self,
         *,
@@ -175,26 +111,20 @@ class ChangeEntriesRequest(_message.Message):
         pattern: _builtins.str = ...,
         body_pattern: _builtins.str = ...,
         writer: _entry_pb2.Tier.ValueType = ...,
-        promote: Global___PromoteEntries | None = ...,
-        remove: Global___RemoveEntries | None = ...,
-        copy: Global___CopyEntries | None = ...,
-        move: Global___MoveEntries | None = ...,
+        operation: Global___EntryOperation.ValueType = ...,
+        to: _builtins.str = ...,
+        visibility: _entry_pb2.Visibility.ValueType = ...,
         manifest: _builtins.bool = ...,
         durability: _write_pb2.Durability.ValueType = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "change", b"change", "copy", b"copy", "fence", b"fence", "move", b"move", "promote", b"promote", "remove", b"remove"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "body_pattern", b"body_pattern", "change", b"change", "copy", b"copy", "durability", b"durability", "fence", b"fence", "manifest", b"manifest", "move", b"move", "pattern", b"pattern", "project", b"project", "promote", b"promote", "remove", b"remove", "request_id", b"request_id", "run", b"run", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "body_pattern", b"body_pattern", "durability", b"durability", "fence", b"fence", "manifest", b"manifest", "operation", b"operation", "pattern", b"pattern", "project", b"project", "request_id", b"request_id", "run", b"run", "to", b"to", "visibility", b"visibility", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
     _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["promote", "remove", "copy", "move"]  # noqa: Y015
-    _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
-    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
 Global___ChangeEntriesRequest: _TypeAlias = ChangeEntriesRequest  # noqa: Y015
 

@@ -26,121 +26,6 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class BeginTurnRequest(_message.Message):
-    """Opens a turn."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
-    REQUEST_FIELD_NUMBER: _builtins.int
-    WRITES_FIELD_NUMBER: _builtins.int
-    SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
-    RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
-    VIEW_CHANGE_OF_MESSAGES_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    schemes_version: _builtins.str
-    """`version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
-    return_view_change: _builtins.bool
-    """Return what the writes changed in the run's view, for Assemble."""
-    view_change_of_messages: _builtins.bool
-    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
-    those that a packet shows.
-    """
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token."""
-
-    @_builtins.property
-    def request(self) -> _turn_pb2.TurnRequest:
-        """Settings of the turn."""
-
-    @_builtins.property
-    def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Entries to write in the same transaction. They are stamped with the new turn and its loop unless they name others.
-        In their paths `{turn}` stands for the new turn's number.
-        """
-
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
-        request: _turn_pb2.TurnRequest | None = ...,
-        writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
-        schemes_version: _builtins.str = ...,
-        return_view_change: _builtins.bool = ...,
-        view_change_of_messages: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "request", b"request"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "project", b"project", "request", b"request", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___BeginTurnRequest: _TypeAlias = BeginTurnRequest  # noqa: Y015
-
-@_typing.final
-class BeginTurnResponse(_message.Message):
-    """The opened turn."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TURN_FIELD_NUMBER: _builtins.int
-    CURSOR_FIELD_NUMBER: _builtins.int
-    ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
-    SCHEMES_FIELD_NUMBER: _builtins.int
-    VIEW_CHANGE_FIELD_NUMBER: _builtins.int
-    abort_requested: _builtins.bool
-    """True if somebody has requested to abort the active loop."""
-    @_builtins.property
-    def turn(self) -> _turn_pb2.Turn:
-        """The turn."""
-
-    @_builtins.property
-    def cursor(self) -> _cursor_pb2.Cursor:
-        """The run's cursor after the writes."""
-
-    @_builtins.property
-    def schemes(self) -> _scheme_pb2.SchemeRegistry:
-        """The registered schemes, if the caller has another version of them."""
-
-    @_builtins.property
-    def view_change(self) -> _view_pb2.ViewChange:
-        """What the writes changed, if it was requested; absent if it has to be read. If nothing was written to the run since the
-        call that created it, it is all there is: then it begins at revision 0, where the view is empty.
-        """
-
-    def __init__(
-        self,
-        *,
-        turn: _turn_pb2.Turn | None = ...,
-        cursor: _cursor_pb2.Cursor | None = ...,
-        abort_requested: _builtins.bool = ...,
-        schemes: _scheme_pb2.SchemeRegistry | None = ...,
-        view_change: _view_pb2.ViewChange | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_view_change", b"_view_change", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn", "view_change", b"view_change"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_schemes", b"_schemes", "_view_change", b"_view_change", "abort_requested", b"abort_requested", "cursor", b"cursor", "schemes", b"schemes", "turn", b"turn", "view_change", b"view_change"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
-    _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
-    _WhichOneofReturnType__view_change: _TypeAlias = _typing.Literal["view_change"]  # noqa: Y015
-    _WhichOneofArgType__view_change: _TypeAlias = _typing.Literal["_view_change", b"_view_change"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__view_change) -> _WhichOneofReturnType__view_change | None: ...
-
-Global___BeginTurnResponse: _TypeAlias = BeginTurnResponse  # noqa: Y015
-
-@_typing.final
 class AdoptFilesRequest(_message.Message):
     """Gives a run the project files that another run sees."""
 
@@ -377,7 +262,7 @@ Global___LoopEnd: _TypeAlias = LoopEnd  # noqa: Y015
 
 @_typing.final
 class EndTurnRequest(_message.Message):
-    """Ends a turn."""
+    """Ends a turn, or opens the first of a loop."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -434,7 +319,7 @@ class EndTurnRequest(_message.Message):
     @_builtins.property
     def next(self) -> Global___NextTurn:
         """Also opens the next turn, in the same transaction and at a revision after that of the end. Only if the loop goes
-        on. Absent: another call opens it, with `turn` 0, or BeginTurn.
+        on. Absent: another call opens it, with `turn` 0.
         """
 
     def __init__(
@@ -486,7 +371,9 @@ class NextTurn(_message.Message):
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """Entries to write in the same transaction, as in BeginTurn."""
+        """Entries to write in the same transaction. They are stamped with the new turn and its loop unless they name others. In
+        their paths `{turn}` stands for the new turn's number.
+        """
 
     def __init__(
         self,
@@ -542,7 +429,9 @@ class EndTurnResponse(_message.Message):
 
     @_builtins.property
     def view_change(self) -> _view_pb2.ViewChange:
-        """What the writes changed in the run's view. Absent as in WriteEntriesResponse."""
+        """What the writes changed in the run's view. Absent as in WriteEntriesResponse. If nothing was written to the run since the
+        call that created it, it is all there is: then it begins at revision 0, where the view is empty.
+        """
 
     def __init__(
         self,

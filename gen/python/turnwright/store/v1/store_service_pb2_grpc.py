@@ -82,11 +82,6 @@ class StoreServiceStub(object):
                 request_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.SerializeToString,
                 response_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.FromString,
                 _registered_method=True)
-        self.BeginTurn = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/BeginTurn',
-                request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnResponse.FromString,
-                _registered_method=True)
         self.AdoptFiles = channel.unary_stream(
                 '/turnwright.store.v1.StoreService/AdoptFiles',
                 request_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.AdoptFilesRequest.SerializeToString,
@@ -187,13 +182,6 @@ class StoreServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def BeginTurn(self, request, context):
-        """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def AdoptFiles(self, request, context):
         """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
         returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -218,7 +206,7 @@ class StoreServiceServicer(object):
 
     def EndTurn(self, request, context):
         """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
-        next turn.
+        next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -287,11 +275,6 @@ def add_StoreServiceServicer_to_server(servicer, server):
                     servicer.ListWork,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.FromString,
                     response_serializer=turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.SerializeToString,
-            ),
-            'BeginTurn': grpc.unary_unary_rpc_method_handler(
-                    servicer.BeginTurn,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnResponse.SerializeToString,
             ),
             'AdoptFiles': grpc.unary_stream_rpc_method_handler(
                     servicer.AdoptFiles,
@@ -548,33 +531,6 @@ class StoreService(object):
             '/turnwright.store.v1.StoreService/ListWork',
             turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkRequest.SerializeToString,
             turnwright_dot_store_dot_v1_dot_lease__pb2.ListWorkResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def BeginTurn(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/BeginTurn',
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_ledger__pb2.BeginTurnResponse.FromString,
             options,
             channel_credentials,
             insecure,

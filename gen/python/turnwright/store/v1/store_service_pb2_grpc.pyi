@@ -59,8 +59,6 @@ class StoreServiceStub:
     """Releases a run's lease before it expires."""
     ListWork: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
-    BeginTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]
-    """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`."""
     AdoptFiles: _grpc.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]
     """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
     returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -71,7 +69,7 @@ class StoreServiceStub:
     """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
     EndTurn: _grpc.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]
     """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
-    next turn.
+    next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
     """
     ReadView: _grpc.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
@@ -106,8 +104,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Releases a run's lease before it expires."""
     ListWork: _aio.UnaryUnaryMultiCallable[_lease_pb2.ListWorkRequest, _lease_pb2.ListWorkResponse]  # type: ignore[assignment]
     """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
-    BeginTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.BeginTurnRequest, _ledger_pb2.BeginTurnResponse]  # type: ignore[assignment]
-    """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`."""
     AdoptFiles: _aio.UnaryStreamMultiCallable[_ledger_pb2.AdoptFilesRequest, _ledger_pb2.AdoptFilesResponse]  # type: ignore[assignment]
     """Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
     returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
@@ -118,7 +114,7 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """Applies get, rm, cp or mv to every entry that matches a pattern, or lists them."""
     EndTurn: _aio.UnaryUnaryMultiCallable[_ledger_pb2.EndTurnRequest, _ledger_pb2.EndTurnResponse]  # type: ignore[assignment]
     """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
-    next turn.
+    next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
     """
     ReadView: _aio.UnaryStreamMultiCallable[_read_pb2.ReadViewRequest, _read_pb2.ReadViewResponse]  # type: ignore[assignment]
     """Reads a run's view: all of it, or what changed after a cursor. Messages have at most about 256 KiB."""
@@ -200,14 +196,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists runs that have work and no owner, in the order in which ClaimWork takes them."""
 
     @_abc_1.abstractmethod
-    def BeginTurn(
-        self,
-        request: _ledger_pb2.BeginTurnRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_ledger_pb2.BeginTurnResponse, _abc.Awaitable[_ledger_pb2.BeginTurnResponse]]:
-        """Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`."""
-
-    @_abc_1.abstractmethod
     def AdoptFiles(
         self,
         request: _ledger_pb2.AdoptFilesRequest,
@@ -240,7 +228,7 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_ledger_pb2.EndTurnResponse, _abc.Awaitable[_ledger_pb2.EndTurnResponse]]:
         """Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
-        next turn.
+        next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
         """
 
     @_abc_1.abstractmethod

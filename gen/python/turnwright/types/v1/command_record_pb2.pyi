@@ -561,7 +561,7 @@ class CommandDecision(_message.Message):
         """When it was decided."""
 
     @_builtins.property
-    def contents(self) -> _containers.RepeatedCompositeFieldContainer[Global___DecidedContent]:
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[Global___EditedContent]:
         """Content that replaces what was proposed, until the effect includes it. Each path once; at most 1000."""
 
     @_builtins.property
@@ -575,7 +575,7 @@ class CommandDecision(_message.Message):
         principal: _builtins.str = ...,
         comment: _builtins.str = ...,
         decide_time: _timestamp_pb2.Timestamp | None = ...,
-        contents: _abc.Iterable[Global___DecidedContent] | None = ...,
+        contents: _abc.Iterable[Global___EditedContent] | None = ...,
         edited_paths: _abc.Iterable[_builtins.str] | None = ...,
         client_runs: _builtins.bool = ...,
         tool_failed: _builtins.bool = ...,
@@ -589,7 +589,7 @@ class CommandDecision(_message.Message):
 Global___CommandDecision: _TypeAlias = CommandDecision  # noqa: Y015
 
 @_typing.final
-class DecidedContent(_message.Message):
+class EditedContent(_message.Message):
     """Content that replaces proposed content."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -599,7 +599,9 @@ class DecidedContent(_message.Message):
     path: _builtins.str
     """Path of the proposed file change. Empty: the only change, or the command line of a proposed command."""
     content: _builtins.str
-    """The whole content of the file, or the command line."""
+    """The exact new content of the whole file, or the exact command line. Not allowed for a file that the proposal
+    deletes.
+    """
     def __init__(
         self,
         *,
@@ -612,7 +614,7 @@ class DecidedContent(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DecidedContent: _TypeAlias = DecidedContent  # noqa: Y015
+Global___EditedContent: _TypeAlias = EditedContent  # noqa: Y015
 
 @_typing.final
 class Effect(_message.Message):
@@ -638,7 +640,7 @@ class Effect(_message.Message):
         """Ask a person; nothing else happens."""
 
     @_builtins.property
-    def call(self) -> Global___CallEffect:
+    def call(self) -> Global___PluginCall:
         """Something that a tool does itself, outside the project."""
 
     @_builtins.property
@@ -651,7 +653,7 @@ class Effect(_message.Message):
         files: Global___FileEffect | None = ...,
         command: Global___CommandEffect | None = ...,
         question: Global___QuestionEffect | None = ...,
-        call: Global___CallEffect | None = ...,
+        call: Global___PluginCall | None = ...,
         client_tool: Global___ClientToolEffect | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "client_tool", b"client_tool", "command", b"command", "files", b"files", "kind", b"kind", "question", b"question"]  # noqa: Y015
@@ -816,14 +818,14 @@ class QuestionEffect(_message.Message):
 Global___QuestionEffect: _TypeAlias = QuestionEffect  # noqa: Y015
 
 @_typing.final
-class CallEffect(_message.Message):
-    """Something that a tool does itself."""
+class PluginCall(_message.Message):
+    """Something that a tool will do itself. For `get` and `skill`, `data_json` has the `address`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DATA_JSON_FIELD_NUMBER: _builtins.int
     data_json: _builtins.str
-    """Everything that the tool needs for it: a JSON object chosen by the tool, at most 65536 bytes."""
+    """What the tool will be called with: a JSON object chosen by the tool, at most 65536 bytes."""
     def __init__(
         self,
         *,
@@ -835,7 +837,7 @@ class CallEffect(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CallEffect: _TypeAlias = CallEffect  # noqa: Y015
+Global___PluginCall: _TypeAlias = PluginCall  # noqa: Y015
 
 @_typing.final
 class ClientToolEffect(_message.Message):

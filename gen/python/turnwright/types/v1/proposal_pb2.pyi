@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.types.v1 import command_record_pb2 as _command_record_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
 import sys
@@ -125,7 +126,7 @@ class Proposal(_message.Message):
         """A question will be answered; nothing else happens."""
 
     @_builtins.property
-    def call(self) -> Global___PluginCall:
+    def call(self) -> _command_record_pb2.PluginCall:
         """A tool will do something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL."""
 
     @_builtins.property
@@ -147,7 +148,7 @@ class Proposal(_message.Message):
         files: Global___FileChanges | None = ...,
         command: Global___CommandRun | None = ...,
         question: Global___Question | None = ...,
-        call: Global___PluginCall | None = ...,
+        call: _command_record_pb2.PluginCall | None = ...,
         client_tool: Global___ClientToolCall | None = ...,
         target: _builtins.str = ...,
         body: _builtins.str = ...,
@@ -168,28 +169,6 @@ class Proposal(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_effect) -> _WhichOneofReturnType_effect | None: ...
 
 Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
-
-@_typing.final
-class PluginCall(_message.Message):
-    """Something that a tool will do itself. For `get` and `skill`, `data_json` has the `address`."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DATA_JSON_FIELD_NUMBER: _builtins.int
-    data_json: _builtins.str
-    """What the tool will be called with: a JSON object chosen by the tool, at most 65536 bytes."""
-    def __init__(
-        self,
-        *,
-        data_json: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_json", b"data_json"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PluginCall: _TypeAlias = PluginCall  # noqa: Y015
 
 @_typing.final
 class ClientToolCall(_message.Message):
@@ -381,34 +360,6 @@ class Question(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Question: _TypeAlias = Question  # noqa: Y015
-
-@_typing.final
-class EditedContent(_message.Message):
-    """Content that replaces proposed content."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """Path of the proposed file change. Empty: the only change, or the command line of a proposed command."""
-    content: _builtins.str
-    """The exact new content of the whole file, or the exact command line. Not allowed for a file that the proposal
-    deletes.
-    """
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-        content: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "path", b"path"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EditedContent: _TypeAlias = EditedContent  # noqa: Y015
 
 @_typing.final
 class ProposalDecision(_message.Message):

@@ -8,8 +8,8 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from turnwright.types.v1 import command_record_pb2 as _command_record_pb2
 from turnwright.types.v1 import message_pb2 as _message_pb2
-from turnwright.types.v1 import proposal_pb2 as _proposal_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
@@ -279,7 +279,7 @@ class ApproveTools(_message.Message):
         """
 
     @_builtins.property
-    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_proposal_pb2.EditedContent]:
+    def contents(self) -> _containers.RepeatedCompositeFieldContainer[_command_record_pb2.EditedContent]:
         """Contents to write instead of the proposed ones, as in Accept. Only with a single call, named by its path."""
 
     def __init__(
@@ -287,7 +287,7 @@ class ApproveTools(_message.Message):
         *,
         calls: _abc.Iterable[_builtins.str] | None = ...,
         scope: Global___DecisionScope.ValueType = ...,
-        contents: _abc.Iterable[_proposal_pb2.EditedContent] | None = ...,
+        contents: _abc.Iterable[_command_record_pb2.EditedContent] | None = ...,
         answer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

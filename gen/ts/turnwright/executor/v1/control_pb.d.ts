@@ -70,7 +70,7 @@ export declare type CallToolRequest = Message<"turnwright.executor.v1.CallToolRe
    * While the first call is still running, on this or another executor, a repeat waits for it; if that executor has
    * died, for about seven seconds.
    *
-   * @generated from field: string request_id = 6;
+   * @generated from field: string request_id = 15;
    */
   requestId: string;
 };

@@ -4,8 +4,9 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { EditedContent, Proposal, ProposalDecision } from "../../types/v1/proposal_pb.js";
+import type { Proposal, ProposalDecision } from "../../types/v1/proposal_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { EditedContent } from "../../types/v1/command_record_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { Cursor, EventCursor } from "../../types/v1/cursor_pb.js";

@@ -2,99 +2,16 @@
 // @generated from file turnwright/store/v1/change.proto (package turnwright.store.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Tier, Visibility } from "../../types/v1/entry_pb.js";
 import type { Durability, Fence } from "./write_pb.js";
+import type { Tier, Visibility } from "../../types/v1/entry_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/change.proto.
  */
 export declare const file_turnwright_store_v1_change: GenFile;
-
-/**
- * Makes entries visible.
- *
- * @generated from message turnwright.store.v1.PromoteEntries
- */
-export declare type PromoteEntries = Message<"turnwright.store.v1.PromoteEntries"> & {
-};
-
-/**
- * Describes the message turnwright.store.v1.PromoteEntries.
- * Use `create(PromoteEntriesSchema)` to create a new message.
- */
-export declare const PromoteEntriesSchema: GenMessage<PromoteEntries>;
-
-/**
- * Removes entries from the run's view.
- *
- * @generated from message turnwright.store.v1.RemoveEntries
- */
-export declare type RemoveEntries = Message<"turnwright.store.v1.RemoveEntries"> & {
-};
-
-/**
- * Describes the message turnwright.store.v1.RemoveEntries.
- * Use `create(RemoveEntriesSchema)` to create a new message.
- */
-export declare const RemoveEntriesSchema: GenMessage<RemoveEntries>;
-
-/**
- * Copies entries.
- *
- * @generated from message turnwright.store.v1.CopyEntries
- */
-export declare type CopyEntries = Message<"turnwright.store.v1.CopyEntries"> & {
-  /**
-   * A path, if one entry matches. If several match, or if it ends with a slash, a folder: each entry keeps its path
-   * below the fixed part of the pattern.
-   *
-   * @generated from field: string to = 1;
-   */
-  to: string;
-
-  /**
-   * Visibility of the copies. Unspecified: that of their sources.
-   *
-   * @generated from field: turnwright.types.v1.Visibility visibility = 2;
-   */
-  visibility: Visibility;
-};
-
-/**
- * Describes the message turnwright.store.v1.CopyEntries.
- * Use `create(CopyEntriesSchema)` to create a new message.
- */
-export declare const CopyEntriesSchema: GenMessage<CopyEntries>;
-
-/**
- * Moves entries.
- *
- * @generated from message turnwright.store.v1.MoveEntries
- */
-export declare type MoveEntries = Message<"turnwright.store.v1.MoveEntries"> & {
-  /**
-   * As in CopyEntries.
-   *
-   * @generated from field: string to = 1;
-   */
-  to: string;
-
-  /**
-   * Visibility of the moved entries. Unspecified: that of their sources.
-   *
-   * @generated from field: turnwright.types.v1.Visibility visibility = 2;
-   */
-  visibility: Visibility;
-};
-
-/**
- * Describes the message turnwright.store.v1.MoveEntries.
- * Use `create(MoveEntriesSchema)` to create a new message.
- */
-export declare const MoveEntriesSchema: GenMessage<MoveEntries>;
 
 /**
  * Applies one operation to every entry that matches a pattern, all or none.
@@ -148,60 +65,43 @@ export declare type ChangeEntriesRequest = Message<"turnwright.store.v1.ChangeEn
   /**
    * The operation.
    *
-   * @generated from oneof turnwright.store.v1.ChangeEntriesRequest.change
+   * @generated from field: turnwright.store.v1.EntryOperation operation = 7;
    */
-  change: {
-    /**
-     * get.
-     *
-     * @generated from field: turnwright.store.v1.PromoteEntries promote = 7;
-     */
-    value: PromoteEntries;
-    case: "promote";
-  } | {
-    /**
-     * rm.
-     *
-     * @generated from field: turnwright.store.v1.RemoveEntries remove = 8;
-     */
-    value: RemoveEntries;
-    case: "remove";
-  } | {
-    /**
-     * cp.
-     *
-     * @generated from field: turnwright.store.v1.CopyEntries copy = 9;
-     */
-    value: CopyEntries;
-    case: "copy";
-  } | {
-    /**
-     * mv.
-     *
-     * @generated from field: turnwright.store.v1.MoveEntries move = 10;
-     */
-    value: MoveEntries;
-    case: "move";
-  } | { case: undefined; value?: undefined };
+  operation: EntryOperation;
+
+  /**
+   * Of COPY and MOVE: a path, if one entry matches. If several match, or if it ends with a slash, a folder: each entry keeps
+   * its path below the fixed part of the pattern.
+   *
+   * @generated from field: string to = 8;
+   */
+  to: string;
+
+  /**
+   * Of COPY and MOVE: visibility of the new entries. Unspecified: that of their sources.
+   *
+   * @generated from field: turnwright.types.v1.Visibility visibility = 9;
+   */
+  visibility: Visibility;
 
   /**
    * True only lists what would change (dry run).
    *
-   * @generated from field: bool manifest = 11;
+   * @generated from field: bool manifest = 10;
    */
   manifest: boolean;
 
   /**
    * What the writes must survive.
    *
-   * @generated from field: turnwright.store.v1.Durability durability = 12;
+   * @generated from field: turnwright.store.v1.Durability durability = 11;
    */
   durability: Durability;
 
   /**
    * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
    *
-   * @generated from field: string request_id = 13;
+   * @generated from field: string request_id = 15;
    */
   requestId: string;
 };
@@ -272,4 +172,51 @@ export declare type ChangeEntriesResponse = Message<"turnwright.store.v1.ChangeE
  * Use `create(ChangeEntriesResponseSchema)` to create a new message.
  */
 export declare const ChangeEntriesResponseSchema: GenMessage<ChangeEntriesResponse>;
+
+/**
+ * What is done with entries.
+ *
+ * @generated from enum turnwright.store.v1.EntryOperation
+ */
+export enum EntryOperation {
+  /**
+   * Not specified; refused.
+   *
+   * @generated from enum value: ENTRY_OPERATION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * get: makes them visible.
+   *
+   * @generated from enum value: ENTRY_OPERATION_PROMOTE = 1;
+   */
+  PROMOTE = 1,
+
+  /**
+   * rm: removes them from the run's view.
+   *
+   * @generated from enum value: ENTRY_OPERATION_REMOVE = 2;
+   */
+  REMOVE = 2,
+
+  /**
+   * cp: copies them.
+   *
+   * @generated from enum value: ENTRY_OPERATION_COPY = 3;
+   */
+  COPY = 3,
+
+  /**
+   * mv: moves them.
+   *
+   * @generated from enum value: ENTRY_OPERATION_MOVE = 4;
+   */
+  MOVE = 4,
+}
+
+/**
+ * Describes the enum turnwright.store.v1.EntryOperation.
+ */
+export declare const EntryOperationSchema: GenEnum<EntryOperation>;
 

@@ -2,7 +2,7 @@
 // @generated from file turnwright/store/v1/change.proto (package turnwright.store.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_store_v1_write } from "./write_pb.js";
 import { file_turnwright_types_v1_cursor } from "../../types/v1/cursor_pb.js";
 import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
@@ -11,54 +11,40 @@ import { file_turnwright_types_v1_entry } from "../../types/v1/entry_pb.js";
  * Describes the file turnwright/store/v1/change.proto.
  */
 export const file_turnwright_store_v1_change = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3N0b3JlL3YxL2NoYW5nZS5wcm90bxITdHVybndyaWdodC5zdG9yZS52MSIQCg5Qcm9tb3RlRW50cmllcyIPCg1SZW1vdmVFbnRyaWVzIk4KC0NvcHlFbnRyaWVzEgoKAnRvGAEgASgJEjMKCnZpc2liaWxpdHkYAiABKA4yHy50dXJud3JpZ2h0LnR5cGVzLnYxLlZpc2liaWxpdHkiTgoLTW92ZUVudHJpZXMSCgoCdG8YASABKAkSMwoKdmlzaWJpbGl0eRgCIAEoDjIfLnR1cm53cmlnaHQudHlwZXMudjEuVmlzaWJpbGl0eSL3AwoUQ2hhbmdlRW50cmllc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSLgoFZmVuY2UYAyABKAsyGi50dXJud3JpZ2h0LnN0b3JlLnYxLkZlbmNlSAGIAQESDwoHcGF0dGVybhgEIAEoCRIUCgxib2R5X3BhdHRlcm4YBSABKAkSKQoGd3JpdGVyGAYgASgOMhkudHVybndyaWdodC50eXBlcy52MS5UaWVyEjYKB3Byb21vdGUYByABKAsyIy50dXJud3JpZ2h0LnN0b3JlLnYxLlByb21vdGVFbnRyaWVzSAASNAoGcmVtb3ZlGAggASgLMiIudHVybndyaWdodC5zdG9yZS52MS5SZW1vdmVFbnRyaWVzSAASMAoEY29weRgJIAEoCzIgLnR1cm53cmlnaHQuc3RvcmUudjEuQ29weUVudHJpZXNIABIwCgRtb3ZlGAogASgLMiAudHVybndyaWdodC5zdG9yZS52MS5Nb3ZlRW50cmllc0gAEhAKCG1hbmlmZXN0GAsgASgIEjMKCmR1cmFiaWxpdHkYDCABKA4yHy50dXJud3JpZ2h0LnN0b3JlLnYxLkR1cmFiaWxpdHkSEgoKcmVxdWVzdF9pZBgNIAEoCUIICgZjaGFuZ2VCCAoGX2ZlbmNlIkEKDENoYW5nZWRFbnRyeRIMCgRwYXRoGAEgASgJEgoKAnRvGAIgASgJEhcKD2JvZHlfc2l6ZV9ieXRlcxgDIAEoAyJ4ChVDaGFuZ2VFbnRyaWVzUmVzcG9uc2USMgoHY2hhbmdlZBgBIAMoCzIhLnR1cm53cmlnaHQuc3RvcmUudjEuQ2hhbmdlZEVudHJ5EisKBmN1cnNvchgCIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yQqQBChdjb20udHVybndyaWdodC5zdG9yZS52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9zdG9yZS92MTtzdG9yZXYxqgITVHVybndyaWdodC5TdG9yZS5WMcoCE1R1cm53cmlnaHRcU3RvcmVcVjHqAhVUdXJud3JpZ2h0OjpTdG9yZTo6VjFiBnByb3RvMw", [file_turnwright_store_v1_write, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry]);
-
-/**
- * Describes the message turnwright.store.v1.PromoteEntries.
- * Use `create(PromoteEntriesSchema)` to create a new message.
- */
-export const PromoteEntriesSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_change, 0);
-
-/**
- * Describes the message turnwright.store.v1.RemoveEntries.
- * Use `create(RemoveEntriesSchema)` to create a new message.
- */
-export const RemoveEntriesSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_change, 1);
-
-/**
- * Describes the message turnwright.store.v1.CopyEntries.
- * Use `create(CopyEntriesSchema)` to create a new message.
- */
-export const CopyEntriesSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_change, 2);
-
-/**
- * Describes the message turnwright.store.v1.MoveEntries.
- * Use `create(MoveEntriesSchema)` to create a new message.
- */
-export const MoveEntriesSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_change, 3);
+  fileDesc("CiB0dXJud3JpZ2h0L3N0b3JlL3YxL2NoYW5nZS5wcm90bxITdHVybndyaWdodC5zdG9yZS52MSKUAwoUQ2hhbmdlRW50cmllc1JlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSLgoFZmVuY2UYAyABKAsyGi50dXJud3JpZ2h0LnN0b3JlLnYxLkZlbmNlSACIAQESDwoHcGF0dGVybhgEIAEoCRIUCgxib2R5X3BhdHRlcm4YBSABKAkSKQoGd3JpdGVyGAYgASgOMhkudHVybndyaWdodC50eXBlcy52MS5UaWVyEjYKCW9wZXJhdGlvbhgHIAEoDjIjLnR1cm53cmlnaHQuc3RvcmUudjEuRW50cnlPcGVyYXRpb24SCgoCdG8YCCABKAkSMwoKdmlzaWJpbGl0eRgJIAEoDjIfLnR1cm53cmlnaHQudHlwZXMudjEuVmlzaWJpbGl0eRIQCghtYW5pZmVzdBgKIAEoCBIzCgpkdXJhYmlsaXR5GAsgASgOMh8udHVybndyaWdodC5zdG9yZS52MS5EdXJhYmlsaXR5EhIKCnJlcXVlc3RfaWQYDyABKAlCCAoGX2ZlbmNlIkEKDENoYW5nZWRFbnRyeRIMCgRwYXRoGAEgASgJEgoKAnRvGAIgASgJEhcKD2JvZHlfc2l6ZV9ieXRlcxgDIAEoAyJ4ChVDaGFuZ2VFbnRyaWVzUmVzcG9uc2USMgoHY2hhbmdlZBgBIAMoCzIhLnR1cm53cmlnaHQuc3RvcmUudjEuQ2hhbmdlZEVudHJ5EisKBmN1cnNvchgCIAEoCzIbLnR1cm53cmlnaHQudHlwZXMudjEuQ3Vyc29yKp4BCg5FbnRyeU9wZXJhdGlvbhIfChtFTlRSWV9PUEVSQVRJT05fVU5TUEVDSUZJRUQQABIbChdFTlRSWV9PUEVSQVRJT05fUFJPTU9URRABEhoKFkVOVFJZX09QRVJBVElPTl9SRU1PVkUQAhIYChRFTlRSWV9PUEVSQVRJT05fQ09QWRADEhgKFEVOVFJZX09QRVJBVElPTl9NT1ZFEARCpAEKF2NvbS50dXJud3JpZ2h0LnN0b3JlLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3N0b3JlL3YxO3N0b3JldjGqAhNUdXJud3JpZ2h0LlN0b3JlLlYxygITVHVybndyaWdodFxTdG9yZVxWMeoCFVR1cm53cmlnaHQ6OlN0b3JlOjpWMWIGcHJvdG8z", [file_turnwright_store_v1_write, file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry]);
 
 /**
  * Describes the message turnwright.store.v1.ChangeEntriesRequest.
  * Use `create(ChangeEntriesRequestSchema)` to create a new message.
  */
 export const ChangeEntriesRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_change, 4);
+  messageDesc(file_turnwright_store_v1_change, 0);
 
 /**
  * Describes the message turnwright.store.v1.ChangedEntry.
  * Use `create(ChangedEntrySchema)` to create a new message.
  */
 export const ChangedEntrySchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_change, 5);
+  messageDesc(file_turnwright_store_v1_change, 1);
 
 /**
  * Describes the message turnwright.store.v1.ChangeEntriesResponse.
  * Use `create(ChangeEntriesResponseSchema)` to create a new message.
  */
 export const ChangeEntriesResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_store_v1_change, 6);
+  messageDesc(file_turnwright_store_v1_change, 2);
+
+/**
+ * Describes the enum turnwright.store.v1.EntryOperation.
+ */
+export const EntryOperationSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_store_v1_change, 0);
+
+/**
+ * What is done with entries.
+ *
+ * @generated from enum turnwright.store.v1.EntryOperation
+ */
+export const EntryOperation = /*@__PURE__*/
+  tsEnum(EntryOperationSchema);
 

@@ -588,7 +588,7 @@ export declare type ListWorkRequest = Message<"turnwright.store.v1.ListWorkReque
   /**
    * Maximum number of results, at most 1000; 0: 100.
    *
-   * @generated from field: uint32 page_size = 1;
+   * @generated from field: uint32 page_size = 13;
    */
   pageSize: number;
 

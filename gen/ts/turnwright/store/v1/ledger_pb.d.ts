@@ -5,137 +5,17 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Durability, EntryWrite, Fence, PacketRecord } from "./write_pb.js";
-import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
-import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { ViewChange } from "../../types/v1/view_pb.js";
+import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
+import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/ledger.proto.
  */
 export declare const file_turnwright_store_v1_ledger: GenFile;
-
-/**
- * Opens a turn.
- *
- * @generated from message turnwright.store.v1.BeginTurnRequest
- */
-export declare type BeginTurnRequest = Message<"turnwright.store.v1.BeginTurnRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * The owner's fencing token.
-   *
-   * @generated from field: turnwright.store.v1.Fence fence = 3;
-   */
-  fence?: Fence | undefined;
-
-  /**
-   * Settings of the turn.
-   *
-   * @generated from field: turnwright.types.v1.TurnRequest request = 4;
-   */
-  request?: TurnRequest | undefined;
-
-  /**
-   * Entries to write in the same transaction. They are stamped with the new turn and its loop unless they name others.
-   * In their paths `{turn}` stands for the new turn's number.
-   *
-   * @generated from field: repeated turnwright.store.v1.EntryWrite writes = 5;
-   */
-  writes: EntryWrite[];
-
-  /**
-   * `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes.
-   *
-   * @generated from field: string schemes_version = 6;
-   */
-  schemesVersion: string;
-
-  /**
-   * Return what the writes changed in the run's view, for Assemble.
-   *
-   * @generated from field: bool return_view_change = 7;
-   */
-  returnViewChange: boolean;
-
-  /**
-   * With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
-   * those that a packet shows.
-   *
-   * @generated from field: bool view_change_of_messages = 8;
-   */
-  viewChangeOfMessages: boolean;
-};
-
-/**
- * Describes the message turnwright.store.v1.BeginTurnRequest.
- * Use `create(BeginTurnRequestSchema)` to create a new message.
- */
-export declare const BeginTurnRequestSchema: GenMessage<BeginTurnRequest>;
-
-/**
- * The opened turn.
- *
- * @generated from message turnwright.store.v1.BeginTurnResponse
- */
-export declare type BeginTurnResponse = Message<"turnwright.store.v1.BeginTurnResponse"> & {
-  /**
-   * The turn.
-   *
-   * @generated from field: turnwright.types.v1.Turn turn = 1;
-   */
-  turn?: Turn | undefined;
-
-  /**
-   * The run's cursor after the writes.
-   *
-   * @generated from field: turnwright.types.v1.Cursor cursor = 2;
-   */
-  cursor?: Cursor | undefined;
-
-  /**
-   * True if somebody has requested to abort the active loop.
-   *
-   * @generated from field: bool abort_requested = 3;
-   */
-  abortRequested: boolean;
-
-  /**
-   * The registered schemes, if the caller has another version of them.
-   *
-   * @generated from field: optional turnwright.types.v1.SchemeRegistry schemes = 4;
-   */
-  schemes?: SchemeRegistry | undefined;
-
-  /**
-   * What the writes changed, if it was requested; absent if it has to be read. If nothing was written to the run since the
-   * call that created it, it is all there is: then it begins at revision 0, where the view is empty.
-   *
-   * @generated from field: optional turnwright.types.v1.ViewChange view_change = 5;
-   */
-  viewChange?: ViewChange | undefined;
-};
-
-/**
- * Describes the message turnwright.store.v1.BeginTurnResponse.
- * Use `create(BeginTurnResponseSchema)` to create a new message.
- */
-export declare const BeginTurnResponseSchema: GenMessage<BeginTurnResponse>;
 
 /**
  * Gives a run the project files that another run sees.
@@ -269,7 +149,7 @@ export declare type WriteEntriesRequest = Message<"turnwright.store.v1.WriteEntr
   /**
    * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
    *
-   * @generated from field: string request_id = 7;
+   * @generated from field: string request_id = 15;
    */
   requestId: string;
 
@@ -388,7 +268,7 @@ export declare type LoopEnd = Message<"turnwright.store.v1.LoopEnd"> & {
 export declare const LoopEndSchema: GenMessage<LoopEnd>;
 
 /**
- * Ends a turn.
+ * Ends a turn, or opens the first of a loop.
  *
  * @generated from message turnwright.store.v1.EndTurnRequest
  */
@@ -446,7 +326,7 @@ export declare type EndTurnRequest = Message<"turnwright.store.v1.EndTurnRequest
 
   /**
    * Also opens the next turn, in the same transaction and at a revision after that of the end. Only if the loop goes
-   * on. Absent: another call opens it, with `turn` 0, or BeginTurn.
+   * on. Absent: another call opens it, with `turn` 0.
    *
    * @generated from field: optional turnwright.store.v1.NextTurn next = 8;
    */
@@ -503,7 +383,8 @@ export declare type NextTurn = Message<"turnwright.store.v1.NextTurn"> & {
   request?: TurnRequest | undefined;
 
   /**
-   * Entries to write in the same transaction, as in BeginTurn.
+   * Entries to write in the same transaction. They are stamped with the new turn and its loop unless they name others. In
+   * their paths `{turn}` stands for the new turn's number.
    *
    * @generated from field: repeated turnwright.store.v1.EntryWrite writes = 2;
    */
@@ -565,7 +446,8 @@ export declare type EndTurnResponse = Message<"turnwright.store.v1.EndTurnRespon
   schemes?: SchemeRegistry | undefined;
 
   /**
-   * What the writes changed in the run's view. Absent as in WriteEntriesResponse.
+   * What the writes changed in the run's view. Absent as in WriteEntriesResponse. If nothing was written to the run since the
+   * call that created it, it is all there is: then it begins at revision 0, where the view is empty.
    *
    * @generated from field: optional turnwright.types.v1.ViewChange view_change = 7;
    */

@@ -61,7 +61,7 @@ export declare type EnqueueLoopRequest = Message<"turnwright.store.v1.EnqueueLoo
   /**
    * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
    *
-   * @generated from field: string request_id = 6;
+   * @generated from field: string request_id = 15;
    */
   requestId: string;
 

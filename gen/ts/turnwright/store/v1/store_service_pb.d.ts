@@ -6,7 +6,7 @@ import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { GetSpendRequestSchema, GetSpendResponseSchema } from "./control_pb.js";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
-import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, BeginTurnRequestSchema, BeginTurnResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
+import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
 import type { ChangeEntriesRequestSchema, ChangeEntriesResponseSchema } from "./change_pb.js";
 import type { GetEntriesRequestSchema, GetEntriesResponseSchema, ReadViewRequestSchema, ReadViewResponseSchema, WatchChangesRequestSchema, WatchChangesResponseSchema } from "./read_pb.js";
 
@@ -105,16 +105,6 @@ export declare const StoreService: GenService<{
     output: typeof ListWorkResponseSchema;
   },
   /**
-   * Opens the next turn of the active loop and writes entries in the same transaction: what EndTurn does with `turn` 0 and `next`.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.BeginTurn
-   */
-  beginTurn: {
-    methodKind: "unary";
-    input: typeof BeginTurnRequestSchema;
-    output: typeof BeginTurnResponseSchema;
-  },
-  /**
    * Gives a run that sees no files the project files that another run sees, in one write whatever their number, and
    * returns the files that it now sees. Fails with LIMIT_EXCEEDED like WriteEntries.
    *
@@ -147,7 +137,7 @@ export declare const StoreService: GenService<{
   },
   /**
    * Ends a turn with its result and writes entries in the same transaction; on request also ends the loop or opens the
-   * next turn.
+   * next turn. Without a turn to end, it opens the first one of the active loop, or ends the loop.
    *
    * @generated from rpc turnwright.store.v1.StoreService.EndTurn
    */

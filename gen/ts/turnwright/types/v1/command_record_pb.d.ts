@@ -479,9 +479,9 @@ export declare type CommandDecision = Message<"turnwright.types.v1.CommandDecisi
   /**
    * Content that replaces what was proposed, until the effect includes it. Each path once; at most 1000.
    *
-   * @generated from field: repeated turnwright.types.v1.DecidedContent contents = 5;
+   * @generated from field: repeated turnwright.types.v1.EditedContent contents = 5;
    */
-  contents: DecidedContent[];
+  contents: EditedContent[];
 
   /**
    * Paths whose content was replaced, once the effect includes it. An empty path means the only change.
@@ -514,9 +514,9 @@ export declare const CommandDecisionSchema: GenMessage<CommandDecision>;
 /**
  * Content that replaces proposed content.
  *
- * @generated from message turnwright.types.v1.DecidedContent
+ * @generated from message turnwright.types.v1.EditedContent
  */
-export declare type DecidedContent = Message<"turnwright.types.v1.DecidedContent"> & {
+export declare type EditedContent = Message<"turnwright.types.v1.EditedContent"> & {
   /**
    * Path of the proposed file change. Empty: the only change, or the command line of a proposed command.
    *
@@ -525,7 +525,8 @@ export declare type DecidedContent = Message<"turnwright.types.v1.DecidedContent
   path: string;
 
   /**
-   * The whole content of the file, or the command line.
+   * The exact new content of the whole file, or the exact command line. Not allowed for a file that the proposal
+   * deletes.
    *
    * @generated from field: string content = 2;
    */
@@ -533,10 +534,10 @@ export declare type DecidedContent = Message<"turnwright.types.v1.DecidedContent
 };
 
 /**
- * Describes the message turnwright.types.v1.DecidedContent.
- * Use `create(DecidedContentSchema)` to create a new message.
+ * Describes the message turnwright.types.v1.EditedContent.
+ * Use `create(EditedContentSchema)` to create a new message.
  */
-export declare const DecidedContentSchema: GenMessage<DecidedContent>;
+export declare const EditedContentSchema: GenMessage<EditedContent>;
 
 /**
  * What a command wants to do outside the store, with everything that any executor needs to carry it out.
@@ -577,9 +578,9 @@ export declare type Effect = Message<"turnwright.types.v1.Effect"> & {
     /**
      * Something that a tool does itself, outside the project.
      *
-     * @generated from field: turnwright.types.v1.CallEffect call = 4;
+     * @generated from field: turnwright.types.v1.PluginCall call = 4;
      */
-    value: CallEffect;
+    value: PluginCall;
     case: "call";
   } | {
     /**
@@ -759,13 +760,13 @@ export declare type QuestionEffect = Message<"turnwright.types.v1.QuestionEffect
 export declare const QuestionEffectSchema: GenMessage<QuestionEffect>;
 
 /**
- * Something that a tool does itself.
+ * Something that a tool will do itself. For `get` and `skill`, `data_json` has the `address`.
  *
- * @generated from message turnwright.types.v1.CallEffect
+ * @generated from message turnwright.types.v1.PluginCall
  */
-export declare type CallEffect = Message<"turnwright.types.v1.CallEffect"> & {
+export declare type PluginCall = Message<"turnwright.types.v1.PluginCall"> & {
   /**
-   * Everything that the tool needs for it: a JSON object chosen by the tool, at most 65536 bytes.
+   * What the tool will be called with: a JSON object chosen by the tool, at most 65536 bytes.
    *
    * @generated from field: string data_json = 1;
    */
@@ -773,10 +774,10 @@ export declare type CallEffect = Message<"turnwright.types.v1.CallEffect"> & {
 };
 
 /**
- * Describes the message turnwright.types.v1.CallEffect.
- * Use `create(CallEffectSchema)` to create a new message.
+ * Describes the message turnwright.types.v1.PluginCall.
+ * Use `create(PluginCallSchema)` to create a new message.
  */
-export declare const CallEffectSchema: GenMessage<CallEffect>;
+export declare const PluginCallSchema: GenMessage<PluginCall>;
 
 /**
  * A tool that a client executes; its arguments are those of the command.

@@ -4,6 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { PluginCall } from "./command_record_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { State } from "./entry_pb.js";
 
@@ -123,26 +124,6 @@ export declare type Proposal = Message<"turnwright.types.v1.Proposal"> & {
  * Use `create(ProposalSchema)` to create a new message.
  */
 export declare const ProposalSchema: GenMessage<Proposal>;
-
-/**
- * Something that a tool will do itself. For `get` and `skill`, `data_json` has the `address`.
- *
- * @generated from message turnwright.types.v1.PluginCall
- */
-export declare type PluginCall = Message<"turnwright.types.v1.PluginCall"> & {
-  /**
-   * What the tool will be called with: a JSON object chosen by the tool, at most 65536 bytes.
-   *
-   * @generated from field: string data_json = 1;
-   */
-  dataJson: string;
-};
-
-/**
- * Describes the message turnwright.types.v1.PluginCall.
- * Use `create(PluginCallSchema)` to create a new message.
- */
-export declare const PluginCallSchema: GenMessage<PluginCall>;
 
 /**
  * A call of a tool that a client executes.
@@ -314,34 +295,6 @@ export declare type Question = Message<"turnwright.types.v1.Question"> & {
  * Use `create(QuestionSchema)` to create a new message.
  */
 export declare const QuestionSchema: GenMessage<Question>;
-
-/**
- * Content that replaces proposed content.
- *
- * @generated from message turnwright.types.v1.EditedContent
- */
-export declare type EditedContent = Message<"turnwright.types.v1.EditedContent"> & {
-  /**
-   * Path of the proposed file change. Empty: the only change, or the command line of a proposed command.
-   *
-   * @generated from field: string path = 1;
-   */
-  path: string;
-
-  /**
-   * The exact new content of the whole file, or the exact command line. Not allowed for a file that the proposal
-   * deletes.
-   *
-   * @generated from field: string content = 2;
-   */
-  content: string;
-};
-
-/**
- * Describes the message turnwright.types.v1.EditedContent.
- * Use `create(EditedContentSchema)` to create a new message.
- */
-export declare const EditedContentSchema: GenMessage<EditedContent>;
 
 /**
  * How a proposal was decided.

@@ -4,13 +4,14 @@
 
 import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { file_turnwright_types_v1_command_record } from "./command_record_pb.js";
 import { file_turnwright_types_v1_entry } from "./entry_pb.js";
 
 /**
  * Describes the file turnwright/types/v1/proposal.proto.
  */
 export const file_turnwright_types_v1_proposal = /*@__PURE__*/
-  fileDesc("CiJ0dXJud3JpZ2h0L3R5cGVzL3YxL3Byb3Bvc2FsLnByb3RvEhN0dXJud3JpZ2h0LnR5cGVzLnYxItMDCghQcm9wb3NhbBIMCgRwYXRoGAEgASgJEgwKBHRvb2wYAiABKAkSDAoEdHVybhgDIAEoDRIxCgVmaWxlcxgEIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRmlsZUNoYW5nZXNIABIyCgdjb21tYW5kGAUgASgLMh8udHVybndyaWdodC50eXBlcy52MS5Db21tYW5kUnVuSAASMQoIcXVlc3Rpb24YBiABKAsyHS50dXJud3JpZ2h0LnR5cGVzLnYxLlF1ZXN0aW9uSAASLwoEY2FsbBgHIAEoCzIfLnR1cm53cmlnaHQudHlwZXMudjEuUGx1Z2luQ2FsbEgAEjoKC2NsaWVudF90b29sGAwgASgLMiMudHVybndyaWdodC50eXBlcy52MS5DbGllbnRUb29sQ2FsbEgAEg4KBnRhcmdldBgIIAEoCRIMCgRib2R5GAkgASgJEhcKD2JvZHlfc2l6ZV9ieXRlcxgKIAEoAxJBCg9jb21tYW5kX3dyaXR0ZW4YCyABKAsyIy50dXJud3JpZ2h0LnR5cGVzLnYxLldyaXR0ZW5Db21tYW5kSAGIAQFCCAoGZWZmZWN0QhIKEF9jb21tYW5kX3dyaXR0ZW4iHwoKUGx1Z2luQ2FsbBIRCglkYXRhX2pzb24YASABKAkiOQoOQ2xpZW50VG9vbENhbGwSFgoOYXJndW1lbnRzX2pzb24YASABKAkSDwoHY2FsbF9pZBgCIAEoCSKzAQoOV3JpdHRlbkNvbW1hbmQSRwoKYXR0cmlidXRlcxgBIAMoCzIzLnR1cm53cmlnaHQudHlwZXMudjEuV3JpdHRlbkNvbW1hbmQuQXR0cmlidXRlc0VudHJ5EgwKBGJvZHkYAiABKAkSFwoPYm9keV9zaXplX2J5dGVzGAMgASgDGjEKD0F0dHJpYnV0ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIj8KC0ZpbGVDaGFuZ2VzEjAKB2NoYW5nZXMYASADKAsyHy50dXJud3JpZ2h0LnR5cGVzLnYxLkZpbGVDaGFuZ2UiXAoKRmlsZUNoYW5nZRIMCgRwYXRoGAEgASgJEjEKBGtpbmQYAiABKA4yIy50dXJud3JpZ2h0LnR5cGVzLnYxLkZpbGVDaGFuZ2VLaW5kEg0KBXBhdGNoGAMgASgJIkkKCkNvbW1hbmRSdW4SDwoHY29tbWFuZBgBIAEoCRIqCgd0aW1lb3V0GAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIi0KCFF1ZXN0aW9uEhAKCHF1ZXN0aW9uGAEgASgJEg8KB29wdGlvbnMYAiADKAkiLgoNRWRpdGVkQ29udGVudBIMCgRwYXRoGAEgASgJEg8KB2NvbnRlbnQYAiABKAki8gEKEFByb3Bvc2FsRGVjaXNpb24SDAoEcGF0aBgBIAEoCRIpCgVzdGF0ZRgCIAEoDjIaLnR1cm53cmlnaHQudHlwZXMudjEuU3RhdGUSDwoHb3V0Y29tZRgDIAEoCRIvCgRraW5kGAQgASgOMiEudHVybndyaWdodC50eXBlcy52MS5EZWNpc2lvbktpbmQSEQoJcHJpbmNpcGFsGAUgASgJEg8KB2NvbW1lbnQYBiABKAkSLwoLZGVjaWRlX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBmVkaXRlZBgIIAEoCCqJAQoORmlsZUNoYW5nZUtpbmQSIAocRklMRV9DSEFOR0VfS0lORF9VTlNQRUNJRklFRBAAEhsKF0ZJTEVfQ0hBTkdFX0tJTkRfQ1JFQVRFEAESGwoXRklMRV9DSEFOR0VfS0lORF9NT0RJRlkQAhIbChdGSUxFX0NIQU5HRV9LSU5EX0RFTEVURRADKoABCgxEZWNpc2lvbktpbmQSHQoZREVDSVNJT05fS0lORF9VTlNQRUNJRklFRBAAEhoKFkRFQ0lTSU9OX0tJTkRfQUNDRVBURUQQARIaChZERUNJU0lPTl9LSU5EX1JFSkVDVEVEEAISGQoVREVDSVNJT05fS0lORF9FWFBJUkVEEANCpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwright_types_v1_entry]);
+  fileDesc("CiJ0dXJud3JpZ2h0L3R5cGVzL3YxL3Byb3Bvc2FsLnByb3RvEhN0dXJud3JpZ2h0LnR5cGVzLnYxItMDCghQcm9wb3NhbBIMCgRwYXRoGAEgASgJEgwKBHRvb2wYAiABKAkSDAoEdHVybhgDIAEoDRIxCgVmaWxlcxgEIAEoCzIgLnR1cm53cmlnaHQudHlwZXMudjEuRmlsZUNoYW5nZXNIABIyCgdjb21tYW5kGAUgASgLMh8udHVybndyaWdodC50eXBlcy52MS5Db21tYW5kUnVuSAASMQoIcXVlc3Rpb24YBiABKAsyHS50dXJud3JpZ2h0LnR5cGVzLnYxLlF1ZXN0aW9uSAASLwoEY2FsbBgHIAEoCzIfLnR1cm53cmlnaHQudHlwZXMudjEuUGx1Z2luQ2FsbEgAEjoKC2NsaWVudF90b29sGAwgASgLMiMudHVybndyaWdodC50eXBlcy52MS5DbGllbnRUb29sQ2FsbEgAEg4KBnRhcmdldBgIIAEoCRIMCgRib2R5GAkgASgJEhcKD2JvZHlfc2l6ZV9ieXRlcxgKIAEoAxJBCg9jb21tYW5kX3dyaXR0ZW4YCyABKAsyIy50dXJud3JpZ2h0LnR5cGVzLnYxLldyaXR0ZW5Db21tYW5kSAGIAQFCCAoGZWZmZWN0QhIKEF9jb21tYW5kX3dyaXR0ZW4iOQoOQ2xpZW50VG9vbENhbGwSFgoOYXJndW1lbnRzX2pzb24YASABKAkSDwoHY2FsbF9pZBgCIAEoCSKzAQoOV3JpdHRlbkNvbW1hbmQSRwoKYXR0cmlidXRlcxgBIAMoCzIzLnR1cm53cmlnaHQudHlwZXMudjEuV3JpdHRlbkNvbW1hbmQuQXR0cmlidXRlc0VudHJ5EgwKBGJvZHkYAiABKAkSFwoPYm9keV9zaXplX2J5dGVzGAMgASgDGjEKD0F0dHJpYnV0ZXNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIj8KC0ZpbGVDaGFuZ2VzEjAKB2NoYW5nZXMYASADKAsyHy50dXJud3JpZ2h0LnR5cGVzLnYxLkZpbGVDaGFuZ2UiXAoKRmlsZUNoYW5nZRIMCgRwYXRoGAEgASgJEjEKBGtpbmQYAiABKA4yIy50dXJud3JpZ2h0LnR5cGVzLnYxLkZpbGVDaGFuZ2VLaW5kEg0KBXBhdGNoGAMgASgJIkkKCkNvbW1hbmRSdW4SDwoHY29tbWFuZBgBIAEoCRIqCgd0aW1lb3V0GAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIi0KCFF1ZXN0aW9uEhAKCHF1ZXN0aW9uGAEgASgJEg8KB29wdGlvbnMYAiADKAki8gEKEFByb3Bvc2FsRGVjaXNpb24SDAoEcGF0aBgBIAEoCRIpCgVzdGF0ZRgCIAEoDjIaLnR1cm53cmlnaHQudHlwZXMudjEuU3RhdGUSDwoHb3V0Y29tZRgDIAEoCRIvCgRraW5kGAQgASgOMiEudHVybndyaWdodC50eXBlcy52MS5EZWNpc2lvbktpbmQSEQoJcHJpbmNpcGFsGAUgASgJEg8KB2NvbW1lbnQYBiABKAkSLwoLZGVjaWRlX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg4KBmVkaXRlZBgIIAEoCCqJAQoORmlsZUNoYW5nZUtpbmQSIAocRklMRV9DSEFOR0VfS0lORF9VTlNQRUNJRklFRBAAEhsKF0ZJTEVfQ0hBTkdFX0tJTkRfQ1JFQVRFEAESGwoXRklMRV9DSEFOR0VfS0lORF9NT0RJRlkQAhIbChdGSUxFX0NIQU5HRV9LSU5EX0RFTEVURRADKoABCgxEZWNpc2lvbktpbmQSHQoZREVDSVNJT05fS0lORF9VTlNQRUNJRklFRBAAEhoKFkRFQ0lTSU9OX0tJTkRfQUNDRVBURUQQARIaChZERUNJU0lPTl9LSU5EX1JFSkVDVEVEEAISGQoVREVDSVNJT05fS0lORF9FWFBJUkVEEANCpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_turnwright_types_v1_command_record, file_turnwright_types_v1_entry]);
 
 /**
  * Describes the message turnwright.types.v1.Proposal.
@@ -20,67 +21,53 @@ export const ProposalSchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_proposal, 0);
 
 /**
- * Describes the message turnwright.types.v1.PluginCall.
- * Use `create(PluginCallSchema)` to create a new message.
- */
-export const PluginCallSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 1);
-
-/**
  * Describes the message turnwright.types.v1.ClientToolCall.
  * Use `create(ClientToolCallSchema)` to create a new message.
  */
 export const ClientToolCallSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 2);
+  messageDesc(file_turnwright_types_v1_proposal, 1);
 
 /**
  * Describes the message turnwright.types.v1.WrittenCommand.
  * Use `create(WrittenCommandSchema)` to create a new message.
  */
 export const WrittenCommandSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 3);
+  messageDesc(file_turnwright_types_v1_proposal, 2);
 
 /**
  * Describes the message turnwright.types.v1.FileChanges.
  * Use `create(FileChangesSchema)` to create a new message.
  */
 export const FileChangesSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 4);
+  messageDesc(file_turnwright_types_v1_proposal, 3);
 
 /**
  * Describes the message turnwright.types.v1.FileChange.
  * Use `create(FileChangeSchema)` to create a new message.
  */
 export const FileChangeSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 5);
+  messageDesc(file_turnwright_types_v1_proposal, 4);
 
 /**
  * Describes the message turnwright.types.v1.CommandRun.
  * Use `create(CommandRunSchema)` to create a new message.
  */
 export const CommandRunSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 6);
+  messageDesc(file_turnwright_types_v1_proposal, 5);
 
 /**
  * Describes the message turnwright.types.v1.Question.
  * Use `create(QuestionSchema)` to create a new message.
  */
 export const QuestionSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 7);
-
-/**
- * Describes the message turnwright.types.v1.EditedContent.
- * Use `create(EditedContentSchema)` to create a new message.
- */
-export const EditedContentSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 8);
+  messageDesc(file_turnwright_types_v1_proposal, 6);
 
 /**
  * Describes the message turnwright.types.v1.ProposalDecision.
  * Use `create(ProposalDecisionSchema)` to create a new message.
  */
 export const ProposalDecisionSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_proposal, 9);
+  messageDesc(file_turnwright_types_v1_proposal, 7);
 
 /**
  * Describes the enum turnwright.types.v1.FileChangeKind.

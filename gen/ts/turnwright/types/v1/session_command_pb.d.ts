@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import type { Message } from "@bufbuild/protobuf";
 import type { Part } from "./message_pb.js";
 import type { LoopSettings, RunSettingsPatch } from "./settings_pb.js";
-import type { EditedContent } from "./proposal_pb.js";
+import type { EditedContent } from "./command_record_pb.js";
 
 /**
  * Describes the file turnwright/types/v1/session_command.proto.
