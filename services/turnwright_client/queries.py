@@ -112,9 +112,9 @@ class QueryCalls:
     async def preview_packet(
         self, project: str, run: str, pieces_max: int | None = None
     ) -> explanation_pb2.PacketExplanation:
-        """What the packet of the next turn would consist of. Raises TURN_NOT_FOUND before the first turn."""
-        request = explain_pb2.PreviewPacketRequest(project=project, run=run, pieces_max=pieces_max)
-        return (await self._peer.call(self._stub.PreviewPacket, request)).explanation
+        """What the packet of the next turn would consist of. Raises RUN_NOT_FOUND."""
+        request = explain_pb2.ExplainPacketRequest(project=project, run=run, pieces_max=pieces_max, next=True)
+        return (await self._peer.call(self._stub.ExplainPacket, request)).explanation
 
     async def list_models(self) -> list[model_pb2.Model]:
         request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)

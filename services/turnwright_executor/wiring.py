@@ -209,7 +209,6 @@ class _Wired:
             self._calls,
             places.like_run,
             explained.explain,
-            explained.preview,
             status.read,
             check_vendor,
             catalogue({k: v for k, v in tools.items() if k not in settings.unconfigured_tools}),

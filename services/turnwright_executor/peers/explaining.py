@@ -1,4 +1,4 @@
-"""ExplainPacket and PreviewPacket: what is known of a turn, put together with what the assembler makes of it."""
+"""ExplainPacket: what is known of a turn, put together with what the assembler makes of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turnwright.types.v1 import cursor_pb2, explanation_pb2, settings_pb2
 from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Mode, Model, Run, Turn
 
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.checks import check_count
+from turnwright_core.checks import check_count, invalid
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, EXPLAINED_PIECES_DEFAULT, EXPLAINED_PIECES_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import COMPLETED, QUEUED
@@ -150,7 +150,13 @@ class PacketExplanations(RecordedPackets):
         self._root_of = root_of
         self._files_of = files_of
 
-    async def preview(self, request: explain_pb2.PreviewPacketRequest) -> explain_pb2.PreviewPacketResponse:
+    async def explain(self, request: explain_pb2.ExplainPacketRequest) -> explain_pb2.ExplainPacketResponse:
+        """The packet of a turn, or with `next` that of the next one. Raises TurnwrightError."""
+        if request.next and request.turn:
+            raise invalid("turn", "next is the turn after the latest one: leave out turn.")
+        return await (self._preview(request) if request.next else super().explain(request))
+
+    async def _preview(self, request: explain_pb2.ExplainPacketRequest) -> explain_pb2.ExplainPacketResponse:
         """The packet of the next turn, if it began now. Raises TurnwrightError."""
         pieces_max = _pieces_max(request)
         address = RunAddress(request.project, request.run)
@@ -169,9 +175,9 @@ class PacketExplanations(RecordedPackets):
         )
         explanation = await self._explained(explain_request, latest)
         explanation.turn, explanation.preview = number, True
-        return explain_pb2.PreviewPacketResponse(explanation=explanation)
+        return explain_pb2.ExplainPacketResponse(explanation=explanation)
 
-    async def _first(self, address: RunAddress, run: Run, pieces_max: int) -> explain_pb2.PreviewPacketResponse:
+    async def _first(self, address: RunAddress, run: Run, pieces_max: int) -> explain_pb2.ExplainPacketResponse:
         """The packet of a run's first turn."""
         loop, gaps = await self._waiting_loop(address, run), []
         if not loop.prompt:
@@ -197,7 +203,7 @@ class PacketExplanations(RecordedPackets):
         explanation = await self._explained(request, turn)
         explanation.preview = True
         explanation.gaps.extend(gaps)
-        return explain_pb2.PreviewPacketResponse(explanation=explanation)
+        return explain_pb2.ExplainPacketResponse(explanation=explanation)
 
     async def _waiting_loop(self, address: RunAddress, run: Run) -> Loop:
         """The loop of a run that begins next; one without a prompt if none waits."""

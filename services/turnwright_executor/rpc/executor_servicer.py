@@ -42,7 +42,6 @@ class ExecutorServicer(
         calls: ToolCalls,
         like_run: Callable[[str], str],
         explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]],
-        preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]],
         status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]],
         check_vendor: CheckVendor,
         catalogue: watch_pb2.DiscoverResponse,
@@ -56,6 +55,6 @@ class ExecutorServicer(
         self._calls = calls
         self._like_run = like_run
         self._status = status
-        self._explain, self._preview = explain, preview
+        self._explain = explain
         self.check_vendor = check_vendor
         self._catalogue = catalogue

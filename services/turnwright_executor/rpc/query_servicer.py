@@ -16,17 +16,11 @@ class QueryRpcs(Forwarding):
     _status: Callable[[query_pb2.GetStatusRequest], Awaitable[query_pb2.GetStatusResponse]]
 
     _explain: Callable[[explain_pb2.ExplainPacketRequest], Awaitable[explain_pb2.ExplainPacketResponse]]
-    _preview: Callable[[explain_pb2.PreviewPacketRequest], Awaitable[explain_pb2.PreviewPacketResponse]]
 
     async def ExplainPacket(
         self, request: explain_pb2.ExplainPacketRequest, context: Any
     ) -> explain_pb2.ExplainPacketResponse:
         return await self._explain(request)
-
-    async def PreviewPacket(
-        self, request: explain_pb2.PreviewPacketRequest, context: Any
-    ) -> explain_pb2.PreviewPacketResponse:
-        return await self._preview(request)
 
     async def GetStatus(self, request: query_pb2.GetStatusRequest, context: Any) -> query_pb2.GetStatusResponse:
         return await self._status(request)

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 import pytest_asyncio
+from turnwright.executor.v1 import explain_pb2
 from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 from turnwright_values.types import Tier
@@ -84,10 +85,12 @@ async def test_the_byte_where_a_packet_leaves_the_one_before(services):
 async def test_what_is_not_there_is_refused_by_name(services):
     services.script(DONE)
     await services.until(await services.act())
+    both = explain_pb2.ExplainPacketRequest(project=services.project, run="r", turn=1, next=True)
     calls = {
         Reason.RUN_NOT_FOUND: services.client.explain_packet(services.project, "x"),
         Reason.TURN_NOT_FOUND: services.client.explain_packet(services.project, "r", 7),
         Reason.LIMIT_EXCEEDED: services.client.explain_packet(services.project, "r", 1, 5001),
+        Reason.INVALID_FIELD: services.client._peer.call(services.client._stub.ExplainPacket, both),
     }
     for reason, call in calls.items():
         with pytest.raises(TurnwrightError) as caught:

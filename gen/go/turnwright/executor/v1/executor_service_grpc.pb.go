@@ -25,7 +25,6 @@ const (
 	ExecutorService_CallTool_FullMethodName      = "/turnwright.executor.v1.ExecutorService/CallTool"
 	ExecutorService_Notify_FullMethodName        = "/turnwright.executor.v1.ExecutorService/Notify"
 	ExecutorService_ExplainPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/ExplainPacket"
-	ExecutorService_PreviewPacket_FullMethodName = "/turnwright.executor.v1.ExecutorService/PreviewPacket"
 	ExecutorService_Discover_FullMethodName      = "/turnwright.executor.v1.ExecutorService/Discover"
 	ExecutorService_GetStatus_FullMethodName     = "/turnwright.executor.v1.ExecutorService/GetStatus"
 )
@@ -50,11 +49,9 @@ type ExecutorServiceClient interface {
 	CallTool(ctx context.Context, in *CallToolRequest, opts ...grpc.CallOption) (*CallToolResponse, error)
 	// Sends a transient message to the watchers of a run.
 	Notify(ctx context.Context, in *NotifyRequest, opts ...grpc.CallOption) (*NotifyResponse, error)
-	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
-	// it leaves the prefix of the turn before.
+	// Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
+	// it fits, and where it leaves the prefix of the turn before.
 	ExplainPacket(ctx context.Context, in *ExplainPacketRequest, opts ...grpc.CallOption) (*ExplainPacketResponse, error)
-	// Explains the packet that the next turn would be sent. Writes nothing.
-	PreviewPacket(ctx context.Context, in *PreviewPacketRequest, opts ...grpc.CallOption) (*PreviewPacketResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error)
 	// Returns the status of this executor and of the services behind it.
@@ -146,15 +143,6 @@ func (c *executorServiceClient) ExplainPacket(ctx context.Context, in *ExplainPa
 	return out, nil
 }
 
-func (c *executorServiceClient) PreviewPacket(ctx context.Context, in *PreviewPacketRequest, opts ...grpc.CallOption) (*PreviewPacketResponse, error) {
-	out := new(PreviewPacketResponse)
-	err := c.cc.Invoke(ctx, ExecutorService_PreviewPacket_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *executorServiceClient) Discover(ctx context.Context, in *DiscoverRequest, opts ...grpc.CallOption) (*DiscoverResponse, error) {
 	out := new(DiscoverResponse)
 	err := c.cc.Invoke(ctx, ExecutorService_Discover_FullMethodName, in, out, opts...)
@@ -193,11 +181,9 @@ type ExecutorServiceServer interface {
 	CallTool(context.Context, *CallToolRequest) (*CallToolResponse, error)
 	// Sends a transient message to the watchers of a run.
 	Notify(context.Context, *NotifyRequest) (*NotifyResponse, error)
-	// Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
-	// it leaves the prefix of the turn before.
+	// Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
+	// it fits, and where it leaves the prefix of the turn before.
 	ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error)
-	// Explains the packet that the next turn would be sent. Writes nothing.
-	PreviewPacket(context.Context, *PreviewPacketRequest) (*PreviewPacketResponse, error)
 	// Returns what this executor supports: methods, notifications, tools.
 	Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error)
 	// Returns the status of this executor and of the services behind it.
@@ -226,9 +212,6 @@ func (UnimplementedExecutorServiceServer) Notify(context.Context, *NotifyRequest
 }
 func (UnimplementedExecutorServiceServer) ExplainPacket(context.Context, *ExplainPacketRequest) (*ExplainPacketResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ExplainPacket not implemented")
-}
-func (UnimplementedExecutorServiceServer) PreviewPacket(context.Context, *PreviewPacketRequest) (*PreviewPacketResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method PreviewPacket not implemented")
 }
 func (UnimplementedExecutorServiceServer) Discover(context.Context, *DiscoverRequest) (*DiscoverResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Discover not implemented")
@@ -360,24 +343,6 @@ func _ExecutorService_ExplainPacket_Handler(srv interface{}, ctx context.Context
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ExecutorService_PreviewPacket_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(PreviewPacketRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(ExecutorServiceServer).PreviewPacket(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: ExecutorService_PreviewPacket_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(ExecutorServiceServer).PreviewPacket(ctx, req.(*PreviewPacketRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _ExecutorService_Discover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DiscoverRequest)
 	if err := dec(in); err != nil {
@@ -440,10 +405,6 @@ var ExecutorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ExplainPacket",
 			Handler:    _ExecutorService_ExplainPacket_Handler,
-		},
-		{
-			MethodName: "PreviewPacket",
-			Handler:    _ExecutorService_PreviewPacket_Handler,
 		},
 		{
 			MethodName: "Discover",

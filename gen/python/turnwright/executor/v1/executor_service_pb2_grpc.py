@@ -77,11 +77,6 @@ class ExecutorServiceStub(object):
                 request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.SerializeToString,
                 response_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketResponse.FromString,
                 _registered_method=True)
-        self.PreviewPacket = channel.unary_unary(
-                '/turnwright.executor.v1.ExecutorService/PreviewPacket',
-                request_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
-                response_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
-                _registered_method=True)
         self.Discover = channel.unary_unary(
                 '/turnwright.executor.v1.ExecutorService/Discover',
                 request_serializer=turnwright_dot_executor_dot_v1_dot_watch__pb2.DiscoverRequest.SerializeToString,
@@ -147,15 +142,8 @@ class ExecutorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExplainPacket(self, request, context):
-        """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
-        it leaves the prefix of the turn before.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PreviewPacket(self, request, context):
-        """Explains the packet that the next turn would be sent. Writes nothing.
+        """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
+        it fits, and where it leaves the prefix of the turn before.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,11 +195,6 @@ def add_ExecutorServiceServicer_to_server(servicer, server):
                     servicer.ExplainPacket,
                     request_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.FromString,
                     response_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketResponse.SerializeToString,
-            ),
-            'PreviewPacket': grpc.unary_unary_rpc_method_handler(
-                    servicer.PreviewPacket,
-                    request_deserializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.FromString,
-                    response_serializer=turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.SerializeToString,
             ),
             'Discover': grpc.unary_unary_rpc_method_handler(
                     servicer.Discover,
@@ -394,33 +377,6 @@ class ExecutorService(object):
             '/turnwright.executor.v1.ExecutorService/ExplainPacket',
             turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketRequest.SerializeToString,
             turnwright_dot_executor_dot_v1_dot_explain__pb2.ExplainPacketResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PreviewPacket(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.executor.v1.ExecutorService/PreviewPacket',
-            turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketRequest.SerializeToString,
-            turnwright_dot_executor_dot_v1_dot_explain__pb2.PreviewPacketResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -65,11 +65,9 @@ class ExecutorServiceStub:
     Notify: _grpc.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]
     """Sends a transient message to the watchers of a run."""
     ExplainPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]
-    """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
-    it leaves the prefix of the turn before.
+    """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
+    it fits, and where it leaves the prefix of the turn before.
     """
-    PreviewPacket: _grpc.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]
-    """Explains the packet that the next turn would be sent. Writes nothing."""
     Discover: _grpc.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]
     """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]
@@ -107,11 +105,9 @@ class ExecutorServiceAsyncStub(ExecutorServiceStub):
     Notify: _aio.UnaryUnaryMultiCallable[_watch_pb2.NotifyRequest, _watch_pb2.NotifyResponse]  # type: ignore[assignment]
     """Sends a transient message to the watchers of a run."""
     ExplainPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.ExplainPacketRequest, _explain_pb2.ExplainPacketResponse]  # type: ignore[assignment]
-    """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
-    it leaves the prefix of the turn before.
+    """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
+    it fits, and where it leaves the prefix of the turn before.
     """
-    PreviewPacket: _aio.UnaryUnaryMultiCallable[_explain_pb2.PreviewPacketRequest, _explain_pb2.PreviewPacketResponse]  # type: ignore[assignment]
-    """Explains the packet that the next turn would be sent. Writes nothing."""
     Discover: _aio.UnaryUnaryMultiCallable[_watch_pb2.DiscoverRequest, _watch_pb2.DiscoverResponse]  # type: ignore[assignment]
     """Returns what this executor supports: methods, notifications, tools."""
     GetStatus: _aio.UnaryUnaryMultiCallable[_query_pb2.GetStatusRequest, _query_pb2.GetStatusResponse]  # type: ignore[assignment]
@@ -182,17 +178,9 @@ class ExecutorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _explain_pb2.ExplainPacketRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_explain_pb2.ExplainPacketResponse, _abc.Awaitable[_explain_pb2.ExplainPacketResponse]]:
-        """Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
-        it leaves the prefix of the turn before.
+        """Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
+        it fits, and where it leaves the prefix of the turn before.
         """
-
-    @_abc_1.abstractmethod
-    def PreviewPacket(
-        self,
-        request: _explain_pb2.PreviewPacketRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_explain_pb2.PreviewPacketResponse, _abc.Awaitable[_explain_pb2.PreviewPacketResponse]]:
-        """Explains the packet that the next turn would be sent. Writes nothing."""
 
     @_abc_1.abstractmethod
     def Discover(

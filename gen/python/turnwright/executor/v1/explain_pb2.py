@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import explanation_pb2 as turnwright_dot_types_dot_v1_dot_explanation__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/explain.proto\x12\x16turnwright.executor.v1\x1a%turnwright/types/v1/explanation.proto\"j\n\x14\x45xplainPacketRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x17\n\npieces_max\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_pieces_max\"T\n\x15\x45xplainPacketResponse\x12;\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32&.turnwright.types.v1.PacketExplanation\"\\\n\x14PreviewPacketRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x17\n\npieces_max\x18\x03 \x01(\rH\x00\x88\x01\x01\x42\r\n\x0b_pieces_max\"T\n\x15PreviewPacketResponse\x12;\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32&.turnwright.types.v1.PacketExplanationB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$turnwright/executor/v1/explain.proto\x12\x16turnwright.executor.v1\x1a%turnwright/types/v1/explanation.proto\"x\n\x14\x45xplainPacketRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\r\x12\x17\n\npieces_max\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04next\x18\x05 \x01(\x08\x42\r\n\x0b_pieces_max\"T\n\x15\x45xplainPacketResponse\x12;\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32&.turnwright.types.v1.PacketExplanationB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
   _globals['_EXPLAINPACKETREQUEST']._serialized_start=103
-  _globals['_EXPLAINPACKETREQUEST']._serialized_end=209
-  _globals['_EXPLAINPACKETRESPONSE']._serialized_start=211
-  _globals['_EXPLAINPACKETRESPONSE']._serialized_end=295
-  _globals['_PREVIEWPACKETREQUEST']._serialized_start=297
-  _globals['_PREVIEWPACKETREQUEST']._serialized_end=389
-  _globals['_PREVIEWPACKETRESPONSE']._serialized_start=391
-  _globals['_PREVIEWPACKETRESPONSE']._serialized_end=475
+  _globals['_EXPLAINPACKETREQUEST']._serialized_end=223
+  _globals['_EXPLAINPACKETRESPONSE']._serialized_start=225
+  _globals['_EXPLAINPACKETRESPONSE']._serialized_end=309
 # @@protoc_insertion_point(module_scope)

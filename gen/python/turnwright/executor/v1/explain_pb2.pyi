@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ExplainPacketRequest(_message.Message):
-    """Explains the packet of a turn."""
+    """Explains the packet of a turn, or previews that of the next one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -27,6 +27,7 @@ class ExplainPacketRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     PIECES_MAX_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -39,6 +40,11 @@ class ExplainPacketRequest(_message.Message):
     """Maximum number of pieces to return, at most 5000. Absent: 1000. 0: none, only the totals. An answer has at most about
     2 MiB.
     """
+    next: _builtins.bool
+    """True: a preview of the packet that the next turn would be sent if it began now; `turn` is 0 then, otherwise fails with
+    INVALID_ARGUMENT, reason INVALID_FIELD. It has the settings of the latest turn; before the first one those of the loop
+    that waits, or else of the run. After it, changes on disk that no turn has read yet are not in it. Nothing is written.
+    """
     def __init__(
         self,
         *,
@@ -46,10 +52,11 @@ class ExplainPacketRequest(_message.Message):
         run: _builtins.str = ...,
         turn: _builtins.int = ...,
         pieces_max: _builtins.int | None = ...,
+        next: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pieces_max", b"_pieces_max", "pieces_max", b"pieces_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pieces_max", b"_pieces_max", "pieces_max", b"pieces_max", "project", b"project", "run", b"run", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pieces_max", b"_pieces_max", "next", b"next", "pieces_max", b"pieces_max", "project", b"project", "run", b"run", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pieces_max: _TypeAlias = _typing.Literal["pieces_max"]  # noqa: Y015
     _WhichOneofArgType__pieces_max: _TypeAlias = _typing.Literal["_pieces_max", b"_pieces_max"]  # noqa: Y015
@@ -66,8 +73,8 @@ class ExplainPacketResponse(_message.Message):
     EXPLANATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def explanation(self) -> _explanation_pb2.PacketExplanation:
-        """What the packet consists of. Its bytes are those that were sent; the reasons come from assembling it again from the
-        moment that it shows.
+        """What the packet consists of. Of one that was sent, the bytes are those that were sent, and the reasons come from assembling
+        it again from the moment that it shows.
         """
 
     def __init__(
@@ -82,62 +89,3 @@ class ExplainPacketResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainPacketResponse: _TypeAlias = ExplainPacketResponse  # noqa: Y015
-
-@_typing.final
-class PreviewPacketRequest(_message.Message):
-    """Previews the packet of the next turn."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PIECES_MAX_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    pieces_max: _builtins.int
-    """As in ExplainPacketRequest."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        pieces_max: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_pieces_max", b"_pieces_max", "pieces_max", b"pieces_max"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pieces_max", b"_pieces_max", "pieces_max", b"pieces_max", "project", b"project", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__pieces_max: _TypeAlias = _typing.Literal["pieces_max"]  # noqa: Y015
-    _WhichOneofArgType__pieces_max: _TypeAlias = _typing.Literal["_pieces_max", b"_pieces_max"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__pieces_max) -> _WhichOneofReturnType__pieces_max | None: ...
-
-Global___PreviewPacketRequest: _TypeAlias = PreviewPacketRequest  # noqa: Y015
-
-@_typing.final
-class PreviewPacketResponse(_message.Message):
-    """The preview."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EXPLANATION_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def explanation(self) -> _explanation_pb2.PacketExplanation:
-        """What the packet would consist of if the turn began now, with the settings of the latest turn; before the first one
-        with those of the loop that waits, or else of the run. After it, changes on disk that no turn has read yet are not
-        in it. Nothing is written.
-        """
-
-    def __init__(
-        self,
-        *,
-        explanation: _explanation_pb2.PacketExplanation | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PreviewPacketResponse: _TypeAlias = PreviewPacketResponse  # noqa: Y015

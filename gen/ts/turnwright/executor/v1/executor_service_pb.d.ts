@@ -12,7 +12,7 @@ import type { Heartbeat } from "../../types/v1/heartbeat_pb.js";
 import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
 import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema } from "./watch_pb.js";
-import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema, PreviewPacketRequestSchema, PreviewPacketResponseSchema } from "./explain_pb.js";
+import type { ExplainPacketRequestSchema, ExplainPacketResponseSchema } from "./explain_pb.js";
 import type { GetStatusRequestSchema, GetStatusResponseSchema } from "./query_pb.js";
 
 /**
@@ -466,8 +466,8 @@ export declare const ExecutorService: GenService<{
     output: typeof NotifyResponseSchema;
   },
   /**
-   * Explains the packet of a turn: each piece with its tokens and why it is in, what was done so that it fits, and where
-   * it leaves the prefix of the turn before.
+   * Explains the packet of a turn, or previews that of the next one: each piece with its tokens and why it is in, what was done so that
+   * it fits, and where it leaves the prefix of the turn before.
    *
    * @generated from rpc turnwright.executor.v1.ExecutorService.ExplainPacket
    */
@@ -475,16 +475,6 @@ export declare const ExecutorService: GenService<{
     methodKind: "unary";
     input: typeof ExplainPacketRequestSchema;
     output: typeof ExplainPacketResponseSchema;
-  },
-  /**
-   * Explains the packet that the next turn would be sent. Writes nothing.
-   *
-   * @generated from rpc turnwright.executor.v1.ExecutorService.PreviewPacket
-   */
-  previewPacket: {
-    methodKind: "unary";
-    input: typeof PreviewPacketRequestSchema;
-    output: typeof PreviewPacketResponseSchema;
   },
   /**
    * Returns what this executor supports: methods, notifications, tools.

@@ -12,7 +12,7 @@ import type { PacketExplanation } from "../../types/v1/explanation_pb.js";
 export declare const file_turnwright_executor_v1_explain: GenFile;
 
 /**
- * Explains the packet of a turn.
+ * Explains the packet of a turn, or previews that of the next one.
  *
  * @generated from message turnwright.executor.v1.ExplainPacketRequest
  */
@@ -46,6 +46,15 @@ export declare type ExplainPacketRequest = Message<"turnwright.executor.v1.Expla
    * @generated from field: optional uint32 pieces_max = 4;
    */
   piecesMax?: number | undefined;
+
+  /**
+   * True: a preview of the packet that the next turn would be sent if it began now; `turn` is 0 then, otherwise fails with
+   * INVALID_ARGUMENT, reason INVALID_FIELD. It has the settings of the latest turn; before the first one those of the loop
+   * that waits, or else of the run. After it, changes on disk that no turn has read yet are not in it. Nothing is written.
+   *
+   * @generated from field: bool next = 5;
+   */
+  next: boolean;
 };
 
 /**
@@ -61,8 +70,8 @@ export declare const ExplainPacketRequestSchema: GenMessage<ExplainPacketRequest
  */
 export declare type ExplainPacketResponse = Message<"turnwright.executor.v1.ExplainPacketResponse"> & {
   /**
-   * What the packet consists of. Its bytes are those that were sent; the reasons come from assembling it again from the
-   * moment that it shows.
+   * What the packet consists of. Of one that was sent, the bytes are those that were sent, and the reasons come from assembling
+   * it again from the moment that it shows.
    *
    * @generated from field: turnwright.types.v1.PacketExplanation explanation = 1;
    */
@@ -74,60 +83,4 @@ export declare type ExplainPacketResponse = Message<"turnwright.executor.v1.Expl
  * Use `create(ExplainPacketResponseSchema)` to create a new message.
  */
 export declare const ExplainPacketResponseSchema: GenMessage<ExplainPacketResponse>;
-
-/**
- * Previews the packet of the next turn.
- *
- * @generated from message turnwright.executor.v1.PreviewPacketRequest
- */
-export declare type PreviewPacketRequest = Message<"turnwright.executor.v1.PreviewPacketRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * As in ExplainPacketRequest.
-   *
-   * @generated from field: optional uint32 pieces_max = 3;
-   */
-  piecesMax?: number | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.PreviewPacketRequest.
- * Use `create(PreviewPacketRequestSchema)` to create a new message.
- */
-export declare const PreviewPacketRequestSchema: GenMessage<PreviewPacketRequest>;
-
-/**
- * The preview.
- *
- * @generated from message turnwright.executor.v1.PreviewPacketResponse
- */
-export declare type PreviewPacketResponse = Message<"turnwright.executor.v1.PreviewPacketResponse"> & {
-  /**
-   * What the packet would consist of if the turn began now, with the settings of the latest turn; before the first one
-   * with those of the loop that waits, or else of the run. After it, changes on disk that no turn has read yet are not
-   * in it. Nothing is written.
-   *
-   * @generated from field: turnwright.types.v1.PacketExplanation explanation = 1;
-   */
-  explanation?: PacketExplanation | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.PreviewPacketResponse.
- * Use `create(PreviewPacketResponseSchema)` to create a new message.
- */
-export declare const PreviewPacketResponseSchema: GenMessage<PreviewPacketResponse>;
 

@@ -9,7 +9,7 @@ import { file_turnwright_types_v1_explanation } from "../../types/v1/explanation
  * Describes the file turnwright/executor/v1/explain.proto.
  */
 export const file_turnwright_executor_v1_explain = /*@__PURE__*/
-  fileDesc("CiR0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL2V4cGxhaW4ucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEiagoURXhwbGFpblBhY2tldFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEdHVybhgDIAEoDRIXCgpwaWVjZXNfbWF4GAQgASgNSACIAQFCDQoLX3BpZWNlc19tYXgiVAoVRXhwbGFpblBhY2tldFJlc3BvbnNlEjsKC2V4cGxhbmF0aW9uGAEgASgLMiYudHVybndyaWdodC50eXBlcy52MS5QYWNrZXRFeHBsYW5hdGlvbiJcChRQcmV2aWV3UGFja2V0UmVxdWVzdBIPCgdwcm9qZWN0GAEgASgJEgsKA3J1bhgCIAEoCRIXCgpwaWVjZXNfbWF4GAMgASgNSACIAQFCDQoLX3BpZWNlc19tYXgiVAoVUHJldmlld1BhY2tldFJlc3BvbnNlEjsKC2V4cGxhbmF0aW9uGAEgASgLMiYudHVybndyaWdodC50eXBlcy52MS5QYWNrZXRFeHBsYW5hdGlvbkK2AQoaY29tLnR1cm53cmlnaHQuZXhlY3V0b3IudjFQAVpJZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvZXhlY3V0b3IvdjE7ZXhlY3V0b3J2MaoCFlR1cm53cmlnaHQuRXhlY3V0b3IuVjHKAhZUdXJud3JpZ2h0XEV4ZWN1dG9yXFYx6gIYVHVybndyaWdodDo6RXhlY3V0b3I6OlYxYgZwcm90bzM", [file_turnwright_types_v1_explanation]);
+  fileDesc("CiR0dXJud3JpZ2h0L2V4ZWN1dG9yL3YxL2V4cGxhaW4ucHJvdG8SFnR1cm53cmlnaHQuZXhlY3V0b3IudjEieAoURXhwbGFpblBhY2tldFJlcXVlc3QSDwoHcHJvamVjdBgBIAEoCRILCgNydW4YAiABKAkSDAoEdHVybhgDIAEoDRIXCgpwaWVjZXNfbWF4GAQgASgNSACIAQESDAoEbmV4dBgFIAEoCEINCgtfcGllY2VzX21heCJUChVFeHBsYWluUGFja2V0UmVzcG9uc2USOwoLZXhwbGFuYXRpb24YASABKAsyJi50dXJud3JpZ2h0LnR5cGVzLnYxLlBhY2tldEV4cGxhbmF0aW9uQrYBChpjb20udHVybndyaWdodC5leGVjdXRvci52MVABWklnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC9leGVjdXRvci92MTtleGVjdXRvcnYxqgIWVHVybndyaWdodC5FeGVjdXRvci5WMcoCFlR1cm53cmlnaHRcRXhlY3V0b3JcVjHqAhhUdXJud3JpZ2h0OjpFeGVjdXRvcjo6VjFiBnByb3RvMw", [file_turnwright_types_v1_explanation]);
 
 /**
  * Describes the message turnwright.executor.v1.ExplainPacketRequest.
@@ -24,18 +24,4 @@ export const ExplainPacketRequestSchema = /*@__PURE__*/
  */
 export const ExplainPacketResponseSchema = /*@__PURE__*/
   messageDesc(file_turnwright_executor_v1_explain, 1);
-
-/**
- * Describes the message turnwright.executor.v1.PreviewPacketRequest.
- * Use `create(PreviewPacketRequestSchema)` to create a new message.
- */
-export const PreviewPacketRequestSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_explain, 2);
-
-/**
- * Describes the message turnwright.executor.v1.PreviewPacketResponse.
- * Use `create(PreviewPacketResponseSchema)` to create a new message.
- */
-export const PreviewPacketResponseSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_executor_v1_explain, 3);
 
