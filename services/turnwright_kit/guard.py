@@ -29,8 +29,7 @@ from turnwright_kit.auth import Authenticator, current_caller, is_open
 from turnwright_kit.caller_ledger import CallerLedger, CallerLimits, CountedCall
 from turnwright_kit.errors import abort
 from turnwright_kit.guarded_call import CallsInProgress, GuardedCall
-from turnwright_kit.in_process import LocalServer
-from turnwright_kit.in_process_context import LocalContext
+from turnwright_kit.in_process import LocalContext, LocalServer
 from turnwright_kit.message_size import check_length, size_limit
 from turnwright_kit.scope import Metadata
 

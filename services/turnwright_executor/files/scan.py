@@ -23,14 +23,38 @@ from msgspec.structs import replace
 
 from turnwright_core.constraints import Constraints
 from turnwright_core.limits import PATH_CHARS_MAX
-from turnwright_executor.files.confinement import CLOSED, DEPTH_MAX, Tree, is_closed, names_of, path_below
+from turnwright_core.patterns.typography import composed
+from turnwright_executor.files.confinement import CLOSED, DEPTH_MAX, NAMES_MAX, Tree, is_closed, names_of, path_below
 from turnwright_executor.files.contents import is_temporary, read, unread_hash
 from turnwright_executor.files.file_threads import Check, on_trees
 from turnwright_executor.files.folder_watch import FULL_EVERY_S, FolderWatch
 from turnwright_executor.files.listing import RACY_NS, ProjectListing, Signature
-from turnwright_executor.files.spellings import respelled
 from turnwright_executor.ports.workspaces import Scan, SeenFile
 from turnwright_executor.tools.ports import ChangedFile, OutsideProjectError, ScannedFile, TooMuchError
+
+# Names of files in another spelling: macOS decomposes letters and their accents, which everybody else composes.
+
+
+def respelled(root: str, relative: str) -> str | None:
+    """The path with its first missing name as the one sibling has it that differs only in composed letters (NFC, NFD).
+
+    None: nothing is missing, or there is no such sibling, or several.
+    """
+    names = relative.split("/")
+    if names[0] == "..":
+        return None
+    folder = root
+    for index, name in enumerate(names):
+        place = f"{folder}/{name}"
+        if not os.path.lexists(place):
+            with suppress(OSError), os.scandir(folder) as found:
+                siblings = (one.name for one in islice(found, NAMES_MAX))
+                same = [sibling for sibling in siblings if composed(sibling) == composed(name)]
+                return "/".join([*names[:index], *same, *names[index + 1 :]]) if len(same) == 1 else None
+            return None
+        folder = place
+    return None
+
 
 FOLLOWS_MAX: Final = 3
 """Attempts of a scan until all folders of a project have been watched before they were listed."""

@@ -28,7 +28,7 @@ from turnwright_executor.files.confinement import DEPTH_MAX, Tree, is_closed, pa
 from turnwright_executor.files.contents import NewFile, read, read_short, written_aside
 from turnwright_executor.files.file_threads import Check, on_files
 from turnwright_executor.files.mounts import MOUNTS
-from turnwright_executor.files.spellings import respelled
+from turnwright_executor.files.scan import respelled
 from turnwright_executor.tools.ports import FileText, GatheredFiles, OutsideProjectError, TooMuchError
 
 # Reading all files below a folder through descriptors, within limits, without following links.

@@ -8,14 +8,16 @@ RU252, RU253.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.types import ClientToolEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect
+from turnwright_values.types import ClientToolEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect, Run
 
+from turnwright_core.decisions import Permission
 from turnwright_core.limits import RECORD_BYTES_MAX
+from turnwright_core.turn_settings import grant_for
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.domain.amending import AMENDED_PATCH_BYTES_MAX, amended_command, amended_edit, edited_text
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
@@ -23,8 +25,42 @@ from turnwright_executor.domain.effects import CallEffect, Effect
 from turnwright_executor.hooks import points
 from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.payloads import Acceptance, Content, Proposal, ProposalDecided, ProposedFile
-from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.records import record_bytes
+
+# What a run accepts without asking, as its owner knows it.
+#
+# A grant that is made holds from the next turn on, and one that is taken away from the next effect: the store checks
+# the mark of each effect that nobody has decided on. Source: decision C62; row RC02.
+
+
+class Grants:
+    """The grants of one claimed run. Mutable: they are read again."""
+
+    def __init__(self, run: Run, read: Callable[[], Awaitable[Run]]) -> None:
+        """Start from the run with its active loop; `read` reads it again."""
+        self._run = run
+        self._read = read
+
+    @property
+    def is_yolo(self) -> bool:
+        """Whether every proposal is accepted."""
+        return self.grant_for("") is not None
+
+    def grant_for(self, tool: str) -> Permission | None:
+        return grant_for(self._run, tool)
+
+    def rejects(self, tool: str) -> bool:
+        rules = self._run.settings.tool_rules
+        return rules is not None and tool in rules.rejected
+
+    def turn_begun(self, run: Run | None) -> None:
+        """A turn has begun; the run as it is then, None if that is not known."""
+        self._run = run or self._run
+
+    async def refresh(self) -> None:
+        """Read them again: one was taken away. Raises TurnwrightError."""
+        self._run = await self._read()
+
 
 AMENDED_BYTES_MAX: Final = RECORD_BYTES_MAX - 1024
 """Maximum size of a record with edited content, in bytes; the mark of its effect must fit as well."""

@@ -33,8 +33,7 @@ from turnwright_executor.tools.contract import Context, Proposed, RefusedError, 
 from turnwright_executor.tools.files import compared
 from turnwright_executor.tools.ports import Shell, Workspace
 from turnwright_executor.turn import indeterminate
-from turnwright_executor.turn.accepting import Proposals, amended, record_too_large
-from turnwright_executor.turn.grants import Grants
+from turnwright_executor.turn.accepting import Grants, Proposals, amended, record_too_large
 from turnwright_executor.turn.machine import UPDATE, Action, LocalStage, Step, TurnState
 from turnwright_executor.turn.records import error_write
 from turnwright_executor.turn.settlement import channels_of, closed_channels, last_result

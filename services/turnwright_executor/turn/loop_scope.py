@@ -37,10 +37,9 @@ from turnwright_executor.ports.publishing import Publisher
 from turnwright_executor.tools.client_tools import client_tools
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.ports import Shell, Workspace
-from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.accepting import Grants, Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.generation import Generation
-from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.hook_events import HookEvents
 from turnwright_executor.turn.machine import TurnState
 from turnwright_executor.turn.model_call import ModelCallRecord

@@ -18,10 +18,9 @@ from msgspec.structs import replace
 
 from turnwright_core.patterns.lines import Lines, block_of, lines_in, with_line_ends_of
 from turnwright_core.patterns.replacing import Replacement, replace_region
-from turnwright_grammar.edits.hunk_matching import AppliedEdit, apply_hunk, replace_nearest
+from turnwright_grammar.edits.hunk_matching import AppliedEdit, EditMismatch, apply_hunk, replace_nearest
 from turnwright_grammar.edits.hunks import Hunk
 from turnwright_grammar.edits.markers import Edits, EditSyntaxError, Operation, parse_body
-from turnwright_grammar.edits.mismatch import EditMismatch
 from turnwright_grammar.edits.substitution import run_sed_command, runs_regex
 
 _BOM: Final = "\ufeff"

@@ -20,8 +20,7 @@ from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.lines import Lines, with_line_ends_of
 from turnwright_core.patterns.matching import replace
 from turnwright_core.patterns.regions import find_region
-from turnwright_grammar.edits.hunk_matching import AppliedEdit, replace_nearest
-from turnwright_grammar.edits.mismatch import EditMismatch, ambiguous_mismatch
+from turnwright_grammar.edits.hunk_matching import AppliedEdit, EditMismatch, ambiguous_mismatch, replace_nearest
 from turnwright_grammar.edits.operations import Operation
 
 # A sed search and replacement as a regex and a replacement of the pattern library.

@@ -38,8 +38,7 @@ from turnwright_provider.domain.urls import SECRET_NAMES, join_url, public_url, 
 from turnwright_provider.domain.wires.extra import with_extra
 from turnwright_provider.domain.wires.wire import Wire, WireRequest, wire_class
 from turnwright_provider.ports import ModelCheck, VendorState
-from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
-from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, HttpReplyReader, read_body_start
+from turnwright_provider.vendors.replies import ERROR_BYTES_MAX, AttemptTimeout, HttpReplyReader, read_body_start
 from turnwright_provider.vendors.transport import HttpLimits, HttpReply, HttpTransport, ignored_proxy
 
 # A server's model catalogue: its list, and for some servers one more question for each model.

@@ -29,10 +29,9 @@ from turnwright_executor.hooks.chains import Hooks
 from turnwright_executor.hooks.plugins import new_registry
 from turnwright_executor.peers.store import StoreLedger
 from turnwright_executor.tools.contract import Proposed
-from turnwright_executor.turn.accepting import Proposals
+from turnwright_executor.turn.accepting import Grants, Proposals
 from turnwright_executor.turn.commands import CommandSteps, DispatchScope, tool_context
 from turnwright_executor.turn.driver import Driver
-from turnwright_executor.turn.grants import Grants
 from turnwright_executor.turn.machine import COMMAND, LAST, Action, LocalStage, Step, TurnState, next_step
 from turnwright_executor.turn.records import new_record_write
 from turnwright_executor.turn.unsaved import UnsavedState, state_of

@@ -16,7 +16,7 @@ from turnwright_core.chat.reply import PartialReply
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.sse import EventReader, SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.chat_reply import ChatFold
+from turnwright_provider.domain.wires.chat import ChatFold
 from turnwright_provider.domain.wires.json_fold import JsonFold
 
 EVENT_BYTES_MAX = 8 * 1024 * 1024

@@ -10,8 +10,8 @@ import pytest
 from sse_server import delta
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
+from turnwright_provider.domain.wires.chat import ChatFold
+from turnwright_provider.vendors.replies import AttemptTimeout
 
 
 class _Jumps(selectors.SelectSelector):

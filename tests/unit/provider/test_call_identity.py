@@ -16,7 +16,7 @@ from turnwright_core.limits import CALL_ID_CHARS_MAX
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.tool_calls import ToolCallFold
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
-from turnwright_provider.domain.wires.chat_reply import ChatFold
+from turnwright_provider.domain.wires.chat import ChatFold
 from turnwright_provider.domain.wires.gemini_reply import GeminiFold
 from turnwright_provider.domain.wires.json_fold import JsonFold
 from turnwright_provider.domain.wires.ollama import OllamaFold

@@ -11,9 +11,8 @@ import pytest
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_provider.domain.failures import VendorError
 from turnwright_provider.domain.think_tags import ThinkTags
-from turnwright_provider.domain.wires.chat_reply import ChatFold
-from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
-from turnwright_provider.vendors.replies import ASIDE_CHARS, DELTAS_MAX, HttpReplyReader
+from turnwright_provider.domain.wires.chat import ChatFold
+from turnwright_provider.vendors.replies import ASIDE_CHARS, DELTAS_MAX, AttemptTimeout, HttpReplyReader
 
 
 class Arrived:

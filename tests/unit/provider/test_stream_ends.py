@@ -10,8 +10,7 @@ from turnwright_core.chat.deltas import AppendContent, SetUsage
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, VendorEvent
 from turnwright_provider.domain.wires.wire import Framing, wire_class
-from turnwright_provider.vendors.attempt_timeout import AttemptTimeout
-from turnwright_provider.vendors.replies import HttpReplyReader
+from turnwright_provider.vendors.replies import AttemptTimeout, HttpReplyReader
 
 pytestmark = pytest.mark.asyncio
 
