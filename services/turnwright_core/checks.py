@@ -10,6 +10,13 @@ def check_chars(field: str, text: str, limit: int) -> None:
         raise over_limit(field, limit, len(text), "characters")
 
 
+def check_words(field: str, text: str, limit: int) -> None:
+    """Refuse a short text of more than `limit` code points, or with NUL, which not every database can store."""
+    check_chars(field, text, limit)
+    if "\x00" in text:
+        raise invalid(field, f"{field} contains a NUL character.")
+
+
 def check_bytes(field: str, text: str, limit: int) -> None:
     """Raise LIMIT_EXCEEDED for a text of more than `limit` bytes of UTF-8."""
     # No code point takes more than four bytes.
@@ -29,3 +36,8 @@ def over_limit(field: str, limit: int, actual: int, unit: str) -> TurnwrightErro
 
 def invalid(field: str, message: str) -> TurnwrightError:
     return fault(Reason.INVALID_FIELD, message, field=field)
+
+
+def transition_forbidden(kind: str, source: object, target: object, message: str) -> Exception:
+    """The error for a transition that the state does not allow."""
+    return fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": source, "to": target, "object": kind})

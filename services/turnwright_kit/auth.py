@@ -193,3 +193,15 @@ def _lowered(caller: Caller, wanted: str) -> Caller:
             ceiling=caller.ceiling.name.lower(),
         )
     return Caller(caller.principal, tier, caller.ceiling)
+
+
+def check_min_tier(caller: Caller, min_tier: Tier, method: str) -> None:
+    """Refuse a method to tiers below its floor."""
+    if caller.tier < min_tier:
+        raise fault(
+            Reason.TIER_FORBIDDEN,
+            f"This needs a token of the tier {min_tier.name.lower()}; the one in use has {caller.tier.name.lower()}.",
+            method=method,
+            tier=min_tier.name.lower(),
+            ceiling=caller.tier.name.lower(),
+        )

@@ -9,33 +9,25 @@ from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
-from turnwright_values.types import State, Tier, ViewChange
+from turnwright_values.types import State, ViewChange
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES, named_turn
-from turnwright_core.checks import check_bytes, check_count, invalid, over_limit
-from turnwright_core.entries import EntryChange, destination_of
+from turnwright_core.checks import over_limit
+from turnwright_core.entries import EntryChange
 from turnwright_core.errors import InvalidError, Reason, fault
-from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.text import scheme_of
 from turnwright_core.turn_settings import grant_for
-from turnwright_kit.auth import Caller
 from turnwright_store.app.store_paths import store_paths
-from turnwright_store.domain.checks import (
-    OUTCOME_CHARS_MAX,
-    check_attributes,
-    check_path,
-    check_record,
-    check_revision,
-    check_words,
-)
-from turnwright_store.domain.limits import WriteLimits
 from turnwright_store.domain.locks import paths_of
 from turnwright_store.domain.path_state import EntryVersion, HomeScope, PathState, WriteStamp, changes_content
-from turnwright_store.domain.permissions import check_record_writer, check_writer, plan_entry_error, writer_of
-from turnwright_store.domain.scheme_rules import check_event
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import (
+    check_event,
+    check_path,
+    check_revision,
+    with_path,
+)
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.runs import RunHead, load_runs
@@ -52,72 +44,6 @@ class WriteResult(Struct, Generic[R], frozen=True):
     paths: tuple[str, ...]
     view_change: ViewChange | None = None
     """Changes of the run's view, if requested."""
-
-
-def check_writes(
-    rules: StoreRules, caller: Caller, writes: Sequence[EntryWrite], *, of_plans: bool = False
-) -> list[EntryWrite]:
-    """Check writes and fill in their writers, before anything is read. Raises the error of the first bad one.
-
-    `of_plans`: they come from a plan rpc; other requests cannot write plans.
-    """
-    check_count("writes", len(writes), rules.limits.writes_max)
-    checked = []
-    for write in writes:
-        try:
-            checked.append(_checked(rules, caller, write, of_plans=of_plans))
-        except InvalidError as error:
-            raise _with_path(write, error) from None
-    return checked
-
-
-def _with_path(write: EntryWrite, error: InvalidError) -> Exception:
-    """The refusal of one write among many: by its path a caller knows whose fault it is."""
-    return fault(error.reason, error.message, **{"path": write.path, **error.metadata})
-
-
-def _checked(rules: StoreRules, caller: Caller, write: EntryWrite, *, of_plans: bool) -> EntryWrite:
-    limits, change = rules.limits, write.change
-    check_path(write.path, limits.path_chars_max)
-    writer = writer_of(caller, write.writer)
-    if (to := destination_of(change)) is not None:
-        check_path(to, limits.path_chars_max, "to")
-        if to == write.path:
-            raise invalid("to", f"{to} is both source and destination.")
-    for path in written_paths(write):
-        scheme = scheme_of(path) or ""
-        check_writer(rules.scheme(scheme), writer, path)
-        if scheme == PLANS and not of_plans:
-            raise plan_entry_error(path)
-    if isinstance(change, SetEntry):
-        _check_set(limits, write.path, change, writer)
-    elif isinstance(change, AppendEntry):
-        check_bytes("text", change.text, limits.append_bytes_max)
-    return write if writer is write.writer else replace(write, writer=writer)
-
-
-def _check_set(limits: WriteLimits, path: str, change: SetEntry, writer: Tier) -> None:
-    if change.body is not None:
-        check_bytes("body", change.body, limits.body_bytes_max)
-    if change.attributes_json is not None:
-        check_attributes(change.attributes_json, limits.attributes_bytes_max)
-    if change.merge_attributes_json is not None:
-        check_attributes(change.merge_attributes_json, limits.attributes_bytes_max, "merge_attributes_json")
-    if change.outcome:
-        check_words("outcome", change.outcome, OUTCOME_CHARS_MAX)
-    if scheme_of(path) == "event":
-        check_event(path, change)
-    if change.record is not None:
-        check_record(change.record, limits.attributes_bytes_max)
-        check_record_writer(writer, path)
-
-
-def written_paths(write: EntryWrite) -> tuple[str, ...]:
-    """The paths that a write changes: a copy only reads its source."""
-    to = destination_of(write.change)
-    if to is None:
-        return (write.path,)
-    return (to,) if isinstance(write.change, CopyEntry) else (write.path, to)
 
 
 def apply_writes(
@@ -161,7 +87,7 @@ def apply_writes(
         try:
             results.append((state.path, _apply(states, state, write.change, stamp)))
         except InvalidError as error:
-            raise _with_path(write, error) from None
+            raise with_path(write, error) from None
     touched = states.touched()
     entries_max = None if is_unbounded else rules.limits.run_entries_max
     after = store_paths(tx, run, touched, entries_max, actor) if touched else run

@@ -15,7 +15,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED
 from turnwright_kit.auth import Caller
-from turnwright_store.app.apply_writes import apply_writes, check_writes
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_of_user
 from turnwright_store.app.leases import Claimant, leased
 from turnwright_store.app.ledger import begun
@@ -32,6 +32,7 @@ from turnwright_store.domain.checks import (
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.settings_patch import follows_run, queued_settings
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry

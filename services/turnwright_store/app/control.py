@@ -14,18 +14,17 @@ from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Cursor, Loop, Run, RunSettingsPatch, Spend, State, Tier, TurnResult, Visibility
 
 from turnwright_core.chat.timeline import INJECT_TOOL
-from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.checks import check_bytes, invalid, transition_forbidden
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_kit.auth import Caller
+from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.proposals import question_error, waiting_questions
 from turnwright_store.app.registry import check_alias_free, existing_model
 from turnwright_store.app.run_events import free_path
-from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings, transition_forbidden
+from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.settings_patch import changed_of_loop, changed_settings
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction

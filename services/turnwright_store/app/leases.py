@@ -20,7 +20,7 @@ from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
-from turnwright_kit.auth import Caller
+from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import begun, check_fence
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
@@ -28,7 +28,6 @@ from turnwright_store.domain.locks import run_lock
 from turnwright_store.domain.message_sizes import ROW_BYTES, run_bytes
 from turnwright_store.domain.names import RunRef, records_prefix
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows

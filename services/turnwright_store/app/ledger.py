@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from turnwright_values.store import EndTurnRequest, EndTurnResponse, EntryWrite, LoopEnd, NextTurn
 from turnwright_values.types import Loop, Tier, Turn, Usage
 
-from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.checks import check_bytes, invalid, transition_forbidden
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
@@ -28,17 +28,16 @@ from turnwright_core.runs import (
     run_status_after,
 )
 from turnwright_core.turn_settings import with_settings_of_run
-from turnwright_kit.auth import Caller
-from turnwright_store.app.apply_writes import WriteResult, apply_writes, check_writes, written_paths
+from turnwright_kit.auth import Caller, check_min_tier
+from turnwright_store.app.apply_writes import WriteResult, apply_writes
 from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.schedule_failures import count_end
 from turnwright_store.app.waiting_edits import apply_waiting_edits
-from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.events import mode_switched
-from turnwright_store.domain.names import RunRef, records_prefix
-from turnwright_store.domain.permissions import check_min_tier
+from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import check_unfenced, check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
@@ -137,25 +136,16 @@ def write_entries(
     run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
         check_fence(run, epoch)
+    elif run_status or packet:
+        raise invalid("fence", "Changing the status of a run and storing its packet need the owner's fence.")
     else:
-        _check_unfenced(run, checked, run_status or packet)
+        check_unfenced(checked, run.turn_open)
     if packet is not None:
         record_packet(tx, run, packet)
     written = apply_writes(tx, rules, run, checked, caller.principal)
     if not run_status:
         return written
     return replace(written, run=_set_status(tx, get_run(tx.connection, address.project, address.run), run_status))
-
-
-def _check_unfenced(run: RunHead, writes: Sequence[EntryWrite], owners: object) -> None:
-    if owners:
-        raise invalid("fence", "Changing the status of a run and storing its packet need the owner's fence.")
-    prefix = records_prefix(run.turn_open)
-    for path in (path for write in writes for path in written_paths(write)):
-        if run.turn_open and path.startswith(prefix):
-            raise transition_forbidden(
-                "entry", path, path, f"{path} is a record of the open turn: only its owner writes it."
-            )
 
 
 def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:

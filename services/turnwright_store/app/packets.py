@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright.turns.v1 import turn_service_pb2 as pb
 
+from turnwright_core.checks import transition_forbidden
 from turnwright_core.delta_encoding import decode
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.packet_values import TurnPacket
-from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import (
     BLOCK_CHARS_MIN,

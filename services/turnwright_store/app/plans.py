@@ -40,7 +40,7 @@ from turnwright_core.plans.plan import PLAN_ID, Plan, PlanKind, delta_path, part
 from turnwright_core.text import tokens_of
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller
-from turnwright_store.app.apply_writes import apply_writes, check_writes
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.run_events import turn_of_cause
 from turnwright_store.domain import events
@@ -48,6 +48,7 @@ from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import decode_page_token, page_of
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.plans import current_plans

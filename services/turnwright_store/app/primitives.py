@@ -32,10 +32,10 @@ from turnwright_store.app.history import run_at
 from turnwright_store.app.ledger import check_fence, write_entries
 from turnwright_store.app.list_entries import EntryQuery, matching_entries
 from turnwright_store.app.read_view import find_view_delta
-from turnwright_store.domain.checks import check_path
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import check_path
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead, get_run_head
 from turnwright_store.sql.views import Wanted

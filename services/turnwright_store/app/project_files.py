@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from turnwright_values.types import Tier
 
 from turnwright_core.checks import over_limit
-from turnwright_kit.auth import Caller
+from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import project_files as rows

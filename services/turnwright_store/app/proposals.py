@@ -26,15 +26,14 @@ from turnwright_core.events import slug_of
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
 from turnwright_core.session import Wait
 from turnwright_core.wire.command_records import decision_in, may_have_happened, tool_in, wait_in, with_decision
-from turnwright_kit.auth import Caller
+from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, poll_interval_s, row_chore
 from turnwright_store.app.run_events import new_event
-from turnwright_store.domain.checks import check_path, check_record
 from turnwright_store.domain.events import proposal_decided, tool_returned
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import check_path, check_record
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.inbox import list_overdue

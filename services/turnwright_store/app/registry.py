@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright_values.types import Loop, Model, Project, Run, RunSettings, SessionState, Turn
 
-from turnwright_core.checks import check_count, invalid
+from turnwright_core.checks import check_count, check_words, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX, PAGE_SIZE_MAX
 from turnwright_core.runs import QUEUED, RUNNING
@@ -22,7 +22,6 @@ from turnwright_store.domain.checks import (
     check_model,
     check_name,
     check_run_settings,
-    check_words,
     page_size,
 )
 from turnwright_store.domain.message_sizes import loop_bytes, run_bytes, turn_bytes

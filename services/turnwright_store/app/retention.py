@@ -25,8 +25,8 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
+from turnwright_core.checks import transition_forbidden
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
-from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.locks import GLOBAL_LOCK, packets_lock, project_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import own_blocks

@@ -32,7 +32,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.session import Wait
 from turnwright_core.session_queue import DRAFT
-from turnwright_kit.auth import Caller
+from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app import commands, control, message_edits
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.edit_plans import EditPlan, Resend, apply_edit, plan_edit, settings_of
@@ -60,7 +60,6 @@ from turnwright_store.app.session_commands import (
 )
 from turnwright_store.app.waiting_edits import add_waiting, waiting_edits
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.session_gates import GATES, Gate, gate_error
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.user_content import UserContent, user_content

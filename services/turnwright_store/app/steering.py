@@ -24,13 +24,19 @@ from turnwright_core.packet_values import TurnPacket
 from turnwright_core.text import scheme_of
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control, ledger
-from turnwright_store.app.apply_writes import WriteResult, written_paths
+from turnwright_store.app.apply_writes import WriteResult
 from turnwright_store.app.commit_delta import publish, view_change
 from turnwright_store.app.proposals import Resolution, resolve_proposal
-from turnwright_store.domain.checks import check_attributes, check_path, check_revision
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_writer, writer_of
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import (
+    check_attributes,
+    check_path,
+    check_revision,
+    check_writer,
+    writer_of,
+    written_paths,
+)
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunHead, find_run, get_run, get_run_head
 from turnwright_store.sql.views import EntryRow, find_entry_rows

@@ -27,11 +27,10 @@ from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.schemes import BY_NAME, Scheme
-from turnwright_kit.auth import Caller
+from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import check_name, page_size
 from turnwright_store.domain.pages import decode_page_token, page_of
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import registry

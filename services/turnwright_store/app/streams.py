@@ -16,7 +16,7 @@ from msgspec import Struct
 from turnwright_values.store import AppendEntry, EntryWrite, SetEntry
 from turnwright_values.types import Entry, State, StreamChannel, Tier, Visibility
 
-from turnwright_core.checks import check_chars, check_count, invalid
+from turnwright_core.checks import check_chars, check_count, invalid, transition_forbidden
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import RunEvent, Subkind, slug_of
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
@@ -37,11 +37,11 @@ from turnwright_core.streams import (
 from turnwright_core.text import slugify
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller
-from turnwright_store.app.apply_writes import apply_writes, check_writes
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.run_events import free_path, write_event
-from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
+from turnwright_store.domain.write_rules import check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.contents import find_entry
 from turnwright_store.sql.runs import RunHead, get_run_head

@@ -5,41 +5,32 @@ Source: architecture 10 (every input has a limit); the comments of the messages.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from turnwright_values.types import Budget, ClientTool, Model, ResponseFormat, RunSettings, ToolRules
 
 from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, image_paths_in
-from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
-from turnwright_core.errors import Reason, fault
+from turnwright_core.checks import check_bytes, check_chars, check_count, check_words, invalid
 from turnwright_core.json_schema import SCHEMA_BYTES_MAX, check_schema
 from turnwright_core.json_text import parse_json
 from turnwright_core.limits import (
-    ATTRIBUTES_BYTES_MAX,
     IMAGES_MAX,
     NAME_CHARS_MAX,
     PAGE_SIZE_DEFAULT,
     PAGE_SIZE_MAX,
     PATH_CHARS_MAX,
     PERSONA_BYTES_MAX,
-    RECORD_BYTES_MAX,
     SPAN_S_MAX,
 )
 from turnwright_core.models import PRICE_USD_MAX
-
-OUTCOME_CHARS_MAX: Final = 256
-"""Longest outcome of an entry: `word:code`, with some margin."""
+from turnwright_store.domain.write_rules import check_attributes, check_path
 
 ROOT_CHARS_MAX: Final = 4096
 """Longest root directory of a project (PATH_MAX of Linux)."""
-
-ATTRIBUTES_DEPTH_MAX: Final = 100
-"""Deepest nesting of attributes; JSON parsers of other languages fail not far beyond."""
 
 TOKENS_LIMIT: Final = 2**53
 """Upper limit for token budgets: integers that JSON represents exactly."""
@@ -57,14 +48,6 @@ CLIENT_TOOL_SCHEMA_BYTES_MAX: Final = 16 * 1024
 CLIENT_TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 RUN_ALIAS: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 NAME: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def check_words(field: str, text: str, limit: int) -> None:
-    """Refuse a short text of more than `limit` code points, or with NUL, which not every database can store."""
-    check_chars(field, text, limit)
-    if "\x00" in text:
-        raise invalid(field, f"{field} contains a NUL character.")
 
 
 def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:
@@ -72,86 +55,6 @@ def check_name(field: str, name: str, pattern: re.Pattern[str] = NAME) -> None:
     check_chars(field, name, NAME_CHARS_MAX)
     if not pattern.fullmatch(name):
         raise invalid(field, f"{field} must match {pattern.pattern}; it is {name!r}.")
-
-
-def check_path(path: str, chars_max: int = PATH_CHARS_MAX, field: str = "path") -> None:
-    """Refuse a path that is empty, too long or contains control characters (RU049)."""
-    if not path:
-        raise invalid(field, f"{field} is empty: name a path.")
-    check_chars(field, path, chars_max)
-    if _CONTROL.search(path):
-        raise invalid(field, f"A path must not contain control characters; {path!r} does.")
-
-
-def check_revision(path: str, expected: int | None, actual: int) -> None:
-    """Optimistic lock: refuse a write for another revision of its entry. Raises REVISION_CONFLICT."""
-    if expected is not None and expected != actual:
-        raise fault(
-            Reason.REVISION_CONFLICT,
-            f"{path} is at revision {actual}, not {expected}: read it again, then repeat.",
-            path=path,
-            expected=expected,
-            actual=actual,
-        )
-
-
-def transition_forbidden(kind: str, source: object, target: object, message: str) -> Exception:
-    """The error for a transition that the state does not allow."""
-    return fault(Reason.TRANSITION_FORBIDDEN, message, **{"from": source, "to": target, "object": kind})
-
-
-def check_record(record: bytes, bytes_max: int = RECORD_BYTES_MAX) -> None:
-    """Refuse the record of a command that is too long."""
-    if len(record) > bytes_max:
-        raise over_limit("record", bytes_max, len(record), "bytes")
-
-
-def check_attributes(text: str, bytes_max: int = ATTRIBUTES_BYTES_MAX, field: str = "attributes_json") -> None:
-    """Refuse attributes that are not a JSON object (RU051)."""
-    check_bytes(field, text, bytes_max)
-    if not (is_valid_by_fast_parser(text) or is_valid_object(text)):
-        raise invalid(field, f"{field} must be one JSON object, nested at most {ATTRIBUTES_DEPTH_MAX} deep.")
-
-
-def is_valid_by_fast_parser(text: str) -> bool:
-    """A fast check that accepts most valid attributes; False: check with `is_valid_object`."""
-    if text.count("{") + text.count("[") > ATTRIBUTES_DEPTH_MAX:
-        return False
-    try:
-        _OBJECT.decode(text)
-    except ValueError:
-        return False
-    return True
-
-
-def is_valid_object(text: str) -> bool:
-    """Whether attributes are one JSON object, and not nested too deep."""
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict) and not _depth_over(value, ATTRIBUTES_DEPTH_MAX)
-
-
-_OBJECT: Final = msgspec.json.Decoder(dict)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
-
-
-def _depth_over(value: dict[str, Any], limit: int) -> bool:
-    level: list[Any] = [value]
-    for _ in range(limit):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def check_run_settings(settings: RunSettings) -> None:

@@ -23,7 +23,7 @@ from turnwright_core.delta_encoding import Copied, DeltaEncoder
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.packet_values import TurnPacket
-from turnwright_store.domain.checks import check_path
+from turnwright_store.domain.write_rules import check_path
 
 MESSAGES_MAX: Final = 16
 """Most messages of a packet."""

@@ -26,10 +26,9 @@ from msgspec import Struct, field
 from turnwright_values.store import AppendEntry, RemoveEntry, SetEntry
 from turnwright_values.types import Entry, State, Tier, Visibility
 
-from turnwright_core.checks import invalid, over_limit
+from turnwright_core.checks import invalid, over_limit, transition_forbidden
 from turnwright_core.errors import Reason, fault
 from turnwright_core.value_methods import to_attributes_json
-from turnwright_store.domain.checks import transition_forbidden
 from turnwright_store.domain.limits import WriteLimits
 
 # JSON merge patches for the attributes of entries.

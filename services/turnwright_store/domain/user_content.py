@@ -10,7 +10,7 @@ from msgspec import Struct
 from turnwright_core.chat.message import Image, Part, Text
 from turnwright_core.checks import check_bytes, check_count, invalid
 from turnwright_core.limits import PROMPT_BYTES_MAX
-from turnwright_store.domain.checks import check_path
+from turnwright_store.domain.write_rules import check_path
 
 PARTS_MAX: Final = 100
 """Most parts, and most context files, of a message."""

@@ -21,19 +21,18 @@ from turnwright.types.v1 import scheme_pb2
 from turnwright_values.store import Durability, EntryWrite
 from turnwright_values.types import Cursor, Tier
 
+from turnwright_core.checks import check_words
 from turnwright_core.entries import destination_of
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
 from turnwright_core.wire.schemes import registry_to_pb
-from turnwright_kit.auth import Caller, check_deployment, current_caller
+from turnwright_kit.auth import Caller, check_deployment, check_min_tier, current_caller
 from turnwright_store.app.idempotency import run_once, starts_no_run
 from turnwright_store.app.watches import Watch, Watches
-from turnwright_store.domain.checks import check_words
 from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, request_lock, run_lock
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Database, Transaction
 from turnwright_store.sql.idempotency import RequestKey

@@ -12,12 +12,11 @@ from turnwright_core.checks import invalid
 from turnwright_core.errors import InvalidError, MissingError
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.codec import known
-from turnwright_kit.auth import Caller, current_caller
+from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app import primitives
 from turnwright_store.app.list_entries import time_limit
 from turnwright_store.app.primitives import ChangePlan, PatternChange, Primitive
 from turnwright_store.domain.locks import write_locks
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, address_of
 from turnwright_store.rpc.ledger_servicer import durability_of

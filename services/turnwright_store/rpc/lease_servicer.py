@@ -15,12 +15,11 @@ from turnwright_core.checks import check_count
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb, lease_to_pb
 from turnwright_core.wire.times import span_from_pb, span_to_pb
-from turnwright_kit.auth import Caller, current_caller
+from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app import leases as app
 from turnwright_store.app.leases import Claimant, Lease
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks

@@ -24,12 +24,11 @@ from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb
 from turnwright_core.wire.owner_calls import WRITE_ENTRIES
-from turnwright_kit.auth import Caller, current_caller
+from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app import commands, leases, ledger, steering
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
-from turnwright_store.domain.permissions import check_min_tier
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import INLINE_BYTES_MAX, Transaction
 from turnwright_store.rpc.calls import (
@@ -140,11 +139,13 @@ class LedgerRpcs(Calls):
                 "return_view_change",
                 "return_view_change needs the fence and no request_id; without them read the view by itself.",
             )
-        rules, packet, address = self._rules, call.packet, address_of(call)
+        rules = self._rules
+        packet = call.packet
+        address = address_of(call)
         locks = write_locks(rules, call.project, call.run, paths_of(call.writes))
         if packet:
             check_packet(packet)
-            locks.add(packets_lock(call.project))
+            locks |= {packets_lock(call.project)}
 
         def work(tx: Transaction, caller: Caller) -> WriteEntriesResponse:
             tx.returns_view_change = return_view_of(call)

@@ -17,7 +17,7 @@ from contract.store.harness import ARCHIVED, VISIBLE, Run, as_tier, remove, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
-from turnwright_store.app.apply_writes import written_paths
+from turnwright_store.domain.write_rules import written_paths
 
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES

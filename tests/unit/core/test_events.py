@@ -7,7 +7,7 @@ from turnwright_values.types import Tier
 
 from turnwright_core.events import CUT, RunEvent, Subkind, event_write, payload_bytes, truncate_payload
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, PATH_CHARS_MAX
-from turnwright_store.domain.scheme_rules import check_event
+from turnwright_store.domain.write_rules import check_event
 
 
 def event(payload, **more):

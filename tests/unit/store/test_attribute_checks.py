@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from turnwright_values.types import ClientTool
 
 from turnwright_core.errors import InvalidError, TurnwrightError
-from turnwright_store.domain.checks import (
+from turnwright_store.domain.checks import check_client_tools
+from turnwright_store.domain.path_state import merge_attributes
+from turnwright_store.domain.write_rules import (
     ATTRIBUTES_DEPTH_MAX,
     check_attributes,
-    check_client_tools,
     is_valid_by_fast_parser,
     is_valid_object,
 )
-from turnwright_store.domain.path_state import merge_attributes
 
 DOCUMENTS = [
     "{}", '{"a":1}', '{"a" : 1.5E+3}', '{"a":123456789012345678901234567890}', '{"a":"\\ud800"}', '{"a":1e999}',
