@@ -89,6 +89,10 @@ class Transaction(Struct):
         self.bumped = {}
         self._now_ms = self.now_ms + 1
 
+    def is_told(self, scope: int) -> bool:
+        """Whether anybody wants to know what the request changes in a scope: followers, or who has asked."""
+        return bool(self.returns_view_change) or self.is_followed(scope)
+
     def all_bumped(self) -> set[int]:
         """The scopes whose watchers are woken after the commit."""
         return self.passed | self.bumped.keys()

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
-from turnwright_values.types import State, ViewChange
+from turnwright_values.types import State
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES, named_turn
 from turnwright_core.checks import over_limit
@@ -42,8 +42,6 @@ class WriteResult(Struct, Generic[R], frozen=True):
     """The run with the revisions after the writes."""
     revisions: tuple[int, ...]
     paths: tuple[str, ...]
-    view_change: ViewChange | None = None
-    """Changes of the run's view, if requested."""
 
 
 def apply_writes(

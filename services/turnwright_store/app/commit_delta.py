@@ -52,8 +52,7 @@ def publish(
     `shows_files`: views of archived project files were added, too. None, and no delta, if a shared scope has changed:
     the effect on the run has to be read from the database.
     """
-    is_followed = tx.is_followed(run.scope)
-    if not (is_followed or tx.returns_view_change) or tx.all_bumped() != {run.scope}:
+    if not tx.is_told(run.scope) or tx.all_bumped() != {run.scope}:
         return None
     entries = [one.entry for one in tx.written if one.entry]
     weight = ENTRY_BYTES * len(entries) + sum(map(turn_bytes, turns))
@@ -64,7 +63,7 @@ def publish(
     if weight > DELTA_BYTES_MAX:
         return None
     delta = CommitDelta(before, run, tx.written, turns, weight, shows_files)
-    if is_followed:
+    if tx.is_followed(run.scope):
         tx.deltas[run.scope] = delta
     return delta
 

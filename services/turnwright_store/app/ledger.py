@@ -5,7 +5,6 @@ Source: architecture 3 (runs, loops, turns, leases), 11; rows RU001-RU006, RU101
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isfinite
 
 from msgspec.structs import replace
@@ -16,7 +15,7 @@ from turnwright_core.checks import check_bytes, invalid, transition_forbidden
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
-from turnwright_core.packet_values import TurnPacket
+from turnwright_core.owner_calls import return_view_of
 from turnwright_core.runs import (
     LOOP_ACTIVE,
     LOOP_ENDED,
@@ -29,22 +28,20 @@ from turnwright_core.runs import (
 )
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_kit.auth import Caller, check_min_tier
-from turnwright_store.app.apply_writes import WriteResult, apply_writes
+from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.commit_delta import publish, view_change
-from turnwright_store.app.packets import record_packet
 from turnwright_store.app.schedule_failures import count_end
 from turnwright_store.app.waiting_edits import apply_waiting_edits
 from turnwright_store.domain.events import mode_switched
-from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.domain.write_rules import check_unfenced, check_writes
+from turnwright_store.domain.write_rules import check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import runs as run_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.registry import put_window
-from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, get_run_head, write_run
+from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, write_run
 from turnwright_store.sql.scopes import write_deferred_bumps
 
 
@@ -121,34 +118,8 @@ def _running_loop(run: RunRow) -> Loop:
     return loop
 
 
-def write_entries(
-    tx: Transaction,
-    rules: StoreRules,
-    caller: Caller,
-    address: RunRef,
-    epoch: int | None,
-    writes: Sequence[EntryWrite],
-    run_status: int,
-    packet: TurnPacket | None = None,
-) -> WriteResult[RunHead]:
-    """Write entries, and set the status of the run and its active loop if given."""
-    checked = check_writes(rules, caller, writes)
-    run = get_run_head(tx.connection, address.project, address.run)
-    if epoch is not None:
-        check_fence(run, epoch)
-    elif run_status or packet:
-        raise invalid("fence", "Changing the status of a run and storing its packet need the owner's fence.")
-    else:
-        check_unfenced(checked, run.turn_open)
-    if packet is not None:
-        record_packet(tx, run, packet)
-    written = apply_writes(tx, rules, run, checked, caller.principal)
-    if not run_status:
-        return written
-    return replace(written, run=_set_status(tx, get_run(tx.connection, address.project, address.run), run_status))
-
-
-def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
+def set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
+    """The run, and its active loop, at another status. Raises INVALID_FIELD, TRANSITION_FORBIDDEN."""
     if status not in LOOP_ACTIVE:
         raise invalid("run_status", f"run_status must be {RUNNING} or {PROPOSED}; the end of a turn sets the others.")
     loop = run.active
@@ -164,18 +135,17 @@ def _set_status(tx: Transaction, run: RunRow, status: int) -> RunRow:
     return write_run(tx, replace(run, run=replace(run.run, loop=loop)))
 
 
-def end_turn(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int, end: EndTurnRequest
-) -> EndTurnResponse:
+def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnRequest) -> EndTurnResponse:
     """End a turn, and the loop where the request says so, or open the next turn."""
     check_min_tier(caller, Tier.SYSTEM, "EndTurn")
     _check_end(end)
-    run = get_run(tx.connection, address.project, address.run)
-    check_fence(run, epoch)
+    tx.returns_view_change = return_view_of(end)
+    run = get_run(tx.connection, end.project, end.run)
+    check_fence(run, end.epoch)
     before, is_just_created = run.revision_run, run.revision_run == 1 and run.run.forked_from is None
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
-    is_read_back = is_shown and (bool(tx.returns_view_change) or tx.is_followed(run.scope))
+    is_read_back = is_shown and tx.is_told(run.scope)
     ended = opened = None
     tx.deferred_bumps = {}
     if end.turn or end.loop_end:

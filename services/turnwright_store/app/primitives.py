@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 from sqlalchemy import Connection
-from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry, WriteEntriesRequest
 from turnwright_values.types import Cursor, Tier, Visibility
 
 from turnwright_core.checks import check_chars, invalid, over_limit
@@ -27,11 +27,11 @@ from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match
 from turnwright_kit.auth import Caller
-from turnwright_store.app.apply_writes import WriteResult
 from turnwright_store.app.history import run_at
-from turnwright_store.app.ledger import check_fence, write_entries
+from turnwright_store.app.ledger import check_fence
 from turnwright_store.app.list_entries import EntryQuery, matching_entries
 from turnwright_store.app.read_view import find_view_delta
+from turnwright_store.app.write_entries import write_entries
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX
 from turnwright_store.domain.store_rules import StoreRules
@@ -147,8 +147,11 @@ def _check_destinations(rules: StoreRules, matches: Sequence[Match]) -> None:
 
 def apply_changes(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, epoch: int | None, planned: ChangePlan
-) -> WriteResult[RunHead]:
-    """Write what was planned. Raises REVISION_CONFLICT if something was written that the pattern may match."""
+) -> Cursor:
+    """Write what was planned; returns the cursor after it.
+
+    Raises REVISION_CONFLICT if something was written that the pattern may match.
+    """
     run = get_run_head(tx.connection, address.project, address.run)
     if epoch is not None:
         # First: a lost lease must be reported, whatever matches.
@@ -158,7 +161,8 @@ def apply_changes(
     if run.cursor(rules.incarnation) != planned.cursor:
         _check_current(tx.connection, rules, address, planned)
     writes = [_write(run, planned.change, one) for one in planned.matches]
-    return write_entries(tx, rules, caller, address, epoch, writes, 0)
+    call = WriteEntriesRequest(address.project, address.run, epoch, writes)
+    return write_entries(tx, rules, caller, call).cursor
 
 
 def _check_current(connection: Connection, rules: StoreRules, address: RunRef, planned: ChangePlan) -> None:

@@ -42,7 +42,7 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     if drafted:
         _store_versions(tx, drafted, heads, actor)
     _store_views(tx, run, touched, reached.revision)
-    if tx.returns_view_change or tx.is_followed(run.scope):
+    if tx.is_told(run.scope):
         tx.written += [_written(state, run, reached.revision) for state in touched]
     views = [view for state in touched for view in (state.before, state.view) if view]
     if run.loop_active and State.PROPOSED in [view.state for view in views]:

@@ -82,8 +82,7 @@ class ChangeRpcs(Calls):
         epoch = request.fence.epoch if request.HasField("fence") else None
 
         def work(tx: Transaction, caller: Caller) -> change_pb2.ChangeEntriesResponse:
-            done = primitives.apply_changes(tx, self._rules, caller, address, epoch, planned)
-            return self._answer(planned, done.run.cursor(self._rules.incarnation))
+            return self._answer(planned, primitives.apply_changes(tx, self._rules, caller, address, epoch, planned))
 
         return await self._once(
             request,

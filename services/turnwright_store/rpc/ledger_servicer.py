@@ -19,14 +19,15 @@ from turnwright_values.store import (
 from turnwright_values.types import Tier, ViewChange
 
 from turnwright_core.checks import invalid
-from turnwright_core.owner_calls import return_view_of, writes_bytes
+from turnwright_core.owner_calls import writes_bytes
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb
 from turnwright_core.wire.owner_calls import WRITE_ENTRIES
 from turnwright_kit.auth import Caller, check_min_tier, current_caller
-from turnwright_store.app import commands, leases, ledger, steering
+from turnwright_store.app import commands, leases, ledger
 from turnwright_store.app.project_files import adopt_at_once, adopt_files
+from turnwright_store.app.write_entries import write_entries
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
 from turnwright_store.domain.store_rules import StoreRules
@@ -141,18 +142,14 @@ class LedgerRpcs(Calls):
             )
         rules = self._rules
         packet = call.packet
-        address = address_of(call)
         locks = write_locks(rules, call.project, call.run, paths_of(call.writes))
         if packet:
             check_packet(packet)
             locks |= {packets_lock(call.project)}
 
         def work(tx: Transaction, caller: Caller) -> WriteEntriesResponse:
-            tx.returns_view_change = return_view_of(call)
-            done = steering.write_entries(tx, rules, caller, address, call.epoch, call.writes, call.run_status, packet)
-            view_change = self._view_change(rules, done.view_change)
-            cursor = done.run.cursor(rules.incarnation)
-            return WriteEntriesResponse(done.revisions, done.paths, cursor, done.run.abort_requested, view_change)
+            done = write_entries(tx, rules, caller, call)
+            return replace(done, view_change=self._view_change(rules, done.view_change))
 
         durability, inline = durability_of(call.durability), not needs_bodies(call.writes)
         if not call.request_id:
@@ -177,12 +174,8 @@ class LedgerRpcs(Calls):
         caller, rules = current_caller(), self._rules
         writes = [*call.writes, *call.next.writes] if call.next else call.writes
 
-        def work(tx: Transaction) -> EndTurnResponse:
-            tx.returns_view_change = return_view_of(call)
-            return ledger.end_turn(tx, rules, caller, address_of(call), call.epoch, call)
-
         ended = await self._database.write(
-            work,
+            partial(ledger.end_turn, rules=rules, caller=caller, end=call),
             Durability.FULL if call.turn or call.loop_end else Durability.NORMAL,
             write_locks(rules, call.project, call.run, paths_of(writes)),
             inline=writes_bytes(writes) <= INLINE_BYTES_MAX,

@@ -20,6 +20,7 @@ from turnwright_values.store import (
     RemoveEntry,
     SetEntry,
     ViewFilter,
+    WriteEntriesRequest,
 )
 from turnwright_values.types import (
     LoopSettings,
@@ -37,11 +38,12 @@ from turnwright_values.types import (
 from sql_counter import counted_statements, sent
 from turnwright_core.errors import TurnwrightError
 from turnwright_kit.auth import Caller
-from turnwright_store.app import commands, control, forks, leases, ledger, registry, steering
+from turnwright_store.app import commands, control, forks, leases, ledger, registry
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.leases import Claimant
 from turnwright_store.app.open_store import open_store
 from turnwright_store.app.watches import Watches
+from turnwright_store.app.write_entries import write_entries
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -122,23 +124,26 @@ class Run:
         self.epoch = (await self._do(leases.claim_run, who=Claimant("o", "h:1", 3_600_000))).epoch
 
     async def write(self, writes, run_status=0):
-        epoch = self.epoch or None
-        await self._do(steering.write_entries, epoch=epoch, writes=writes, run_status=run_status)
+        await self._write(self.epoch or None, writes, run_status)
 
     async def write_outside(self, writes):
-        await self._do(steering.write_entries, epoch=None, writes=writes, run_status=0)
+        await self._write(None, writes)
+
+    async def _write(self, epoch, writes, run_status=0):
+        call = WriteEntriesRequest(PROJECT, self.address.run, epoch, writes, run_status=run_status)
+        await self.store.write(partial(write_entries, rules=self.store.rules, caller=SYSTEM, call=call))
+
+    async def _end_turn(self, turn, **fields):
+        end = EndTurnRequest(PROJECT, self.address.run, self.epoch, turn, **fields)
+        await self.store.write(partial(ledger.end_turn, rules=self.store.rules, caller=SYSTEM, end=end))
 
     async def begin(self, writes):
-        await self._do(ledger.end_turn, epoch=self.epoch, end=EndTurnRequest(turn=0, next=NextTurn(REQUEST, writes)))
+        await self._end_turn(0, next=NextTurn(REQUEST, writes))
 
     async def end(self, writes, follows=None, loop_end=None):
         number = (await self.row()).turn_open
         new = None if follows is None else NextTurn(REQUEST, follows)
-        await self._do(
-            ledger.end_turn,
-            epoch=self.epoch,
-            end=EndTurnRequest(turn=number, result=RESULT, writes=writes, loop_end=loop_end, next=new),
-        )
+        await self._end_turn(number, result=RESULT, writes=writes, loop_end=loop_end, next=new)
 
     async def turn(self, writes, follows=None):
         """Begin one, be it of another loop, or end it, and let another one follow."""

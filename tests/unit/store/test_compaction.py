@@ -7,12 +7,13 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from sqlalchemy import func, select
-from turnwright_values.store import AppendEntry, Durability, EntryWrite, RemoveEntry, SetEntry
+from turnwright_values.store import AppendEntry, Durability, EntryWrite, RemoveEntry, SetEntry, WriteEntriesRequest
 from turnwright_values.types import LoopSettings, Mode, Model, RunSettings, State, Tier
 
 from turnwright_kit.auth import Caller
-from turnwright_store.app import commands, compaction, ledger, registry
+from turnwright_store.app import commands, compaction, registry
 from turnwright_store.app.open_store import open_store
+from turnwright_store.app.write_entries import write_entries
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -38,15 +39,8 @@ class Store:
 
     async def write(self, *changes, path=PATH):
         writes = [EntryWrite(path, change, Tier.PLUGIN) for change in changes]
-        work = partial(
-            ledger.write_entries,
-            rules=self.rules,
-            caller=SYSTEM,
-            address=ADDRESS,
-            epoch=None,
-            writes=writes,
-            run_status=0,
-        )
+        call = WriteEntriesRequest("p", "r", writes=writes)
+        work = partial(write_entries, rules=self.rules, caller=SYSTEM, call=call)
         await self.database.write(work, Durability.NORMAL, ())
 
     async def entry(self, path=PATH):

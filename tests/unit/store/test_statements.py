@@ -16,6 +16,7 @@ from turnwright_values.store import (
     NextTurn,
     RemoveEntry,
     SetEntry,
+    WriteEntriesRequest,
 )
 from turnwright_values.types import (
     LoopSettings,
@@ -37,6 +38,7 @@ from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.open_store import open_store
 from turnwright_store.app.read_view import find_view_delta
 from turnwright_store.app.watches import Watches
+from turnwright_store.app.write_entries import write_entries
 from turnwright_store.config import ModelSeeds
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
@@ -68,17 +70,19 @@ class Store:
         return result
 
     async def entries(self, *writes, status=0):
-        fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.write_entries, **fields, writes=writes, run_status=status)
+        call = WriteEntriesRequest("p", "r", 1, writes, run_status=status)
+        return await self.write(write_entries, rules=self.rules, caller=SYSTEM, call=call)
 
     async def begin(self, *writes):
         request = TurnRequest("fast", "v/m", 1, 0.1, ())
-        fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.end_turn, **fields, end=EndTurnRequest(turn=0, next=NextTurn(request, writes)))
+        return await self._end_turn(0, next=NextTurn(request, writes))
 
     async def end(self, number):
-        fields = {"rules": self.rules, "caller": SYSTEM, "address": ADDRESS, "epoch": 1}
-        return await self.write(ledger.end_turn, **fields, end=EndTurnRequest(turn=number, result=TurnResult()))
+        return await self._end_turn(number, result=TurnResult())
+
+    async def _end_turn(self, turn, **fields):
+        end = EndTurnRequest("p", "r", 1, turn, **fields)
+        return await self.write(ledger.end_turn, rules=self.rules, caller=SYSTEM, end=end)
 
     async def read(self, after):
         def query(connection):
@@ -189,7 +193,7 @@ async def test_a_piece_of_a_stream_costs_few_statements(store):
 
 async def test_a_read_of_nothing_new_is_one_statement(store):
     written = await store.entries(*records(1, 5))
-    assert await store.read(written.run.cursor("i")) == []
+    assert await store.read(written.cursor) == []
     assert store.spent == 1
 
 
@@ -216,21 +220,28 @@ class Watcher:
 
 
 async def test_a_wake_of_a_watcher_costs_few_statements(store):
-    """One for the run, one for its views, one for bodies; loops and turns where the run changed; none for what is told."""
+    """None for what is told. Read, one for the run's head, one for the run, one for its views, one for bodies."""
     watcher = Watcher(store)
     start, spent_first = await watcher.next()
-    spent = {"start": spent_first}
-    await store.entries(*records(1, 5))
-    spent["records"] = (await watcher.next())[1]
-    await store.entries(EntryWrite("log://turn_1/get/1", RemoveEntry(), Tier.SYSTEM))
-    spent["removal"] = (await watcher.next())[1]
-    await store.begin(EntryWrite("prompt://{turn}", SetEntry("x"), Tier.PLUGIN))
-    spent["begin"] = (await watcher.next())[1]
-    await store.end(1)
-    spent["end"] = (await watcher.next())[1]
+    spent, read = {"start": spent_first}, {}
+    steps = {
+        "records": partial(store.entries, *records(1, 5)),
+        "removal": partial(store.entries, EntryWrite("log://turn_1/get/1", RemoveEntry(), Tier.SYSTEM)),
+        "begin": partial(store.begin, EntryWrite("prompt://{turn}", SetEntry("x"), Tier.PLUGIN)),
+        "end": partial(store.end, 1),
+    }
+    cursor = start.cursor
+    for name, step in steps.items():
+        await step()
+        change, spent[name] = await watcher.next()
+        late = Watcher(store, cursor)
+        read[name] = (await late.next())[1]
+        await late.changes.aclose()
+        cursor = change.cursor
     late = Watcher(store, start.cursor)
-    spent["all of it, later"] = (await late.next())[1]
-    assert spent == {"start": 2, "records": 3, "removal": 2, "begin": 0, "end": 0, "all of it, later": 6}
+    read["all of it, later"] = (await late.next())[1]
+    assert spent == {"start": 2, "records": 0, "removal": 0, "begin": 0, "end": 0}
+    assert read == {"records": 4, "removal": 3, "begin": 6, "end": 5, "all of it, later": 6}
     await watcher.changes.aclose()
     await late.changes.aclose()
 
@@ -238,7 +249,7 @@ async def test_a_wake_of_a_watcher_costs_few_statements(store):
 async def test_a_slow_watcher_costs_no_more_than_what_it_takes(store):
     """Bodies are loaded for one message at a time, when it is taken."""
     written = await store.entries()
-    start = written.run.cursor("i")
+    start = written.cursor
     await store.entries(*(EntryWrite(f"known://{n:02}", SetEntry("x" * 200_000), Tier.PLUGIN) for n in range(20)))
     watcher = Watcher(store, start)
     costs = []
