@@ -35,9 +35,10 @@ PROBLEM_CHARS_MAX: Final = 500
 """Maximum length of the description of a problem, in code points."""
 
 
-def check_schema(text: str) -> None:
-    """Raise ValueError with a sentence for a text that is not a JSON Schema of type object."""
-    _compiled(text)
+def check_schema(text: str) -> dict[str, Any]:
+    """The JSON Schema in a text. Raises ValueError with a sentence for a text that is none of type object."""
+    schema: dict[str, Any] = _compiled(text).schema
+    return schema
 
 
 def answer_text(text: str) -> str:

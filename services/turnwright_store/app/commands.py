@@ -8,26 +8,22 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, SetEntry
-from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Mode, Model, Run, RunSettings
+from turnwright_values.types import Assembly, Cursor, Loop, LoopSettings, Model, Run, RunSettings
 
-from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
-from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.runs import QUEUED
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_of_user
 from turnwright_store.app.leases import Claimant, leased
 from turnwright_store.app.ledger import begun
-from turnwright_store.app.registry import add_run, existing_model, run_exists
+from turnwright_store.app.registry import add_run, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.domain.checks import (
     RUN_ALIAS,
-    check_answer_format,
-    check_budget,
-    check_client_tools,
     check_name,
-    check_shown,
+    check_task,
 )
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.settings_patch import follows_run, queued_settings
@@ -69,12 +65,7 @@ def enqueue_loop(
 
     `is_new`: raises RUN_EXISTS for a run that exists. `claimant` claims such a run, and its loop begins.
     """
-    if not prompt:
-        raise invalid("prompt", "prompt is required.")
-    check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
-    if settings.mode is Mode.UNSPECIFIED:
-        raise invalid("settings.mode", "settings.mode must be ask or act.")
-    check_settings(settings)
+    check_task(prompt, settings)
     owner = registry.get_project(tx.connection, address.project)
     if address.run:
         check_name("run", address.run, RUN_ALIAS)
@@ -86,9 +77,9 @@ def enqueue_loop(
     named = replace(run_settings, model=run_settings.model or settings.model)
     before = found or add_run(tx, owner, address.run, named)
     cursor = before.cursor(rules.incarnation)
-    model = existing_model(tx, settings.model or before.run.settings.model)
+    model = registry.get_model(tx.connection, settings.model or before.run.settings.model)
     if not found and model.alias != named.model:
-        existing_model(tx, named.model)
+        registry.get_model(tx.connection, named.model)
     check_queue(tx, before, rules.loops_queued_max)
     of_run = follows_run(settings) or not settings.model
     settings = queued_settings(replace(settings, model=model.alias), model_of_run=of_run)
@@ -100,14 +91,6 @@ def enqueue_loop(
     row = _write_run_entry(tx, rules, caller, row, loop)
     cursor = cursor if found else replace(cursor, run_revision=0)
     return Enqueued(row, run.run if claimant else row.run, loop, model, found is None, cursor)
-
-
-def check_settings(settings: LoopSettings) -> None:
-    """Refuse what no loop can have. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
-    check_budget(settings.budget, "settings.budget")
-    check_answer_format(settings.response_format)
-    check_shown(settings.images, settings.edits)
-    check_client_tools(settings.client_tools)
 
 
 def _settled(tx: Transaction, settings: LoopSettings, run: RunRow, default: Assembly) -> LoopSettings:

@@ -21,7 +21,7 @@ from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.proposals import question_error, waiting_questions
-from turnwright_store.app.registry import check_alias_free, existing_model
+from turnwright_store.app.registry import check_alias_free
 from turnwright_store.app.run_events import free_path
 from turnwright_store.domain.checks import RUN_ALIAS, check_name, check_run_settings
 from turnwright_store.domain.names import RunRef
@@ -31,6 +31,7 @@ from turnwright_store.ports import Transaction
 from turnwright_store.sql import control as rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import schedules as schedule_rows
+from turnwright_store.sql.registry import get_model
 from turnwright_store.sql.runs import RunRow, bump_revision, get_run, write_run
 from turnwright_store.sql.views import list_entry_rows
 
@@ -65,7 +66,7 @@ def configure_run(tx: Transaction, address: RunRef, patch: RunSettingsPatch) -> 
     run = get_run(tx.connection, address.project, address.run)
     settings = changed_settings(patch, run.run.settings)
     if patch.model is not None:
-        existing_model(tx, patch.model)
+        get_model(tx.connection, patch.model)
     check_run_settings(settings)
     if settings.persona != run.run.settings.persona and run.run.turn:
         message = "The persona is part of the system message and stays after a run's first turn: use a new run."

@@ -108,21 +108,13 @@ def delete_model(tx: Transaction, alias: str) -> None:
         raise registry.model_not_found(tx.connection, alias)
 
 
-def existing_model(tx: Transaction, alias: str) -> Model:
-    """A model by alias. Raises MODEL_NOT_FOUND."""
-    model = registry.find_model(tx.connection, alias)
-    if model is None:
-        raise registry.model_not_found(tx.connection, alias)
-    return model
-
-
 def create_run(tx: Transaction, project: str, alias: str, settings: RunSettings) -> Run:
     """A new run without work. Raises RUN_EXISTS, MODEL_REQUIRED, MODEL_NOT_FOUND."""
     owner = registry.get_project(tx.connection, project)
     if alias:
         check_alias_free(tx.connection, project, alias)
     if settings.model:
-        existing_model(tx, settings.model)
+        registry.get_model(tx.connection, settings.model)
     return add_run(tx, owner, alias, settings).run
 
 

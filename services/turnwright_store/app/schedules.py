@@ -25,15 +25,16 @@ from turnwright_store.app import commands
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_asked
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
-from turnwright_store.app.registry import existing_model
 from turnwright_store.app.run_events import turn_of_cause, write_event
 from turnwright_store.app.schedule_failures import counted, paused
+from turnwright_store.domain.checks import check_loop_settings
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import FAILURES_MAX, Schedule, check_schedule, next_time_ms
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import schedules as rows
 from turnwright_store.sql.contents import find_entry
+from turnwright_store.sql.registry import get_model
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.schedules import ScheduleRow
 from turnwright_store.sql.views import list_entry_rows
@@ -59,9 +60,9 @@ def set_schedule(tx: Transaction, address: RunRef, schedule: Schedule) -> Schedu
     run = get_run(tx.connection, address.project, address.run)
     checked = check_schedule(schedule, tx.now_ms)
     if checked.settings:
-        commands.check_settings(checked.settings)
+        check_loop_settings(checked.settings)
         if checked.settings.model:
-            existing_model(tx, checked.settings.model)
+            get_model(tx.connection, checked.settings.model)
     if not rows.put_schedule(tx.connection, run.id, checked):
         check_count("schedules", rows.count_schedules(tx.connection, run.id), SCHEDULES_MAX)
     return checked

@@ -8,15 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from turnwright_values.types import Budget, ClientTool, Model, ResponseFormat, RunSettings, ToolRules
+from turnwright_values.types import (
+    Budget,
+    ClientTool,
+    LoopSettings,
+    Mode,
+    Model,
+    ResponseFormat,
+    RunSettings,
+    ToolRules,
+)
 
 from turnwright_core.chat.prompt_edits import PromptEdit, check_edits, image_paths_in
 from turnwright_core.checks import check_bytes, check_chars, check_count, check_words, invalid
 from turnwright_core.json_schema import SCHEMA_BYTES_MAX, check_schema
-from turnwright_core.json_text import parse_json
 from turnwright_core.limits import (
     IMAGES_MAX,
     NAME_CHARS_MAX,
@@ -24,6 +32,7 @@ from turnwright_core.limits import (
     PAGE_SIZE_MAX,
     PATH_CHARS_MAX,
     PERSONA_BYTES_MAX,
+    PROMPT_BYTES_MAX,
     SPAN_S_MAX,
 )
 from turnwright_core.models import PRICE_USD_MAX
@@ -80,7 +89,25 @@ def _check_tool_rules(rules: ToolRules) -> None:
         raise invalid("tool_rules", "tool_rules names a tool more than once.")
 
 
-def check_answer_format(form: ResponseFormat | None) -> None:
+def check_task(prompt: str, settings: LoopSettings) -> None:
+    """Refuse a task without a prompt or a mode, or with settings that no loop can have."""
+    if not prompt:
+        raise invalid("prompt", "prompt is required.")
+    check_bytes("prompt", prompt, PROMPT_BYTES_MAX)
+    if settings.mode is Mode.UNSPECIFIED:
+        raise invalid("settings.mode", "settings.mode must be ask or act.")
+    check_loop_settings(settings)
+
+
+def check_loop_settings(settings: LoopSettings) -> None:
+    """Refuse what no loop can have. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
+    check_budget(settings.budget, "settings.budget")
+    _check_answer_format(settings.response_format)
+    _check_shown(settings.images, settings.edits)
+    _check_client_tools(settings.client_tools)
+
+
+def _check_answer_format(form: ResponseFormat | None) -> None:
     """Refuse a response format with an invalid schema."""
     if form is None or not form.schema:
         return
@@ -88,14 +115,14 @@ def check_answer_format(form: ResponseFormat | None) -> None:
     _check_schema(form.schema, "settings.response_format.schema")
 
 
-def _check_schema(schema: str, field: str) -> None:
+def _check_schema(schema: str, field: str) -> dict[str, Any]:
     try:
-        check_schema(schema)
+        return check_schema(schema)
     except ValueError as error:
         raise invalid(field, f"{error}.") from None
 
 
-def check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
+def _check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
     """Check the images and edits of a prompt: their number, and that each is a path."""
     check_edits(edits, "settings.edits")
     if any(edit.plugin for edit in edits):
@@ -108,7 +135,7 @@ def check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
         check_path(path, field="settings.edits.parts")
 
 
-def check_client_tools(tools: Sequence[ClientTool]) -> None:
+def _check_client_tools(tools: Sequence[ClientTool]) -> None:
     """Refuse tools of a client that no model could be offered."""
     field = "settings.client_tools"
     check_count(field, len(tools), CLIENT_TOOLS_MAX)
@@ -122,8 +149,7 @@ def check_client_tools(tools: Sequence[ClientTool]) -> None:
             raise invalid(field, f"The tool {tool.name} needs a description for the model.")
         if tool.parameters:
             check_attributes(tool.parameters, CLIENT_TOOL_SCHEMA_BYTES_MAX, field)
-            _check_schema(tool.parameters, field)
-            if parse_json(tool.parameters).get("type", "object") != "object":
+            if _check_schema(tool.parameters, field).get("type", "object") != "object":
                 raise invalid(field, f"The parameters of the tool {tool.name} must have the type `object`.")
 
 

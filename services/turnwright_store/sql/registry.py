@@ -146,6 +146,19 @@ def find_model(connection: Connection, alias: str) -> Model | None:
     return _model(row) if row else None
 
 
+def get_model(connection: Connection, alias: str) -> Model:
+    """A model by alias. Raises MODEL_NOT_FOUND."""
+    model = find_model(connection, alias)
+    if model is None:
+        raise model_not_found(connection, alias)
+    return model
+
+
+def model_not_found(connection: Connection, alias: str) -> Exception:
+    near = did_you_mean(alias, connection.execute(_ALIASES).scalars())
+    return _missing_model(connection, Reason.MODEL_NOT_FOUND, f"There is no model {alias!r}{near}.", model=alias)
+
+
 def list_models(connection: Connection, after: str, page: int) -> list[Model]:
     return [_model(row) for row in connection.execute(_MODEL_PAGE, {"after": after, "page": page})]
 
@@ -179,12 +192,6 @@ def forget_window(connection: Connection, vendor_model: str) -> None:
 def delete_model(connection: Connection, alias: str) -> bool:
     """Delete a model; returns whether it existed."""
     return bool(connection.execute(_MODELS_DELETE, {"aliases": [alias]}).rowcount)
-
-
-def model_not_found(connection: Connection, alias: str) -> Exception:
-    """The error for a model that is not registered."""
-    near = did_you_mean(alias, connection.execute(_ALIASES).scalars())
-    return _missing_model(connection, Reason.MODEL_NOT_FOUND, f"There is no model {alias!r}{near}.", model=alias)
 
 
 def model_required(connection: Connection) -> Exception:

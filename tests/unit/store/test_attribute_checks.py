@@ -5,10 +5,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwright_values.types import ClientTool
+from turnwright_values.types import ClientTool, LoopSettings
 
 from turnwright_core.errors import InvalidError, TurnwrightError
-from turnwright_store.domain.checks import check_client_tools
+from turnwright_store.domain.checks import check_loop_settings
 from turnwright_store.domain.path_state import merge_attributes
 from turnwright_store.domain.write_rules import (
     ATTRIBUTES_DEPTH_MAX,
@@ -61,5 +61,6 @@ def test_a_merge_keeps_numbers_as_the_standard_library_reads_them(number):
 )
 def test_a_clients_tool_takes_an_object_by_a_schema(parameters, said) -> None:
     with pytest.raises(InvalidError, match=said):
-        check_client_tools([ClientTool("look", "Looks.", parameters)])
-    check_client_tools([ClientTool("look", "Looks.", "{}"), ClientTool("see", "Sees.", '{"type": "object"}')])
+        check_loop_settings(LoopSettings(client_tools=[ClientTool("look", "Looks.", parameters)]))
+    tools = [ClientTool("look", "Looks.", "{}"), ClientTool("see", "Sees.", '{"type": "object"}')]
+    check_loop_settings(LoopSettings(client_tools=tools))
