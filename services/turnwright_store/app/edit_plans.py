@@ -10,25 +10,27 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.types import Entry, LoopSettings, MessageKind, Mode
-
-from turnwright_core.chat.timeline import APPENDED, kind_of
-from turnwright_core.checks import invalid
-from turnwright_store.app import message_edits
-from turnwright_store.app.history import get_turn_home
-from turnwright_store.app.inheritance import asked_of, latest_asked, latest_of_user
-from turnwright_store.app.message_edits import RewindResult
-from turnwright_store.app.session_commands import (
-    EditCommand,
-    Regenerate,
+from turnwright.types.v1.session_command_pb2 import (
     RemoveMessage,
-    RestoreFromTrajectory,
+    RetryFromIndex,
+    SessionCommand,
     TruncateMessages,
     UpdateMessage,
     UserMessage,
 )
+from turnwright_values.types import Entry, LoopSettings, MessageKind, Mode
+
+from turnwright_core.chat.timeline import APPENDED, kind_of
+from turnwright_core.checks import invalid
+from turnwright_core.wire.runs import loop_settings_from_pb
+from turnwright_store.app import message_edits
+from turnwright_store.app.history import get_turn_home
+from turnwright_store.app.inheritance import asked_of, latest_asked, latest_of_user
+from turnwright_store.app.message_edits import RewindResult
+from turnwright_store.app.session_commands import content_of
+from turnwright_store.app.session_commands import kind_of as kind_of_command
+from turnwright_store.domain.session_gates import CommandKind
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.domain.user_content import user_content
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql.contents import find_entry
@@ -67,57 +69,64 @@ class EditPlan(Struct, frozen=True):
 
 def settings_of(message: UserMessage, tx: Transaction, run: RunRow | None, images: tuple[str, ...]) -> LoopSettings:
     """The settings of a message's loop: as given, else what was asked of the latest loop of a user."""
-    given = message.settings
-    if given is None:
+    if not message.HasField("settings"):
         before = latest_asked(tx, run) if run else LoopSettings(Mode.ACT)
         return replace(before, budget=None, images=images)
+    given = loop_settings_from_pb(message.settings)
     return replace(given, mode=given.mode or Mode.ACT, images=(*given.images, *images))
 
 
-def plan_edit(tx: Transaction, run: RunRow, command: EditCommand, waiting: Mapping[str, str] | None = None) -> EditPlan:
+def plan_edit(
+    tx: Transaction, run: RunRow, command: SessionCommand, waiting: Mapping[str, str] | None = None
+) -> EditPlan:
     """Plan a command. Raises ENTRY_NOT_FOUND, INVALID_FIELD, REVISION_CONFLICT.
 
     `waiting`: it will be queued, behind edits that give these messages other contents.
     """
-    if isinstance(command, TruncateMessages):
-        return _plan_truncation(tx, run, command)
-    if isinstance(command, RestoreFromTrajectory):
-        get_turn_home(tx.connection, run, command.turn)
-        return EditPlan(Edit(restore=command.turn))
-    if isinstance(command, Regenerate):
-        if waiting is not None:
-            return _plan_resend_of_queued(tx, run, waiting)
-        return _plan_resend(tx, run, message_edits.prompt_before(tx.connection, run), {})
-    if isinstance(command, UpdateMessage):
-        return _plan_update(tx, run, command)
-    return _plan_removal(tx, run, command, waiting or {})
+    match kind_of_command(command):
+        case CommandKind.TRUNCATE_MESSAGES:
+            return EditPlan(_plan_truncation(tx, run, command.truncate_messages))
+        case CommandKind.RETRY_FROM_INDEX:
+            return _plan_retry(tx, run, command.retry_from_index)
+        case CommandKind.RESTORE_FROM_TRAJECTORY:
+            turn = command.restore_from_trajectory.turn
+            get_turn_home(tx.connection, run, turn)
+            return EditPlan(Edit(restore=turn))
+        case CommandKind.REGENERATE:
+            return _plan_regeneration(tx, run, waiting)
+        case CommandKind.UPDATE_MESSAGE:
+            return _plan_update(tx, run, command.update_message)
+        case _:
+            return _plan_removal(tx, run, command.remove_message, waiting or {})
 
 
 def _plan_update(tx: Transaction, run: RunRow, command: UpdateMessage) -> EditPlan:
     message_edits.check_content(command.content)
-    message = message_edits.find_editable(tx, run, command.path)
+    message = message_edits.find_editable(tx, run, command.message_id)
     if not command.regenerate:
         return EditPlan(Edit(rewrite=message.path, content=command.content))
     if kind_of(message) is not MessageKind.PROMPT:
-        raise invalid("regenerate", f"{command.path} is not a prompt: only a prompt can be sent again.")
+        raise invalid("regenerate", f"{command.message_id} is not a prompt: only a prompt can be sent again.")
     return EditPlan(Edit(truncate=message.path), _resend_of(tx, run, message, command.content))
 
 
 def _plan_removal(tx: Transaction, run: RunRow, command: RemoveMessage, waiting: Mapping[str, str]) -> EditPlan:
-    message = message_edits.find_editable(tx, run, command.path)
+    message = message_edits.find_editable(tx, run, command.message_id)
     if not command.regenerate:
         return EditPlan(Edit(remove=message.path))
     return _plan_resend(tx, run, message_edits.prompt_before(tx.connection, run, message.position), waiting)
 
 
-def _plan_truncation(tx: Transaction, run: RunRow, command: TruncateMessages) -> EditPlan:
-    message = message_edits.message_at(tx.connection, run, command.index, command.expected_revision)
-    edit = Edit(truncate=message.path) if message else None
-    if command.message is None:
-        return EditPlan(edit)
+def _plan_truncation(tx: Transaction, run: RunRow, command: TruncateMessages | RetryFromIndex) -> Edit | None:
+    message = message_edits.message_at(tx.connection, run, command.from_index, command.expected_revision)
+    return Edit(truncate=message.path) if message else None
+
+
+def _plan_retry(tx: Transaction, run: RunRow, command: RetryFromIndex) -> EditPlan:
+    edit = _plan_truncation(tx, run, command)
     if command.message.priority:
         raise invalid("message.priority", "A message that takes the place of others waits for its turn: no priority.")
-    content = user_content(command.message.parts, command.message.context_files)
+    content = content_of(command.message)
     return EditPlan(edit, Resend(content.text, settings_of(command.message, tx, run, content.images)))
 
 
@@ -146,8 +155,10 @@ def _written(prompt: Entry, text: str) -> str:
     return text.removesuffix(str(prompt.attributes.get(APPENDED, "")))
 
 
-def _plan_resend_of_queued(tx: Transaction, run: RunRow, waiting: Mapping[str, str]) -> EditPlan:
-    """The prompt of the last loop in the queue, once that has ended."""
+def _plan_regeneration(tx: Transaction, run: RunRow, waiting: Mapping[str, str] | None) -> EditPlan:
+    """The latest prompt of a user; where it waits, that of the last loop in the queue, once that has ended."""
+    if waiting is None:
+        return _plan_resend(tx, run, message_edits.prompt_before(tx.connection, run), {})
     loop = latest_of_user(tx.connection, run)
     if loop is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")

@@ -1,158 +1,72 @@
-"""The commands of a session as values (see types/v1/session_command.proto), with their kinds and previews for lists."""
+"""What commands of a session say: their kinds, contents, and previews (see types/v1/session_command.proto)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import asdict
-from turnwright_values.types import LoopSettings, RunSettingsPatch
+from turnwright.types.v1 import message_pb2, session_command_pb2, settings_pb2
+from turnwright_values.types import RunSettingsPatch
 
-from turnwright_core.chat.message import Part, Text
+from turnwright_core.chat.message import Part
+from turnwright_core.checks import invalid
 from turnwright_core.session_queue import index_preview, truncate_preview
+from turnwright_core.wire.codec import codec
+from turnwright_core.wire.messages import part_from_pb
 from turnwright_store.domain.session_gates import CommandKind
+from turnwright_store.domain.user_content import UserContent, user_content
+
+patch_of = codec(RunSettingsPatch, settings_pb2.RunSettingsPatch)[1]
 
 
-class UserMessage(Struct, frozen=True):
-    """A message from the user; a part that is None is of no known kind."""
-
-    parts: tuple[Part | None, ...]
-    context_files: tuple[str, ...] = ()
-    settings: LoopSettings | None = None
-    priority: bool = False
-
-
-class SetParams(Struct, frozen=True):
-    """Changes of settings."""
-
-    patch: RunSettingsPatch
+def kind_of(command: session_command_pb2.SessionCommand) -> CommandKind:
+    """Raises INVALID_FIELD for one of no known kind."""
+    kind = command.WhichOneof("kind")
+    if kind is None:
+        raise invalid("command", "command has no kind that this version knows.")
+    return CommandKind(kind)
 
 
-class AbortSession(Struct, frozen=True):
-    """The end of the active loop."""
+def content_of(message: session_command_pb2.UserMessage) -> UserContent:
+    """The content of a message of the user. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
+    return user_content(list(map(_part, message.parts)), message.context_files)
 
 
-class DecideTools(Struct, frozen=True):
-    """Decisions on calls: ApproveTools and RejectTools. `comment` is a reason or an answer."""
-
-    accept: bool
-    calls: tuple[str, ...]
-    comment: str = ""
-    contents: tuple[tuple[str, str], ...] = ()
-    for_run: bool = False
-    """Whether the decision also holds for later effects of the same tools."""
+def _part(part: message_pb2.Part) -> Part | None:
+    return part_from_pb(part) if part.WhichOneof("part") else None
 
 
-class BranchFromChat(Struct, frozen=True):
-    """A new run as a branch of another one."""
-
-    source: str
-    up_to: str = ""
+def preview_of(command: session_command_pb2.SessionCommand) -> str:
+    kind = kind_of(command)
+    return truncate_preview(_ABOUT[kind](getattr(command, kind.value)) if kind in _ABOUT else "")
 
 
-class UpdateMessage(Struct, frozen=True):
-    """Another content of a message."""
-
-    path: str
-    content: str
-    regenerate: bool = False
+def _changes(command: session_command_pb2.SetParams) -> str:
+    patch = patch_of(command.patch)
+    values = ((name, getattr(patch, name)) for name in patch.__struct_fields__)
+    return ", ".join(f"{name}={value}" for name, value in values if value is not None)
 
 
-class RemoveMessage(Struct, frozen=True):
-    """A message less."""
-
-    path: str
-    regenerate: bool = False
+def _text(message: session_command_pb2.UserMessage) -> str:
+    return "\n\n".join(part.text for part in message.parts if part.HasField("text"))
 
 
-class TruncateMessages(Struct, frozen=True):
-    """The messages before a place; with a message, which is then sent (RetryFromIndex)."""
-
-    index: int
-    expected_revision: int
-    message: UserMessage | None = None
+def _decisions(command: session_command_pb2.ApproveTools | session_command_pb2.RejectTools) -> str:
+    return f"{len(command.calls)} decisions"
 
 
-class Regenerate(Struct, frozen=True):
-    """The latest prompt once more."""
-
-
-class RestoreFromTrajectory(Struct, frozen=True):
-    """Restore the view at the end of a turn."""
-
-    turn: int
-
-
-class IdeToolResult(Struct, frozen=True):
-    """The result of a client tool."""
-
-    call: str
-    content: str
-    failed: bool = False
-
-
-class SetDraft(Struct, frozen=True):
-    """A draft; None: it is removed."""
-
-    text: str | None
-
-
-EditCommand = UpdateMessage | RemoveMessage | TruncateMessages | Regenerate | RestoreFromTrajectory
-SessionCommand = (
-    UserMessage | SetParams | AbortSession | DecideTools | BranchFromChat | SetDraft | IdeToolResult | EditCommand
-)
-
-
-def kind_of(command: SessionCommand) -> CommandKind:
-    """Its name in the contract and in the table of gates."""
-    match command:
-        case DecideTools(accept=accept):
-            return CommandKind.APPROVE_TOOLS if accept else CommandKind.REJECT_TOOLS
-        case SetDraft(text=text):
-            return CommandKind.CLEAR_DRAFT if text is None else CommandKind.SET_DRAFT
-        case TruncateMessages(message=message):
-            return CommandKind.RETRY_FROM_INDEX if message else CommandKind.TRUNCATE_MESSAGES
-        case _:
-            return _KINDS[type(command)]
-
-
-_KINDS: Final = {
-    UserMessage: CommandKind.USER_MESSAGE,
-    SetParams: CommandKind.SET_PARAMS,
-    AbortSession: CommandKind.ABORT,
-    BranchFromChat: CommandKind.BRANCH_FROM_CHAT,
-    IdeToolResult: CommandKind.IDE_TOOL_RESULT,
-    UpdateMessage: CommandKind.UPDATE_MESSAGE,
-    RemoveMessage: CommandKind.REMOVE_MESSAGE,
-    Regenerate: CommandKind.REGENERATE,
-    RestoreFromTrajectory: CommandKind.RESTORE_FROM_TRAJECTORY,
+_ABOUT: Final[Mapping[CommandKind, Callable[[Any], str]]] = {
+    CommandKind.USER_MESSAGE: _text,
+    CommandKind.SET_PARAMS: _changes,
+    CommandKind.APPROVE_TOOLS: _decisions,
+    CommandKind.REJECT_TOOLS: _decisions,
+    CommandKind.BRANCH_FROM_CHAT: lambda command: command.source,
+    CommandKind.SET_DRAFT: lambda command: command.text,
+    CommandKind.IDE_TOOL_RESULT: lambda command: command.call,
+    CommandKind.UPDATE_MESSAGE: lambda command: command.message_id,
+    CommandKind.REMOVE_MESSAGE: lambda command: command.message_id,
+    CommandKind.TRUNCATE_MESSAGES: lambda command: index_preview(command.from_index),
+    CommandKind.RETRY_FROM_INDEX: lambda command: index_preview(command.from_index, _text(command.message)),
+    CommandKind.RESTORE_FROM_TRAJECTORY: lambda command: f"turn {command.turn}",
 }
-
-
-def preview_of(command: SessionCommand) -> str:
-    return truncate_preview(_ABOUT[type(command)](command))
-
-
-def _changes(command: SetParams) -> str:
-    return ", ".join(f"{name}={value}" for name, value in asdict(command.patch).items() if value is not None)
-
-
-def _text(message: UserMessage) -> str:
-    return "\n\n".join(part.text for part in message.parts if isinstance(part, Text))
-
-
-_ABOUT: Final[Mapping[type, Callable[[Any], str]]] = {
-    UserMessage: _text,
-    SetParams: _changes,
-    AbortSession: lambda _: "",
-    DecideTools: lambda command: f"{len(command.calls)} decisions",
-    BranchFromChat: lambda command: command.source,
-    IdeToolResult: lambda command: command.call,
-    UpdateMessage: lambda command: command.path,
-    RemoveMessage: lambda command: command.path,
-    TruncateMessages: lambda command: index_preview(command.index, _text(command.message) if command.message else ""),
-    Regenerate: lambda _: "",
-    RestoreFromTrajectory: lambda command: f"turn {command.turn}",
-    SetDraft: lambda command: command.text or "",
-}
+"""What a preview says, by kind; the others say nothing."""

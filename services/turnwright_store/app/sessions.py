@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright.types.v1 import session_command_pb2 as pb
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import (
@@ -40,29 +41,12 @@ from turnwright_store.app.forks import fork_run
 from turnwright_store.app.message_edits import RewindResult
 from turnwright_store.app.proposals import Resolution, question_error, resolve_proposal, waiting_questions
 from turnwright_store.app.registry import session_state_of
-from turnwright_store.app.session_commands import (
-    AbortSession,
-    BranchFromChat,
-    DecideTools,
-    EditCommand,
-    IdeToolResult,
-    Regenerate,
-    RemoveMessage,
-    RestoreFromTrajectory,
-    SessionCommand,
-    SetDraft,
-    SetParams,
-    TruncateMessages,
-    UpdateMessage,
-    UserMessage,
-    kind_of,
-    preview_of,
-)
+from turnwright_store.app.session_commands import content_of, kind_of, patch_of, preview_of
 from turnwright_store.app.waiting_edits import add_waiting, waiting_edits
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.session_gates import GATES, Gate, gate_error
+from turnwright_store.domain.session_gates import GATES, CommandKind, Gate, gate_error
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.domain.user_content import UserContent, user_content
+from turnwright_store.domain.user_content import UserContent
 from turnwright_store.ports import Transaction
 from turnwright_store.sql.runs import RunRow, find_run, get_run
 from turnwright_store.sql.sessions import waiting_commands
@@ -109,25 +93,24 @@ class _Session(Struct, frozen=True):
 
 
 def submit_command(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: SessionCommand, command_id: str
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: pb.SessionCommand, command_id: str
 ) -> SubmittedCommand:
     """Carry out or queue a command. Raises COMMAND_GATED, and the errors of the command itself."""
     check_min_tier(caller, Tier.CLIENT, "SubmitCommand")
-    if isinstance(command, BranchFromChat):
-        return _branch(tx, rules, caller, address, command)
+    kind = kind_of(command)
+    if kind is CommandKind.BRANCH_FROM_CHAT:
+        return _branch(tx, rules, caller, address, command.branch_from_chat)
     row = find_run(tx.connection, address.project, address.run) if address.run else None
-    if row is None and isinstance(command, UserMessage):
-        return _start_session(tx, rules, caller, address, command, command_id)
+    if row is None and kind is CommandKind.USER_MESSAGE:
+        return _start_session(tx, rules, caller, address, command.user_message, command_id)
     row = row or get_run(tx.connection, address.project, address.run)
     state = session_state_of(tx.connection, row)
-    kind = kind_of(command)
     gate = GATES[kind][state]
     if gate is Gate.REFUSE:
         raise gate_error(address.run, kind, state)
-    done = (
-        _HANDLERS[type(command)](command, _Session(tx, rules, caller, address, command_id, row, state, gate))
-        or _Outcome()
-    )
+    at = _Session(tx, rules, caller, address, command_id, row, state, gate)
+    handle = _HANDLERS.get(kind)
+    done = (handle(getattr(command, kind.value), at) if handle else _edit(command, at)) or _Outcome()
     after = get_run(tx.connection, address.project, address.run)
     cursor = row.cursor(rules.incarnation)
     return SubmittedCommand(_shown(tx, after), cursor, done.loop, queued=done.queued, rewound=done.rewound)
@@ -138,16 +121,17 @@ def _shown(tx: Transaction, row: RunRow) -> Run:
 
 
 def _branch(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: BranchFromChat
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: pb.BranchFromChat
 ) -> SubmittedCommand:
-    if command.up_to:
+    if command.up_to_message_id:
         # Of the source: the branch has the same messages, but nobody knows its name yet.
-        message_edits.find_message(tx, get_run(tx.connection, address.project, command.source), command.up_to)
+        source = get_run(tx.connection, address.project, command.source)
+        message_edits.find_message(tx, source, command.up_to_message_id)
     run = fork_run(tx, rules, caller, RunRef(address.project, command.source), address.run, 0)
     row = get_run(tx.connection, run.project, run.run)
     rewound = None
-    if command.up_to:
-        rewound = _truncate_after(tx, rules, caller, row, command.up_to)
+    if command.up_to_message_id:
+        rewound = _truncate_after(tx, rules, caller, row, command.up_to_message_id)
         row = get_run(tx.connection, run.project, run.run)
     return SubmittedCommand(_shown(tx, row), row.cursor(rules.incarnation), created=True, rewound=rewound)
 
@@ -164,18 +148,18 @@ def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: Run
 
 
 def _start_session(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: UserMessage, command_id: str
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: pb.UserMessage, command_id: str
 ) -> SubmittedCommand:
     """A message that opens a session."""
-    content = user_content(command.parts, command.context_files)
+    content = content_of(command)
     settings, given = settings_of(command, tx, None, content.images), RunSettings()
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, given, command_id=command_id)
     row = get_run(tx.connection, done.row.project, done.row.alias)
     return SubmittedCommand(_shown(tx, row), done.cursor, done.loop, created=True)
 
 
-def _message(command: UserMessage, at: _Session) -> _Outcome | None:
-    content = user_content(command.parts, command.context_files)
+def _message(command: pb.UserMessage, at: _Session) -> _Outcome | None:
+    content = content_of(command)
     if questions := waiting_questions(at.tx.connection, at.row):
         _answer(at, questions, content)
         return None
@@ -208,7 +192,7 @@ def _enqueue(at: _Session, message: Resend, rewound: RewindResult | None = None)
     return _Outcome(done.loop, at.gate is Gate.QUEUE, rewound)
 
 
-def _edit(command: EditCommand, at: _Session) -> _Outcome:
+def _edit(command: pb.SessionCommand, at: _Session) -> _Outcome:
     is_queued = at.gate is Gate.QUEUE
     waiting = {one.edit.rewrite: one.edit.content for one in waiting_edits(at.tx.connection, at.row)}
     plan = plan_edit(at.tx, at.row, command, waiting if is_queued else None)
@@ -218,7 +202,7 @@ def _edit(command: EditCommand, at: _Session) -> _Outcome:
     return _enqueue(at, plan.resend, rewound) if plan.resend else _Outcome(rewound=rewound)
 
 
-def _queue_edit(command: EditCommand, at: _Session, plan: EditPlan) -> _Outcome:
+def _queue_edit(command: pb.SessionCommand, at: _Session, plan: EditPlan) -> _Outcome:
     commands.check_queue(at.tx, at.row, at.rules.loops_queued_max)
     if plan.edit:
         origin = (kind_of(command).value, preview_of(command), at.command_id, at.caller.principal)
@@ -226,36 +210,47 @@ def _queue_edit(command: EditCommand, at: _Session, plan: EditPlan) -> _Outcome:
     return _enqueue(at, plan.resend) if plan.resend else _Outcome(queued=plan.edit is not None)
 
 
-def _set_params(command: SetParams, at: _Session) -> None:
-    control.configure_run(at.tx, at.address, command.patch)
+def _set_params(command: pb.SetParams, at: _Session) -> None:
+    control.configure_run(at.tx, at.address, patch_of(command.patch))
 
 
-def _abort(_command: AbortSession, at: _Session) -> None:
+def _abort(_command: pb.AbortSession, at: _Session) -> None:
     control.abort_run(at.tx, at.rules, at.caller, at.address)
 
 
-def _decide(command: DecideTools, at: _Session) -> None:
-    if not command.calls:
+def _approve(command: pb.ApproveTools, at: _Session) -> None:
+    contents = tuple((one.path, one.content) for one in command.contents)
+    _decide(command.calls, command.scope, Resolution(True, command.answer, contents), at)
+
+
+def _reject(command: pb.RejectTools, at: _Session) -> None:
+    _decide(command.calls, command.scope, Resolution(False, command.reason), at)
+
+
+def _decide(calls: Sequence[str], scope: int, resolution: Resolution, at: _Session) -> None:
+    accept, comment = resolution.accept, resolution.comment
+    if scope not in pb.DecisionScope.values():
+        raise invalid("scope", f"{scope} is not a scope that this version knows.")
+    if not calls:
         raise invalid("calls", "calls is required: name the calls to decide on.")
-    check_count("calls", len(command.calls), CALLS_MAX)
-    check_bytes("answer" if command.accept else "reason", command.comment, COMMENT_BYTES_MAX)
-    if len(command.calls) > 1 and (command.contents or (command.accept and command.comment)):
+    check_count("calls", len(calls), CALLS_MAX)
+    check_bytes("answer" if accept else "reason", comment, COMMENT_BYTES_MAX)
+    if len(calls) > 1 and (resolution.contents or (accept and comment)):
         raise invalid("calls", "Contents and an answer are for one call: name one call.")
     waiting = _waiting(at)
     named = {record.call_id: path for path, (_, record) in waiting.items() if record.call_id}
-    paths = [named.get(call, call) for call in command.calls]
+    paths = [named.get(call, call) for call in calls]
     if len(set(paths)) < len(paths):
         raise invalid("calls", "calls must name each call once.")
-    resolution = Resolution(command.accept, command.comment, command.contents)
     tools = {path: record.tool for path, (wait, record) in waiting.items() if wait is Wait.APPROVAL}
-    for call, path in zip(command.calls, paths, strict=True):
+    for call, path in zip(calls, paths, strict=True):
         if not path.startswith("log://"):
             raise fault(Reason.ENTRY_NOT_FOUND, f"No call {call!r} of {at.address.run} waits.", path=call)
-        if command.accept:
-            _check_answer(call, command.comment, is_question=path in waiting and waiting[path][0] is Wait.ANSWER)
+        if accept:
+            _check_answer(call, comment, is_question=path in waiting and waiting[path][0] is Wait.ANSWER)
         resolve_proposal(at.tx, at.rules, at.caller, at.address, path, resolution)
-    if command.for_run:
-        _apply_to_run(at, {tools[path] for path in paths if path in tools}, accept=command.accept)
+    if scope == pb.DECISION_SCOPE_RUN:
+        _apply_to_run(at, {tools[path] for path in paths if path in tools}, accept=accept)
 
 
 def _apply_to_run(at: _Session, tools: Collection[str], *, accept: bool) -> None:
@@ -275,7 +270,7 @@ def _check_answer(call: str, answer: str, *, is_question: bool) -> None:
         raise invalid("answer", f"{call} is not a question: approve it without an answer.")
 
 
-def _tool_result(command: IdeToolResult, at: _Session) -> None:
+def _tool_result(command: pb.IdeToolResult, at: _Session) -> None:
     check_bytes("content", command.content, RESULT_BYTES_MAX)
     waiting = ((path, record) for path, (wait, record) in _waiting(at).items() if wait is Wait.CLIENT)
     path = next((path for path, record in waiting if command.call in (path, record.call_id)), "")
@@ -289,34 +284,30 @@ def _waiting(at: _Session) -> dict[str, tuple[Wait, CommandRecord]]:
     return waiting_commands(at.tx.connection, at.row.id, at.row.run.turn)
 
 
-def _set_draft(command: SetDraft, at: _Session) -> None:
-    shown = DRAFT in find_entry_rows(at.tx.connection, at.row.id, [DRAFT])
-    if command.text is None:
-        if shown:
-            _write(at, EntryWrite(DRAFT, RemoveEntry(), Tier.SYSTEM))
-        return
+def _set_draft(command: pb.SetDraft, at: _Session) -> None:
     if not command.text:
         raise invalid("text", "The draft is empty: remove it with clear_draft.")
     check_bytes("text", command.text, DRAFT_BYTES_MAX)
-    change = SetEntry(command.text, "{}", Visibility.ARCHIVED, state=State.RESOLVED)
-    _write(at, EntryWrite(DRAFT, change, Tier.SYSTEM))
+    _write_draft(at, SetEntry(command.text, "{}", Visibility.ARCHIVED, state=State.RESOLVED))
 
 
-def _write(at: _Session, write: EntryWrite) -> None:
-    apply_writes(at.tx, at.rules, at.row, [write], at.caller.principal)
+def _clear_draft(_command: pb.ClearDraft, at: _Session) -> None:
+    if DRAFT in find_entry_rows(at.tx.connection, at.row.id, [DRAFT]):
+        _write_draft(at, RemoveEntry())
 
 
-_HANDLERS: Final[Mapping[type, Callable[[Any, _Session], _Outcome | None]]] = {
-    UserMessage: _message,
-    SetParams: _set_params,
-    AbortSession: _abort,
-    DecideTools: _decide,
-    SetDraft: _set_draft,
-    IdeToolResult: _tool_result,
-    UpdateMessage: _edit,
-    RemoveMessage: _edit,
-    TruncateMessages: _edit,
-    Regenerate: _edit,
-    RestoreFromTrajectory: _edit,
+def _write_draft(at: _Session, change: SetEntry | RemoveEntry) -> None:
+    apply_writes(at.tx, at.rules, at.row, [EntryWrite(DRAFT, change, Tier.SYSTEM)], at.caller.principal)
+
+
+_HANDLERS: Final[Mapping[CommandKind, Callable[[Any, _Session], _Outcome | None]]] = {
+    CommandKind.USER_MESSAGE: _message,
+    CommandKind.SET_PARAMS: _set_params,
+    CommandKind.ABORT: _abort,
+    CommandKind.APPROVE_TOOLS: _approve,
+    CommandKind.REJECT_TOOLS: _reject,
+    CommandKind.SET_DRAFT: _set_draft,
+    CommandKind.CLEAR_DRAFT: _clear_draft,
+    CommandKind.IDE_TOOL_RESULT: _tool_result,
 }
-"""Handlers by type of command."""
+"""Handlers by kind of command; the others edit messages."""

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection
 from turnwright.runs.v1 import run_service_pb2 as pb
 from turnwright.runs.v1 import run_service_pb2_grpc
-from turnwright.types.v1 import heartbeat_pb2, run_pb2, scheme_pb2, settings_pb2
-from turnwright_values.types import Run, RunOverview, RunSettingsPatch, Tier
+from turnwright.types.v1 import heartbeat_pb2, run_pb2, scheme_pb2
+from turnwright_values.types import Run, RunOverview, Tier
 
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec
@@ -18,11 +18,11 @@ from turnwright_core.wire.times import time_to_pb
 from turnwright_kit.auth import Caller
 from turnwright_store.app import control, forks, registry, retention
 from turnwright_store.app.run_details import get_run_details
+from turnwright_store.app.session_commands import patch_of
 from turnwright_store.app.watch_runs import RunsChange, RunsWatch, watch_runs
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, alias_locks, mutation, query, run_locks, watch
 
-patch_of = codec(RunSettingsPatch, settings_pb2.RunSettingsPatch)[1]
 _overview_to_pb = codec(RunOverview, run_pb2.RunOverview)[0]
 
 

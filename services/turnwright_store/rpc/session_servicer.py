@@ -2,96 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection
 from turnwright.sessions.v1 import session_service_pb2 as pb
 from turnwright.sessions.v1 import session_service_pb2_grpc
-from turnwright.types.v1 import message_pb2, session_command_pb2
+from turnwright.types.v1 import session_command_pb2
 
-from turnwright_core.chat.message import Part
 from turnwright_core.checks import invalid
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.entries import cursor_to_pb
-from turnwright_core.wire.messages import part_from_pb
 from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_kit.auth import Caller
 from turnwright_store.app import sessions, waiting_edits
 from turnwright_store.app.message_edits import RewindResult
-from turnwright_store.app.session_commands import (
-    AbortSession,
-    BranchFromChat,
-    DecideTools,
-    IdeToolResult,
-    Regenerate,
-    RemoveMessage,
-    RestoreFromTrajectory,
-    SessionCommand,
-    SetDraft,
-    SetParams,
-    TruncateMessages,
-    UpdateMessage,
-    UserMessage,
-)
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, project_locks, query, run_locks
-from turnwright_store.rpc.run_servicer import patch_of
 from turnwright_store.sql.idempotency import RequestKey
 from turnwright_store.sql.idempotency import find as find_answer
-
-
-def _part(part: message_pb2.Part) -> Part | None:
-    return part_from_pb(part) if part.WhichOneof("part") else None
-
-
-def _user_message(command: session_command_pb2.UserMessage) -> UserMessage:
-    settings = wire.loop_settings_from_pb(command.settings) if command.HasField("settings") else None
-    return UserMessage(tuple(map(_part, command.parts)), tuple(command.context_files), settings, command.priority)
-
-
-def _for_run(scope: int) -> bool:
-    if scope not in session_command_pb2.DecisionScope.values():
-        raise invalid("scope", f"{scope} is not a scope that this version knows.")
-    return scope == session_command_pb2.DECISION_SCOPE_RUN
-
-
-def _approval(command: session_command_pb2.ApproveTools) -> DecideTools:
-    contents = tuple((one.path, one.content) for one in command.contents)
-    return DecideTools(True, tuple(command.calls), command.answer, contents, _for_run(command.scope))
-
-
-def _retry(command: session_command_pb2.RetryFromIndex) -> TruncateMessages:
-    return TruncateMessages(command.from_index, command.expected_revision, _user_message(command.message))
-
-
-_DECODERS: Final[Mapping[str, Callable[[Any], SessionCommand]]] = {
-    "user_message": _user_message,
-    "set_params": lambda command: SetParams(patch_of(command.patch)),
-    "abort": lambda _: AbortSession(),
-    "approve_tools": _approval,
-    "reject_tools": lambda command: DecideTools(
-        False, tuple(command.calls), command.reason, (), _for_run(command.scope)
-    ),
-    "branch_from_chat": lambda command: BranchFromChat(command.source, command.up_to_message_id),
-    "set_draft": lambda command: SetDraft(command.text),
-    "clear_draft": lambda _: SetDraft(None),
-    "ide_tool_result": lambda command: IdeToolResult(command.call, command.content, command.failed),
-    "update_message": lambda command: UpdateMessage(command.message_id, command.content, command.regenerate),
-    "remove_message": lambda command: RemoveMessage(command.message_id, command.regenerate),
-    "truncate_messages": lambda command: TruncateMessages(command.from_index, command.expected_revision),
-    "retry_from_index": _retry,
-    "regenerate": lambda _: Regenerate(),
-    "restore_from_trajectory": lambda command: RestoreFromTrajectory(command.turn),
-}
-
-
-def command_of(message: session_command_pb2.SessionCommand) -> SessionCommand:
-    """The command of a request. Raises INVALID_FIELD for one of no known kind."""
-    kind = message.WhichOneof("kind")
-    if kind is None:
-        raise invalid("command", "command has no kind that this version knows.")
-    return _DECODERS[kind](getattr(message, kind))
 
 
 def _locks(request: pb.SubmitCommandRequest) -> set[str]:
@@ -114,8 +42,8 @@ class SessionServicer(Calls, session_service_pb2_grpc.SessionServiceServicer):
     def SubmitCommand(self, request: pb.SubmitCommandRequest, tx: Transaction, caller: Caller) -> Fields:
         if not request.command_id:
             raise invalid("command_id", "command_id is required: choose a new one for each command.")
-        command = command_of(request.command)
-        done = sessions.submit_command(tx, self._rules, caller, address_of(request), command, request.command_id)
+        address, command = address_of(request), request.command
+        done = sessions.submit_command(tx, self._rules, caller, address, command, request.command_id)
         return {
             "run": wire.run_to_pb(done.run),
             "loop": wire.loop_to_pb(done.loop) if done.loop else None,

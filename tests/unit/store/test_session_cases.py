@@ -12,12 +12,9 @@ from turnwright_values.types import RunSettings, SessionState
 
 from cases import load_shared, params
 from turnwright_core.errors import InvalidError
-from turnwright_store.app.session_commands import kind_of, preview_of
+from turnwright_store.app.session_commands import content_of, kind_of, patch_of, preview_of
 from turnwright_store.domain.session_gates import GATES, CommandKind, Gate
 from turnwright_store.domain.settings_patch import changed_settings
-from turnwright_store.domain.user_content import user_content
-from turnwright_store.rpc.run_servicer import patch_of
-from turnwright_store.rpc.session_servicer import command_of
 
 TESTS = Path(__file__).resolve().parents[2]
 EXECUTOR = "contract/executor"
@@ -60,7 +57,7 @@ def _known(patch: dict) -> dict:
 
 
 def command(case: dict):
-    return command_of(pb.SessionCommand(**BUILD[case["type"]](case)))
+    return pb.SessionCommand(**BUILD[case["type"]](case))
 
 
 # ---- The queue
@@ -136,12 +133,12 @@ def test_a_case_of_contents_holds(case):
     parts = [message_pb2.Part(text=one["text"]) if one.get("type") == "text" and "text" in one else message_pb2.Part()
              for one in given if isinstance(one, dict) and not isinstance(one.get("text"), dict)]  # fmt: skip
     parts += [message_pb2.Part(image=message_pb2.Image()) for _ in attachments]
-    made = command_of(pb.SessionCommand(user_message=pb.UserMessage(parts=parts)))
+    message = pb.UserMessage(parts=parts)
     if "ok" in case["expected"] and case["id"] not in CONTENTS:
-        assert user_content(made.parts, ()).text == case["expected"]["ok"]
+        assert content_of(message).text == case["expected"]["ok"]
         return
     with pytest.raises(InvalidError) as refused:
-        user_content(made.parts, ())
+        content_of(message)
     if case["id"] not in CONTENTS:
         assert refused.value.metadata["field"].startswith("parts[")
 
