@@ -19,16 +19,15 @@ from turnwright_kit.service import Service
 from turnwright_store.app.compaction import compaction
 from turnwright_store.app.gauges import BacklogGauges
 from turnwright_store.app.idempotency import idempotency_cleanup
-from turnwright_store.app.leases import release_all
+from turnwright_store.app.leases import release_all, unclaimable_loops
 from turnwright_store.app.maintenance import Chore, Maintenance
 from turnwright_store.app.open_store import check_identity, open_store, rules_of
-from turnwright_store.app.orphaned_streams import orphaned_streams
 from turnwright_store.app.proposals import proposal_expiry
 from turnwright_store.app.retention import retention
 from turnwright_store.app.schedules import scheduling
 from turnwright_store.app.search import indexing
 from turnwright_store.app.store_rules import schemes_refresh
-from turnwright_store.app.unclaimable_loops import unclaimable_loops
+from turnwright_store.app.streams import orphaned_streams
 from turnwright_store.config import StoreSettings
 from turnwright_store.domain.locks import GLOBAL_LOCK, REGISTRY_LOCK
 from turnwright_store.domain.store_rules import StoreRules

@@ -8,12 +8,13 @@ architecture 3 (runs, loops, turns, leases), 11; rows RU109-RU111; C36.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.store import ClaimRunResponse, GetLeaseResponse, LeaseState
+from turnwright_values.store import ClaimRunResponse, Durability, GetLeaseResponse, Lease, LeaseState
 from turnwright_values.types import Entry, Model, Run, Tier
 
 from turnwright_core.checks import check_chars, check_count, invalid
@@ -23,13 +24,14 @@ from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import begun, check_fence
+from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
-from turnwright_store.domain.locks import run_lock
+from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
 from turnwright_store.domain.message_sizes import ROW_BYTES, run_bytes
 from turnwright_store.domain.names import RunRef, records_prefix
 from turnwright_store.domain.pages import ANSWER_BYTES_MAX, page_of
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import registry
@@ -289,19 +291,12 @@ def _bytes(claim: ClaimRunResponse) -> int:
 # ---- Holding
 
 
-class Lease(Struct, frozen=True):
-    """The lease of a run."""
-
-    address: RunRef
-    epoch: int
-
-
 def renew_leases(tx: Transaction, who: Claimant, leases: Sequence[Lease]) -> list[LeaseState]:
     """Extend the leases that the owner still holds; two statements, and no revision changes."""
     if not leases:
         return []
-    found = lease_rows.find_held_leases(tx.connection, who.owner, [lease.address.run for lease in leases])
-    held = [found.get((lease.address.project, lease.address.run)) for lease in leases]
+    found = lease_rows.find_held_leases(tx.connection, who.owner, [lease.run for lease in leases])
+    held = [found.get((lease.project, lease.run)) for lease in leases]
     current = [
         row if row is not None and row.epoch == lease.epoch else None for lease, row in zip(leases, held, strict=True)
     ]
@@ -343,3 +338,46 @@ def release_run(tx: Transaction, caller: Caller, address: RunRef, epoch: int) ->
 def release_all(tx: Transaction) -> None:
     """Release every lease: all owners have ended, since executor and store are one process."""
     lease_rows.release_all(tx.connection)
+
+
+# ---- Unclaimable loops: no living executor has their workspace. Watchers see the reason, and a claim clears it
+
+
+RUNS_MAX: Final = 50
+"""Runs that one round marks at most."""
+
+
+def find_unclaimable(connection: Connection, wait_ms: int, grace_ms: int) -> list[RunRef]:
+    """Some runs whose queued loops have waited this long for a workspace that nobody has."""
+    if not lease_rows.has_registered_workspaces(connection):
+        return []
+    offered = lease_rows.offered_workspaces(connection, grace_ms)
+    if offered is None:
+        return []
+    now_ms = lease_rows.read_now(connection)
+    return [RunRef(*one) for one in work_rows.list_unclaimable(connection, offered, now_ms - wait_ms, RUNS_MAX)]
+
+
+def mark_unclaimable(tx: Transaction, found: list[RunRef], grace_ms: int) -> None:
+    """Write the reason to the queued loops of those runs that still wait."""
+    offered = lease_rows.offered_workspaces(tx.connection, grace_ms)
+    for address in found:
+        run = find_run(tx.connection, address.project, address.run)
+        if run is None or run.loop_active or offered is None or run.workspace_id in offered:
+            continue
+        run = bump_revision(tx, run)
+        work_rows.set_reason_of_queued(tx.connection, run.id, work_rows.UNAVAILABLE, run.revision_run)
+        write_run(tx, run)
+
+
+def unclaimable_loops(database: Database, wait_ms: int, grace_ms: int) -> Chore:
+    """The chore. It checks twice within the time after which a loop is marked."""
+
+    async def step() -> bool:
+        found = await database.read(partial(find_unclaimable, wait_ms=wait_ms, grace_ms=grace_ms))
+        if found:
+            locks = {REGISTRY_LOCK, *(run_lock(one.project, one.run) for one in found)}
+            await database.write(partial(mark_unclaimable, found=found, grace_ms=grace_ms), Durability.NORMAL, locks)
+        return len(found) == RUNS_MAX
+
+    return Chore("unclaimable_loops", wait_ms / 2000, step)

@@ -1,19 +1,25 @@
 """Streams of producers other than the run's owner: their records, their channels, and their ends.
 
 A stream is a record with channels. Their attributes name the producer; without one it is the run's owner, who writes
-the record: others can end its channels, and the owner stops when it sees that. Source: rows RU170-RU178, RU234-RU237;
-architecture 3 (streaming bodies).
+the record: others can end its channels, and the owner stops when it sees that.
+
+A stream is an orphan when its producer is gone, an executor that died or a client that left. A client that produces
+must send heartbeats (empty appends) within the grace period. The owner of a run need not: its lease is its heartbeat.
+All channels of a stream end together; what was received is kept. Source: rows RU170-RU178, RU234-RU237; architecture 3
+(streaming bodies), 11 (streaming channels without a producer: 499 after the grace time).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
-from turnwright_values.store import AppendEntry, EntryWrite, SetEntry
+from turnwright.streams.v1.stream_service_pb2 import AppendStreamRequest, OpenStreamRequest
+from turnwright_values.store import AppendEntry, Durability, EntryWrite, SetEntry
 from turnwright_values.types import Entry, State, StreamChannel, Tier, Visibility
 
 from turnwright_core.checks import check_chars, check_count, invalid, transition_forbidden
@@ -38,14 +44,17 @@ from turnwright_core.text import slugify
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes
+from turnwright_store.app.maintenance import Chore, poll_interval_s, process_row
 from turnwright_store.app.run_events import free_path, write_event
+from turnwright_store.domain.locks import write_locks
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.write_rules import check_writes
-from turnwright_store.ports import Transaction
-from turnwright_store.sql.contents import find_entry
-from turnwright_store.sql.runs import RunHead, get_run_head
-from turnwright_store.sql.views import EntryRow, find_entry_row, list_entry_rows
+from turnwright_store.ports import Database, Transaction
+from turnwright_store.sql.contents import find_entry, load_entries
+from turnwright_store.sql.runs import RunHead, RunRow, find_run, get_run_head
+from turnwright_store.sql.streams import StreamPosition, list_silent
+from turnwright_store.sql.views import EntryRow, Wanted, find_entry_row, list_entry_rows
 
 TOOL: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
@@ -59,25 +68,6 @@ class EndKind(IntEnum):
     COMPLETED = 1
     ABORTED = 2
     CANCELLED = 3
-
-
-class NewStream(Struct, frozen=True):
-    """A stream to open."""
-
-    tool: str
-    target: str
-    channels: Sequence[int]
-    producer: str
-
-
-class StreamAppend(Struct, frozen=True):
-    """Text to append to a channel."""
-
-    path: str
-    channel: int
-    text: str
-    offset: int | None
-    producer: str
 
 
 class StreamEnd(Struct, frozen=True):
@@ -97,19 +87,19 @@ class StreamEnd(Struct, frozen=True):
 
 
 def open_stream(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, opening: NewStream
+    tx: Transaction, rules: StoreRules, caller: Caller, request: OpenStreamRequest
 ) -> tuple[str, list[StreamChannel], RunHead]:
     """Write the record of a stream and its channels; returns the record's path, the channels, the run."""
-    numbers = _check_opening(rules, opening)
-    run = get_run_head(tx.connection, address.project, address.run)
-    path = free_path(tx, run, f"log://turn_{run.turn}/{opening.tool}/{slugify(opening.target) or 'stream'}")
-    writes = [_record_write(path, opening, numbers)]
-    writes += [_channel_write(path, number, opening.target, opening.producer) for number in numbers]
+    numbers = _check_opening(rules, request)
+    run = get_run_head(tx.connection, request.project, request.run)
+    path = free_path(tx, run, f"log://turn_{run.turn}/{request.tool}/{slugify(request.target) or 'stream'}")
+    writes = [_record_write(path, request, caller.principal, numbers)]
+    writes += [_channel_write(path, number, request.target, caller.principal) for number in numbers]
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     return path, [StreamChannel(number, channel_path(path, number), 0, State.STREAMING) for number in numbers], run
 
 
-def _check_opening(rules: StoreRules, opening: NewStream) -> list[int]:
+def _check_opening(rules: StoreRules, opening: OpenStreamRequest) -> list[int]:
     if not TOOL.fullmatch(opening.tool):
         raise invalid("tool", f"tool must match {TOOL.pattern}; it is {opening.tool!r}.")
     scheme = rules.schemes.get(opening.tool)
@@ -120,18 +110,18 @@ def _check_opening(rules: StoreRules, opening: NewStream) -> list[int]:
         raise invalid("target", "target is required: the command, or the name of what is streamed.")
     check_chars("target", opening.target, TARGET_CHARS_MAX)
     check_count("channels", len(opening.channels), CHANNELS_MAX)
-    return [_checked_number(number) for number in dict.fromkeys(opening.channels or CHANNELS)]
+    return [_check_number(number) for number in dict.fromkeys(opening.channels or CHANNELS)]
 
 
-def _checked_number(number: int) -> int:
+def _check_number(number: int) -> int:
     if not 1 <= number <= CHANNEL_MAX:
         raise invalid("channel", f"The number of a channel must be from 1 to {CHANNEL_MAX}; it is {number}.")
     return number
 
 
-def _record_write(path: str, opening: NewStream, numbers: Sequence[int]) -> EntryWrite:
+def _record_write(path: str, opening: OpenStreamRequest, producer: str, numbers: Sequence[int]) -> EntryWrite:
     output = ", ".join(channel_path(path, number) for number in numbers)
-    attributes = {"tool": opening.tool, "target": opening.target, PRODUCER: opening.producer}
+    attributes = {"tool": opening.tool, "target": opening.target, PRODUCER: producer}
     body = f"started '{opening.target}', Output: {output}"
     change = SetEntry(body, to_attributes_json(attributes), state=State.RESOLVED)
     return EntryWrite(path, change, Tier.PLUGIN)
@@ -148,25 +138,28 @@ def _channel_write(path: str, number: int, target: str, producer: str, text: str
 
 
 def append_stream(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, piece: StreamAppend
+    tx: Transaction, rules: StoreRules, caller: Caller, piece: AppendStreamRequest
 ) -> tuple[StreamChannel, RunHead]:
     """Append to a channel; idempotent if the offset is given."""
-    _checked_number(piece.channel)
-    run = get_run_head(tx.connection, address.project, address.run)
+    _check_number(piece.channel)
+    run = get_run_head(tx.connection, piece.project, piece.run)
     record = _record(tx, run, piece.path)
-    _check_is_producer(record, piece.producer)
+    _check_is_producer(record, caller.principal)
     path = channel_path(piece.path, piece.channel)
     if find_entry_row(tx.connection, run.id, path):
-        write = EntryWrite(path, AppendEntry(piece.text, piece.offset), Tier.PLUGIN)
+        offset = piece.offset if piece.HasField("offset") else None
+        write = EntryWrite(path, AppendEntry(piece.text, offset), Tier.PLUGIN)
     else:
-        write = _new_channel(tx, run, record, piece)
+        write = _new_channel(tx, caller, run, record, piece)
     run = apply_writes(tx, rules, run, check_writes(rules, caller, [write]), caller.principal).run
     shown = find_entry_row(tx.connection, run.id, path)
     assert shown, "it was written"
     return _channel(shown), run
 
 
-def _new_channel(tx: Transaction, run: RunHead, record: Entry, piece: StreamAppend) -> EntryWrite:
+def _new_channel(
+    tx: Transaction, caller: Caller, run: RunHead, record: Entry, piece: AppendStreamRequest
+) -> EntryWrite:
     channels = list_channels(tx, run, piece.path)
     check_count("channels", len(channels) + 1, CHANNELS_MAX)
     if not any(channel.state is State.STREAMING for channel in channels):
@@ -175,9 +168,8 @@ def _new_channel(tx: Transaction, run: RunHead, record: Entry, piece: StreamAppe
     if piece.offset:
         message = f"StreamChannel {piece.channel} of {piece.path} has nothing yet: append from 0."
         raise fault(Reason.REVISION_CONFLICT, message, path=piece.path, expected=piece.offset, actual=0)
-    return _channel_write(
-        piece.path, piece.channel, str(record.attributes.get("target", "")), piece.producer, piece.text
-    )
+    target = str(record.attributes.get("target", ""))
+    return _channel_write(piece.path, piece.channel, target, caller.principal, piece.text)
 
 
 def _record(tx: Transaction, run: RunHead, path: str) -> Entry:
@@ -336,3 +328,81 @@ def _size(channel: StreamChannel) -> str:
     if not channel.body_size_bytes:
         return "empty"
     return "1 byte" if channel.body_size_bytes == 1 else f"{channel.body_size_bytes} bytes"
+
+
+# Orphans ---------------------------------------------------------------------------------------------------------
+
+
+PAGE: Final = 100
+"""Silent channels to find at a time."""
+
+_STORE: Final = Caller("store", Tier.SYSTEM, Tier.SYSTEM)
+_LOST: Final = "its producer is gone"
+
+Silent = tuple[str, str, str]
+"""Project, run and path of a channel."""
+
+
+def orphaned_streams(database: Database, rules_now: Callable[[], StoreRules], grace_ms: int) -> Chore:
+    """The chore for streams that have been silent for this many milliseconds."""
+
+    async def step() -> bool:
+        place: StreamPosition | None = (0, 0)
+        while place is not None:
+            silent, place = await database.read(partial(list_silent, grace_ms=grace_ms, after=place, page=PAGE))
+            # Each on its own: one that cannot be ended does not block the others.
+            for one in silent:
+                await _end_one(database, rules_now(), one, grace_ms)
+        return False
+
+    return Chore("orphaned_streams", poll_interval_s(grace_ms), step)
+
+
+async def _end_one(database: Database, rules: StoreRules, silent: Silent, grace_ms: int) -> None:
+    """End a silent stream; without its figures if its record has no room for them."""
+    project, run, path = silent
+    locks = write_locks(rules, project, run, [path])
+    for ends_channel in (True, False):
+        work = partial(end_orphaned, rules=rules, silent=silent, grace_ms=grace_ms, ends_channel=ends_channel)
+        writing = database.write(work, Durability.NORMAL, locks)
+        if await process_row(writing, "silence", project=project, run=run, path=path, record=ends_channel) is None:
+            return
+
+
+def end_orphaned(tx: Transaction, rules: StoreRules, silent: Silent, grace_ms: int, *, ends_channel: bool) -> None:
+    """End a silent channel without a producer, together with its stream if it has a record."""
+    project, alias, path = silent
+    run = find_run(tx.connection, project, alias)
+    shown = find_entry_row(tx.connection, run.id, path) if run else None
+    if run is None or shown is None or shown.state != State.STREAMING:
+        return
+    if _is_silent(tx, run, shown, tx.now_ms - grace_ms) and not _is_held(tx, rules, run, shown):
+        _end(tx, rules, run, path, ends_channel=ends_channel)
+
+
+def _is_silent(tx: Transaction, run: RunRow, shown: EntryRow, since_ms: int) -> bool:
+    """Whether all channels of the stream are silent."""
+    channel = record_of_channel(shown.path)
+    others = open_channels(tx, run, channel[0]) if channel else []
+    return all(one.view_ms <= since_ms for one in (shown, *others))
+
+
+def _is_held(tx: Transaction, rules: StoreRules, run: RunRow, shown: EntryRow) -> bool:
+    """Whether the owner of the run produces it and is alive."""
+    (channel,) = load_entries(tx.connection, run, [shown], Wanted(bodies=False))
+    if PRODUCER in channel.attributes:
+        return False
+    return bool(run.lease_owner) and run.lease_expires_ms + rules.lease_grace_ms > tx.now_ms
+
+
+def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, ends_channel: bool) -> None:
+    """End the whole stream if the channel has a record, else the channel alone."""
+    channel = record_of_channel(path) if ends_channel else None
+    record = find_entry(tx.connection, run, channel[0], bodies=False) if channel else None
+    if record is not None:
+        ending = StreamEnd(record.path, EndKind.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
+        end_channels(tx, rules, _STORE, run, record, ending)
+        return
+    # Written with the store's own tier, whatever the scheme allows others.
+    write = EntryWrite(path, SetEntry(state=State.CANCELLED, outcome=PRODUCER_LOST), Tier.SYSTEM)
+    apply_writes(tx, rules, run, [write], _STORE.principal)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 from turnwright.store.v1 import lease_pb2
-from turnwright_values.store import Durability, LeaseState
+from turnwright_values.store import Durability, Lease, LeaseState
 from turnwright_values.types import Tier
 
 from turnwright_core.checks import check_count
@@ -17,9 +17,8 @@ from turnwright_core.wire.claims import claim_to_pb, lease_to_pb
 from turnwright_core.wire.times import span_from_pb, span_to_pb
 from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app import leases as app
-from turnwright_store.app.leases import Claimant, Lease
+from turnwright_store.app.leases import Claimant
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
-from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, run_locks
@@ -31,10 +30,6 @@ LEASES_PER_WRITE: Final = 500
 def claimant_of(rules: StoreRules, request: Any) -> Claimant:
     """Who claims or renews. Raises INVALID_FIELD."""
     return app.claimant(rules, request.owner, request.address, span_from_pb(request.lease_duration))
-
-
-def _lease_of(message: lease_pb2.Lease) -> Lease:
-    return Lease(RunRef(message.project, message.run), message.epoch)
 
 
 class LeaseRpcs(Calls):
@@ -88,7 +83,7 @@ class LeaseRpcs(Calls):
         check_count("leases", len(request.leases), app.LEASES_MAX)
         app.check_workspaces(request.workspace_ids)
         states: list[LeaseState] = []
-        first, *others = _parts([_lease_of(lease) for lease in request.leases])
+        first, *others = _parts([Lease(one.project, one.run, one.epoch) for one in request.leases])
         work = partial(app.register_and_renew, who=who, workspaces=request.workspace_ids, leases=first)
         states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)}, inline=True)
         for part in others:
@@ -113,7 +108,7 @@ class LeaseRpcs(Calls):
 
 
 def _locks(leases: Sequence[Lease]) -> set[str]:
-    return {run_lock(lease.address.project, lease.address.run) for lease in leases}
+    return {run_lock(lease.project, lease.run) for lease in leases}
 
 
 def _parts(leases: Sequence[Lease]) -> Iterator[Sequence[Lease]]:

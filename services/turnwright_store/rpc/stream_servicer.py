@@ -30,15 +30,12 @@ class StreamServicer(Calls, stream_service_pb2_grpc.StreamServiceServicer):
 
     @mutation(locks=run_locks)
     def OpenStream(self, request: pb.OpenStreamRequest, tx: Transaction, caller: Caller) -> Fields:
-        opening = streams.NewStream(request.tool, request.target, list(request.channels), caller.principal)
-        path, channels, run = streams.open_stream(tx, self._rules, _producer(caller), address_of(request), opening)
+        path, channels, run = streams.open_stream(tx, self._rules, _producer(caller), request)
         return {"path": path, "channels": map(_channel_to_pb, channels), "cursor": self._cursor(run)}
 
     @mutation(locks=run_locks, durability=Durability.NORMAL)
     def AppendStream(self, request: pb.AppendStreamRequest, tx: Transaction, caller: Caller) -> Fields:
-        offset = request.offset if request.HasField("offset") else None
-        piece = streams.StreamAppend(request.path, request.channel, request.text, offset, caller.principal)
-        channel, run = streams.append_stream(tx, self._rules, _producer(caller), address_of(request), piece)
+        channel, run = streams.append_stream(tx, self._rules, _producer(caller), request)
         return {"channel": _channel_to_pb(channel), "cursor": self._cursor(run)}
 
     @mutation(locks=run_locks)

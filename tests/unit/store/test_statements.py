@@ -12,6 +12,7 @@ from turnwright_values.store import (
     Durability,
     EndTurnRequest,
     EntryWrite,
+    Lease,
     MoveEntry,
     NextTurn,
     RemoveEntry,
@@ -199,7 +200,7 @@ async def test_a_read_of_nothing_new_is_one_statement(store):
 
 @pytest.mark.parametrize("count", [0, 1, 50])
 async def test_a_renewal_costs_the_same_however_many_leases_there_are(store, count):
-    held = [leases.Lease(ADDRESS, 1), *(leases.Lease(RunRef("p", f"none{n}"), 1) for n in range(count))]
+    held = [Lease("p", "r", 1), *(Lease("p", f"none{n}", 1) for n in range(count))]
     states = await store.write(leases.renew_leases, who=OWNER, leases=held)
     assert [state.held for state in states] == [True, *[False] * count]
     assert store.spent == 2
