@@ -89,7 +89,7 @@ class Transaction(Struct):
         self.bumped = {}
         self._now_ms = self.now_ms + 1
 
-    def is_told(self, scope: int) -> bool:
+    def is_reported(self, scope: int) -> bool:
         """Whether anybody wants to know what the request changes in a scope: followers, or who has asked."""
         return bool(self.returns_view_change) or self.is_followed(scope)
 

@@ -16,8 +16,8 @@ from turnwright_core.runs import QUEUED
 from turnwright_kit.auth import Caller
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_of_user
-from turnwright_store.app.leases import Claimant, leased
-from turnwright_store.app.ledger import begun
+from turnwright_store.app.leases import Claimant, with_lease
+from turnwright_store.app.ledger import begin_loop
 from turnwright_store.app.registry import add_run, run_exists
 from turnwright_store.app.waiting_edits import count_waiting
 from turnwright_store.domain.checks import (
@@ -83,9 +83,9 @@ def enqueue_loop(
     check_queue(tx, before, rules.loops_queued_max)
     of_run = follows_run(settings) or not settings.model
     settings = queued_settings(replace(settings, model=model.alias), model_of_run=of_run)
-    settled = _settled(tx, settings, before, owner.project.assembly or rules.assembly)
+    settled = _settle(tx, settings, before, owner.project.assembly or rules.assembly)
     run, loop = _with_loop(tx, before, prompt, settled, command_id)
-    row, added = begun(leased(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)
+    row, added = begin_loop(with_lease(run, claimant, run.epoch + 1, tx.now_ms), loop) if claimant else (run, loop)
     loop_rows.add_loop(tx.connection, run.id, added)
     row = write_run(tx, row, WRITE_CLAIMED if claimant else WRITE)
     row = _write_run_entry(tx, rules, caller, row, loop)
@@ -93,7 +93,7 @@ def enqueue_loop(
     return Enqueued(row, run.run if claimant else row.run, loop, model, found is None, cursor)
 
 
-def _settled(tx: Transaction, settings: LoopSettings, run: RunRow, default: Assembly) -> LoopSettings:
+def _settle(tx: Transaction, settings: LoopSettings, run: RunRow, default: Assembly) -> LoopSettings:
     """What a task leaves open is as in the run's latest loop of a user."""
     latest = latest_of_user(tx.connection, run)
     before = latest.settings if latest else run.asked or replace(settings, assembly=default)

@@ -52,7 +52,7 @@ def publish(
     `shows_files`: views of archived project files were added, too. None, and no delta, if a shared scope has changed:
     the effect on the run has to be read from the database.
     """
-    if not tx.is_told(run.scope) or tx.all_bumped() != {run.scope}:
+    if not tx.is_reported(run.scope) or tx.all_bumped() != {run.scope}:
         return None
     entries = [one.entry for one in tx.written if one.entry]
     weight = ENTRY_BYTES * len(entries) + sum(map(turn_bytes, turns))

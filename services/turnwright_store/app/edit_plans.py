@@ -141,7 +141,7 @@ def _plan_resend(tx: Transaction, run: RunRow, prompt: Entry | None, waiting: Ma
 
 def _resend_of(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend:
     """A prompt with what was asked of its loop; an inherited loop is known by its prompt alone."""
-    attributes, text = prompt.attributes, _written(prompt, text)
+    attributes, text = prompt.attributes, _strip_appended(prompt, text)
     sequence = attributes.get("loop")
     loop = loop_rows.find_loop(tx.connection, run.id, sequence) if isinstance(sequence, int) else None
     if loop is None:
@@ -150,7 +150,7 @@ def _resend_of(tx: Transaction, run: RunRow, prompt: Entry, text: str) -> Resend
     return Resend(text, asked_of(run, loop))
 
 
-def _written(prompt: Entry, text: str) -> str:
+def _strip_appended(prompt: Entry, text: str) -> str:
     """What of the text of a prompt its author wrote: the rest is appended again, and an edit may have kept it."""
     return text.removesuffix(str(prompt.attributes.get(APPENDED, "")))
 
@@ -163,7 +163,7 @@ def _plan_regeneration(tx: Transaction, run: RunRow, waiting: Mapping[str, str] 
     if loop is None:
         raise invalid("regenerate", f"{run.run.run} has no prompt that could be sent again.")
     prompt = find_entry(tx.connection, run, f"prompt://{loop.first_turn}") if loop.first_turn else None
-    text = _written(prompt, waiting.get(prompt.path, prompt.body)) if prompt else loop.prompt
+    text = _strip_appended(prompt, waiting.get(prompt.path, prompt.body)) if prompt else loop.prompt
     return EditPlan(Edit(truncate_loop=loop.sequence), Resend(text, asked_of(run, loop)))
 
 

@@ -23,7 +23,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.commit_delta import publish
-from turnwright_store.app.ledger import begun, check_fence
+from turnwright_store.app.ledger import begin_loop, check_fence
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
 from turnwright_store.domain.locks import REGISTRY_LOCK, run_lock
@@ -98,7 +98,7 @@ def claimant(rules: StoreRules, owner: str, address: str, lease_ms: int) -> Clai
 
 
 def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, who: Claimant) -> ClaimRunResponse:
-    """ClaimRunResponse a run, fencing out any earlier owner, and start the next queued loop if none is active.
+    """Claim a run, fencing out any earlier owner, and start the next queued loop if none is active.
 
     Raises LEASE_HELD while another owner's lease or its grace has not expired.
     """
@@ -106,8 +106,8 @@ def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
     run = get_run(tx.connection, address.project, address.run)
     free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
-        raise _held(run, free_ms - tx.now_ms)
-    return _claimed(tx, run, who)
+        raise _held_error(run, free_ms - tx.now_ms)
+    return _claim(tx, run, who)
 
 
 def _free_ms(run: RunRow, grace_ms: int) -> int:
@@ -115,7 +115,7 @@ def _free_ms(run: RunRow, grace_ms: int) -> int:
     return run.lease_expires_ms + grace_ms if run.lease_owner else 0
 
 
-def _held(run: RunRow, expires_in_ms: int) -> Exception:
+def _held_error(run: RunRow, expires_in_ms: int) -> Exception:
     return fault(
         Reason.LEASE_HELD,
         f"{run.lease_owner} works on {run.run.run}: send the call to {run.lease_address or 'it'}, or repeat it later.",
@@ -126,15 +126,15 @@ def _held(run: RunRow, expires_in_ms: int) -> Exception:
     )
 
 
-def _claimed(tx: Transaction, run: RunRow, who: Claimant) -> ClaimRunResponse:
-    """ClaimRunResponse a run that is free."""
+def _claim(tx: Transaction, run: RunRow, who: Claimant) -> ClaimRunResponse:
+    """Claim a run that is free."""
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, tx.now_ms + who.lease_ms)
-    run = _start_next(tx, leased(run, who, epoch, tx.now_ms))
+    run = _start_next(tx, with_lease(run, who, epoch, tx.now_ms))
     model = registry.find_model(tx.connection, run.active.settings.model) if run.active else None
     return claim_of(tx, run, who.lease_ms, model, losses)
 
 
-def leased(run: RunRow, who: Claimant, epoch: int, now_ms: int) -> RunRow:
+def with_lease(run: RunRow, who: Claimant, epoch: int, now_ms: int) -> RunRow:
     """The run with a new lease."""
     ends_ms = now_ms + who.lease_ms
     return replace(run, epoch=epoch, lease_owner=who.owner, lease_address=who.address, lease_expires_ms=ends_ms)
@@ -182,7 +182,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     if waited:
         # It waited for its workspace, and so did the loops behind it.
         work_rows.set_reason_of_queued(tx.connection, run.id, "", run.revision_run)
-    run, loop = begun(run, loop)
+    run, loop = begin_loop(run, loop)
     loop_rows.write_loop(tx.connection, run.id, loop)
     run = write_run(tx, run)
     if not waited:
@@ -259,14 +259,14 @@ def find_work(
 def claim_work(
     tx: Transaction, rules: StoreRules, candidates: Sequence[RunRef], limit: int, who: Claimant
 ) -> list[ClaimRunResponse]:
-    """ClaimRunResponse the first candidates that are still free, as many as requested and as fit into one message.
+    """Claim the first candidates that are still free, as many as requested and as fit into one message.
 
     A candidate whose lock is held is being claimed or written at this moment: it is skipped.
     """
     claims: list[ClaimRunResponse] = []
     total = 0
     for run in _free(tx, rules, candidates):
-        claims.append(_claimed(tx, run, who))
+        claims.append(_claim(tx, run, who))
         total += _bytes(claims[-1])
         if len(claims) == (limit or 1) or total > ANSWER_BYTES_MAX // 2:
             break

@@ -30,15 +30,17 @@ from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.commit_delta import publish, view_change
-from turnwright_store.app.schedule_failures import count_end
+from turnwright_store.app.run_events import new_event
 from turnwright_store.app.waiting_edits import apply_waiting_edits
 from turnwright_store.domain.events import mode_switched
+from turnwright_store.domain.schedules import count_failure, has_failed, pause_event
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.domain.write_rules import check_writes
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import leases as lease_rows
 from turnwright_store.sql import loops as loop_rows
 from turnwright_store.sql import runs as run_rows
+from turnwright_store.sql import schedules as schedule_rows
 from turnwright_store.sql import turns as turn_rows
 from turnwright_store.sql.registry import put_window
 from turnwright_store.sql.runs import RunHead, RunRow, bump_revision, get_run, write_run
@@ -63,7 +65,7 @@ def with_status(run: RunRow, status: int) -> RunRow:
     return replace(run, run=replace(run.run, status=status))
 
 
-def begun(run: RunRow, loop: Loop) -> tuple[RunRow, Loop]:
+def begin_loop(run: RunRow, loop: Loop) -> tuple[RunRow, Loop]:
     """The run with this loop of its queue running, and that loop (not stored yet)."""
     run = with_status(run, RUNNING)
     loop = replace(loop, status=RUNNING, reason="", revision=run.revision_run)
@@ -145,7 +147,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     before, is_just_created = run.revision_run, run.revision_run == 1 and run.run.forked_from is None
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
-    is_read_back = is_shown and tx.is_told(run.scope)
+    is_read_back = is_shown and tx.is_reported(run.scope)
     ended = opened = None
     tx.deferred_bumps = {}
     if end.turn or end.loop_end:
@@ -194,7 +196,7 @@ def _close_turn(
     checked = check_writes(rules, caller, end.writes)
     is_end = end.loop_end is not None
     if end.loop_end:
-        checked += count_end(tx, run, loop, end.loop_end)
+        checked += _count_end(tx, run, loop, end.loop_end)
     run = bump_revision(tx, apply_writes(tx, rules, run, checked, caller.principal, is_unbounded=is_end).run)
     loop = replace(loop, revision=run.revision_run)
     ended = None
@@ -212,6 +214,22 @@ def _close_turn(
         run = _end_loop(run, loop, end.loop_end, tx.now_ms)
     loop_rows.write_loop(tx.connection, run.id, run.run.loop or loop)
     return run, ended
+
+
+def _count_end(tx: Transaction, run: RunRow, loop: Loop, end: LoopEnd) -> list[EntryWrite]:
+    """Count the end of a loop for the schedule that has begun it; the event, if that is paused now."""
+    if not loop.settings.synthetic:
+        return []
+    is_failure = has_failed(end.status, end.reason)
+    row = next((one for one in schedule_rows.list_schedules(tx.connection, run.id) if one.loop == loop.sequence), None)
+    if row is None or is_failure is None:
+        return []
+    schedule = count_failure(row.schedule, is_failure=is_failure)
+    schedule_rows.write_schedule(tx.connection, run.id, replace(row, schedule=schedule, loop=0))
+    ending = f"{end.status}, {end.reason}" if end.reason else f"{end.status}"
+    why = f"its last {schedule.failures} loops failed, the last one with {ending}"
+    event = pause_event(schedule.schedule_id, schedule.failures, why)
+    return [new_event(tx, run, run.turn, event)] if schedule.paused else []
 
 
 def _check_end(end: EndTurnRequest) -> None:

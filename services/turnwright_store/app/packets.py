@@ -63,12 +63,12 @@ def record_packet(tx: Transaction, run: RunHead, packet: TurnPacket) -> None:
             raise transition_forbidden("packet", 0, packet.turn, message)
         return
     base, calls = _base(connection, run, packet)
-    pieces, ids = _stored(connection, run, packet, base)
+    pieces, ids = _pieces_to_store(connection, run, packet, base)
     row = _row(connection, run.id, packet, _parts(packet, ids), base)
     rows.add_packet(connection, run.id, replace(row, calls=calls + 1), packet.note, pieces)
 
 
-def _stored(
+def _pieces_to_store(
     connection: Connection, run: RunHead, packet: TurnPacket, base: PacketRow | None
 ) -> tuple[bytes | None, dict[str, int]]:
     """The pieces of a packet that are stored with it, and the numbers of all that it names by their texts."""

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from enum import Enum
 from typing import Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry, WriteEntriesRequest
-from turnwright_values.types import Cursor, Tier, Visibility
+from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry, SetEntry, WriteEntriesRequest
+from turnwright_values.types import Cursor, Tier
 
 from turnwright_core.checks import check_chars, invalid, over_limit
 from turnwright_core.destinations import destination
-from turnwright_core.entries import EntryChange
+from turnwright_core.entries import EntryChange, destination_of
 from turnwright_core.errors import ConflictError, Reason, TurnwrightError, fault
 from turnwright_core.limits import PATTERN_CHARS_MAX
 from turnwright_core.patterns.errors import PatternError
@@ -46,23 +46,13 @@ CHANGE_ATTEMPTS_MAX: Final = 5
 """Attempts at a change by pattern if entries change between matching and writing; a run has few writers."""
 
 
-class Primitive(Enum):
-    """What happens to each entry."""
-
-    PROMOTE = "promote"
-    REMOVE = "remove"
-    COPY = "copy"
-    MOVE = "move"
-
-
 class PatternChange(Struct, frozen=True):
-    """A primitive and the entries it is for."""
+    """A change, and the entries it is for."""
 
-    primitive: Primitive
+    change: EntryChange
+    """That of each entry; a copy or a move says where all of them go. A `get` sets only the visibility."""
     pattern: str
     body_pattern: str = ""
-    to: str = ""
-    visibility: Visibility = Visibility.UNSPECIFIED
     writer: Tier = Tier.UNSPECIFIED
 
 
@@ -106,7 +96,7 @@ def plan_changes(
         Match(one.path, _to(change, one.path, len(fitting)), one.revision, one.body_size_bytes) for one in fitting
     )
     _check_size(rules, matches)
-    if change.to:
+    if destination_of(change.change):
         _check_destinations(rules, matches)
     return ChangePlan(change, matches, run.cursor(rules.incarnation))
 
@@ -117,14 +107,16 @@ def check_change(change: PatternChange) -> None:
         raise invalid("pattern", "pattern is required.")
     check_chars("pattern", change.pattern, PATTERN_CHARS_MAX)
     check_chars("body_pattern", change.body_pattern, PATTERN_CHARS_MAX)
-    if change.primitive in (Primitive.COPY, Primitive.MOVE) and not change.to:
-        raise invalid("to", f"To {change.primitive.value} entries, say where they go.")
+    if destination_of(change.change) == "":
+        verb = "copy" if isinstance(change.change, CopyEntry) else "move"
+        raise invalid("to", f"To {verb} entries, say where they go.")
 
 
 def _to(change: PatternChange, source: str, count: int) -> str:
-    if not change.to or (count == 1 and not change.to.endswith("/")):
-        return change.to
-    return destination(change.pattern, source, change.to)
+    to = destination_of(change.change) or ""
+    if not to or (count == 1 and not to.endswith("/")):
+        return to
+    return destination(change.pattern, source, to)
 
 
 def _check_size(rules: StoreRules, matches: Sequence[Match]) -> None:
@@ -176,17 +168,11 @@ def _check_current(connection: Connection, rules: StoreRules, address: RunRef, p
 
 def _write(run: RunHead, change: PatternChange, one: Match) -> EntryWrite:
     """The write for one entry. `get` stamps the run as the last to touch it (RU024)."""
-    turn = loop = None
-    what: EntryChange
-    match change.primitive:
-        case Primitive.PROMOTE:
-            what, turn, loop = SetEntry(visibility=Visibility.VISIBLE), run.turn, run.loop_active or None
-        case Primitive.REMOVE:
-            what = RemoveEntry()
-        case Primitive.COPY:
-            what = CopyEntry(one.to, change.visibility)
-        case Primitive.MOVE:
-            what = MoveEntry(one.to, change.visibility)
+    what, turn, loop = change.change, None, None
+    if isinstance(what, SetEntry):
+        turn, loop = run.turn, run.loop_active or None
+    elif isinstance(what, CopyEntry | MoveEntry):
+        what = replace(what, to=one.to)
     return EntryWrite(one.path, what, change.writer, one.revision, turn, loop)
 
 

@@ -26,10 +26,16 @@ from turnwright_store.app.apply_writes import apply_writes
 from turnwright_store.app.inheritance import latest_asked
 from turnwright_store.app.maintenance import ROWS_MAX, Chore, row_chore
 from turnwright_store.app.run_events import turn_of_cause, write_event
-from turnwright_store.app.schedule_failures import counted, paused
 from turnwright_store.domain.checks import check_loop_settings
 from turnwright_store.domain.names import RunRef
-from turnwright_store.domain.schedules import FAILURES_MAX, Schedule, check_schedule, next_time_ms
+from turnwright_store.domain.schedules import (
+    FAILURES_MAX,
+    Schedule,
+    check_schedule,
+    count_failure,
+    next_time_ms,
+    pause_event,
+)
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import schedules as rows
@@ -102,10 +108,10 @@ def run_due(tx: Transaction, rules: StoreRules, due: tuple[str, str, str]) -> No
         begun = _begin(tx, rules, run, schedule)
         reader, loop = 0, begun.sequence if begun else 0
         if begun is None:
-            schedule = counted(schedule, is_failure=True)
+            schedule = count_failure(schedule, is_failure=True)
             if schedule.paused:
                 why = f"its last {schedule.failures} loops failed, and the last one could not begin"
-                event = paused(name, schedule.failures, why)
+                event = pause_event(name, schedule.failures, why)
                 write_event(tx, rules, get_run(tx.connection, run.project, run.alias), _STORE.principal, event)
     due_ms = min(schedule.next_ms, tx.now_ms + LOOK_AGAIN_MS) if reader else schedule.next_ms
     rows.write_schedule(tx.connection, run.id, ScheduleRow(schedule, due_ms, reader, loop))
@@ -134,7 +140,7 @@ def _report_failure(tx: Transaction, rules: StoreRules, due: tuple[str, str, str
     why = f"could not be carried out: {words}"
     name = due[2]
     if failures >= FAILURES_MAX:
-        event = paused(name, failures, f"it has failed {failures} times in a row, and this time {why}")
+        event = pause_event(name, failures, f"it has failed {failures} times in a row, and this time {why}")
     else:
         payload = {"schedule_id": name, "failures": failures}
         sentence = f"The schedule {name} is due, but {why}. It is tried again."

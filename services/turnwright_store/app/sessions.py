@@ -113,10 +113,10 @@ def submit_command(
     done = (handle(getattr(command, kind.value), at) if handle else _edit(command, at)) or _Outcome()
     after = get_run(tx.connection, address.project, address.run)
     cursor = row.cursor(rules.incarnation)
-    return SubmittedCommand(_shown(tx, after), cursor, done.loop, queued=done.queued, rewound=done.rewound)
+    return SubmittedCommand(_show(tx, after), cursor, done.loop, queued=done.queued, rewound=done.rewound)
 
 
-def _shown(tx: Transaction, row: RunRow) -> Run:
+def _show(tx: Transaction, row: RunRow) -> Run:
     return replace(row.run, state=session_state_of(tx.connection, row))
 
 
@@ -133,7 +133,7 @@ def _branch(
     if command.up_to_message_id:
         rewound = _truncate_after(tx, rules, caller, row, command.up_to_message_id)
         row = get_run(tx.connection, run.project, run.run)
-    return SubmittedCommand(_shown(tx, row), row.cursor(rules.incarnation), created=True, rewound=rewound)
+    return SubmittedCommand(_show(tx, row), row.cursor(rules.incarnation), created=True, rewound=rewound)
 
 
 def _truncate_after(tx: Transaction, rules: StoreRules, caller: Caller, row: RunRow, path: str) -> RewindResult | None:
@@ -155,7 +155,7 @@ def _start_session(
     settings, given = settings_of(command, tx, None, content.images), RunSettings()
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, given, command_id=command_id)
     row = get_run(tx.connection, done.row.project, done.row.alias)
-    return SubmittedCommand(_shown(tx, row), done.cursor, done.loop, created=True)
+    return SubmittedCommand(_show(tx, row), done.cursor, done.loop, created=True)
 
 
 def _message(command: pb.UserMessage, at: _Session) -> _Outcome | None:

@@ -42,8 +42,8 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     if drafted:
         _store_versions(tx, drafted, heads, actor)
     _store_views(tx, run, touched, reached.revision)
-    if tx.is_told(run.scope):
-        tx.written += [_written(state, run, reached.revision) for state in touched]
+    if tx.is_reported(run.scope):
+        tx.written += [_report(state, run, reached.revision) for state in touched]
     views = [view for state in touched for view in (state.before, state.view) if view]
     if run.loop_active and State.PROPOSED in [view.state for view in views]:
         # An undecided proposal blocks its run.
@@ -143,7 +143,7 @@ def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revisi
         mark_written(tx.connection, run.id, now_ms)
 
 
-def _written(state: PathState, run: RunHead, revision: int) -> WrittenPath:
+def _report(state: PathState, run: RunHead, revision: int) -> WrittenPath:
     """What is told of a path that was written."""
     view, content, before, entry = state.view, state.content, state.before, None
     is_whole = content is not None and content.body is not None and not state.appended

@@ -253,7 +253,7 @@ def end_channels(
     run = apply_writes(tx, rules, run, check_writes(rules, caller, writes), caller.principal).run
     if PRODUCER in record.attributes:
         # The exit code of a process must not be lost because the run is full.
-        run = write_event(tx, rules, run, caller.principal, _completed(record, channels, ending, outcome))
+        run = write_event(tx, rules, run, caller.principal, _end_event(record, channels, ending, outcome))
     return [StreamChannel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 
@@ -296,7 +296,7 @@ def _final_record_write(
     return EntryWrite(record.path, change, Tier.PLUGIN)
 
 
-def _completed(record: Entry, channels: Sequence[StreamChannel], ending: StreamEnd, outcome: str) -> RunEvent:
+def _end_event(record: Entry, channels: Sequence[StreamChannel], ending: StreamEnd, outcome: str) -> RunEvent:
     """The event about the end of a process that no turn waits for: the model reads it in its next turn (RE07)."""
     tool, target = str(record.attributes.get("tool", "")), str(record.attributes.get("target", ""))
     status = "exited" if ending.end is EndKind.COMPLETED else outcome.partition(":")[0]

@@ -50,8 +50,8 @@ def write_entries(
     ]
     run = written[-1].run
     # What steers a run changes more of it than entries.
-    is_told = bool(tx.bumped) and not (steps or call.run_status)
-    delta = publish(tx, run.revision_run - 1, run) if is_told else None
+    is_reported = bool(tx.bumped) and not (steps or call.run_status)
+    delta = publish(tx, run.revision_run - 1, run) if is_reported else None
     return WriteEntriesResponse(
         [revision for one in written for revision in one.revisions],
         [path for one in written for path in one.paths],

@@ -280,7 +280,7 @@ class PathState(Struct):
         if attributes is None:
             attributes = "{}" if is_anew or old is None else old.attributes
         if change.merge_attributes_json is not None:
-            attributes = self._merged(attributes, change.merge_attributes_json)
+            attributes = self._merge(attributes, change.merge_attributes_json)
         if record is None:
             record = b"" if is_anew or old is None else old.record
         if old is None:
@@ -296,7 +296,7 @@ class PathState(Struct):
             if is_whole and (new.hash, attributes, record) == (old.hash, old.attributes, old.record):
                 self.content, self.is_draft = old._replace(body=change.body), not old.entry
 
-    def _merged(self, attributes: str, patch: str) -> str:
+    def _merge(self, attributes: str, patch: str) -> str:
         merged = merge_attributes(attributes, patch)
         actual = len(merged.encode())
         if actual > self.limits.attributes_bytes_max:

@@ -1,4 +1,4 @@
-"""Schedules of runs: when they happen next. Source: rows RE07, RH04."""
+"""Schedules of runs: when they happen next, and when failures pause them. Source: rows RE07, RH04; decision C62."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from turnwright_values.types import LoopSettings
 
 from turnwright_core.checks import check_bytes, invalid
+from turnwright_core.events import RunEvent, Subkind
 from turnwright_core.limits import COMMENT_BYTES_MAX
 from turnwright_core.runs import ABORTED, REJECTED, STATUSES
 from turnwright_store.domain.checks import check_name
@@ -67,11 +68,24 @@ class Schedule(Struct, frozen=True):
         return queued_settings(settings, model_of_run=not own.model)
 
 
-def failed(status: int, reason: str) -> bool | None:
+def has_failed(status: int, reason: str) -> bool | None:
     """Whether a loop that ended in this way has failed; None if a person ended it, which says nothing of it."""
     if STATUSES[status].exit_code == 0:
         return False
     return None if status == ABORTED and reason in (REJECTED, "aborted") else True
+
+
+def count_failure(schedule: Schedule, *, is_failure: bool) -> Schedule:
+    """The schedule after the end of another loop; paused if that was one failure too many."""
+    failures = schedule.failures + 1 if is_failure else 0
+    return replace(schedule, failures=failures, paused=failures >= FAILURES_MAX)
+
+
+def pause_event(name: str, failures: int, why: str) -> RunEvent:
+    """The event that a schedule is paused after so many failures."""
+    sentence = f"The schedule {name} is paused: {why}. Set it again to go on."
+    payload = {"schedule_id": name, "failures": failures, "paused": True}
+    return RunEvent(Subkind.SYSTEM_NOTICE, f"schedule:{name}", payload, sentence, f"{name}_paused")
 
 
 def check_schedule(schedule: Schedule, now_ms: int) -> Schedule:

@@ -6,16 +6,18 @@ from functools import partial
 from typing import Any
 
 from turnwright.store.v1 import change_pb2
+from turnwright_values.store import CopyEntry, MoveEntry, RemoveEntry, SetEntry
 from turnwright_values.types import Tier, Visibility
 
 from turnwright_core.checks import invalid
+from turnwright_core.entries import EntryChange
 from turnwright_core.errors import InvalidError, MissingError
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire.codec import known
 from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app import primitives
 from turnwright_store.app.list_entries import time_limit
-from turnwright_store.app.primitives import ChangePlan, PatternChange, Primitive
+from turnwright_store.app.primitives import ChangePlan, PatternChange
 from turnwright_store.domain.locks import write_locks
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, address_of
@@ -24,16 +26,20 @@ from turnwright_store.rpc.ledger_servicer import durability_of
 
 def change_of(request: change_pb2.ChangeEntriesRequest) -> PatternChange:
     """The change that a request asks for. Raises InvalidError."""
-    if not request.operation:
-        raise invalid("operation", "The request has no operation: say PROMOTE, REMOVE, COPY or MOVE.")
-    return PatternChange(
-        Primitive(change_pb2.EntryOperation.Name(request.operation).removeprefix("ENTRY_OPERATION_").lower()),
-        request.pattern,
-        request.body_pattern,
-        request.to,
-        known(Visibility, request.visibility, "visibility"),
-        known(Tier, request.writer, "writer"),
-    )
+    visibility = known(Visibility, request.visibility, "visibility")
+    change: EntryChange
+    match request.operation:
+        case change_pb2.ENTRY_OPERATION_PROMOTE:
+            change = SetEntry(visibility=Visibility.VISIBLE)
+        case change_pb2.ENTRY_OPERATION_REMOVE:
+            change = RemoveEntry()
+        case change_pb2.ENTRY_OPERATION_COPY:
+            change = CopyEntry(request.to, visibility)
+        case change_pb2.ENTRY_OPERATION_MOVE:
+            change = MoveEntry(request.to, visibility)
+        case _:
+            raise invalid("operation", "The request has no operation: say PROMOTE, REMOVE, COPY or MOVE.")
+    return PatternChange(change, request.pattern, request.body_pattern, known(Tier, request.writer, "writer"))
 
 
 def _changed_entries(planned: ChangePlan) -> list[change_pb2.ChangedEntry]:

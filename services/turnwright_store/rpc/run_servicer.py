@@ -76,20 +76,20 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
     @mutation(locks=alias_locks)
     def CreateRun(self, request: pb.CreateRunRequest, tx: Transaction, _caller: Caller) -> Fields:
         settings = wire.run_settings_from_pb(request.settings)
-        return {"run": _seen(tx, registry.create_run(tx, request.project, request.run, settings))}
+        return {"run": _show(tx, registry.create_run(tx, request.project, request.run, settings))}
 
     @mutation(locks=alias_locks)
     def ForkRun(self, request: pb.ForkRunRequest, tx: Transaction, caller: Caller) -> Fields:
         child = forks.fork_run(tx, self._rules, caller, address_of(request), request.new_run, request.turn)
-        return {"run": _seen(tx, child)}
+        return {"run": _show(tx, child)}
 
     @mutation(locks=alias_locks)
     def RenameRun(self, request: pb.RenameRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        return {"run": _seen(tx, control.rename_run(tx, address_of(request), request.new_run))}
+        return {"run": _show(tx, control.rename_run(tx, address_of(request), request.new_run))}
 
     @mutation(locks=run_locks)
     def ConfigureRun(self, request: pb.ConfigureRunRequest, tx: Transaction, _caller: Caller) -> Fields:
-        return {"run": _seen(tx, control.configure_run(tx, address_of(request), patch_of(request.patch)))}
+        return {"run": _show(tx, control.configure_run(tx, address_of(request), patch_of(request.patch)))}
 
     @mutation(locks=alias_locks)
     def DeleteRun(self, request: pb.DeleteRunRequest, tx: Transaction, _caller: Caller) -> Fields:
@@ -99,14 +99,14 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
     @mutation(locks=run_locks, inline=True)
     def AbortRun(self, request: pb.AbortRunRequest, tx: Transaction, caller: Caller) -> Fields:
         run, cursor = control.abort_run(tx, self._rules, caller, address_of(request))
-        return {"run": _seen(tx, run), "cursor": cursor_to_pb(cursor)}
+        return {"run": _show(tx, run), "cursor": cursor_to_pb(cursor)}
 
     @mutation(locks=run_locks)
     def InjectMessage(self, request: pb.InjectMessageRequest, tx: Transaction, caller: Caller) -> Fields:
         injected = control.inject_message(tx, self._rules, caller, address_of(request), request.message)
-        return {"run": _seen(tx, injected.run), "path": injected.path, "cursor": cursor_to_pb(injected.cursor)}
+        return {"run": _show(tx, injected.run), "path": injected.path, "cursor": cursor_to_pb(injected.cursor)}
 
 
-def _seen(tx: Transaction, run: Run) -> run_pb2.Run:
+def _show(tx: Transaction, run: Run) -> run_pb2.Run:
     """A run that was written, as readers see it."""
     return wire.run_to_pb(registry.get_run(tx.connection, run.project, run.run))

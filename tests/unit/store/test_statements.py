@@ -302,7 +302,7 @@ async def test_a_change_by_pattern_costs_the_same_for_more_entries(store, count)
     """One statement more than its writes, and none on the writer for matching."""
     await store.entries(*(EntryWrite(f"known://{n}", SetEntry("x"), Tier.MODEL) for n in range(count)))
     fields = {"rules": store.rules, "address": ADDRESS}
-    change = primitives.PatternChange(primitives.Primitive.PROMOTE, "known://*", writer=Tier.MODEL)
+    change = primitives.PatternChange(SetEntry(visibility=Visibility.VISIBLE), "known://*", writer=Tier.MODEL)
     planned = await store.database.read(
         partial(primitives.plan_changes, **fields, change=change, check_time=lambda: None)
     )
