@@ -57,6 +57,7 @@ WRITTEN = {
     "PromptEdit": ("turnwright_core.chat.prompt_edits", "PromptEdit"),
     "Message": ("turnwright_core.chat.message", "Message"),
     "ToolChoice": ("turnwright_core.models", "ToolChoice"),
+    "Plan": ("turnwright_core.plans.plan", "Plan"),
     "PacketRecord": ("turnwright_core.packet_values", "TurnPacket"),
     "PacketMessage": ("turnwright_core.packet_values", "PacketMessage"),
 }

@@ -59,7 +59,6 @@ from turnwright_executor.turn.loop_scope import Placement, Services
 from turnwright_executor.turn.recording import reply_reader
 from turnwright_executor.turn.write_buffer import WriteBuffer
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.plan_cache import PlanCache
 from turnwright_executor.watching.tail import TailBounds
 from turnwright_executor.web.web import HttpWeb
 from turnwright_kit.addresses import reachable_address
@@ -204,7 +203,6 @@ class _Wired:
             store,
             ledger,
             self._hubs,
-            PlanCache(ledger),
             self._scheduler,
             self._calls,
             places.like_run,

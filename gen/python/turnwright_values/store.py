@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from turnwright_core.packet_values import TurnPacket
+from turnwright_core.plans.plan import Plan
 from turnwright_values.types import Cursor, Entry, Loop, Model, Run, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, Visibility
 
 if TYPE_CHECKING:
@@ -277,6 +278,8 @@ class WatchChangesRequest(Struct, frozen=True):
     """Truncates each body after this many bytes, without splitting a character; 0: whole bodies."""
     whole_schemes: Sequence[str] = ()
     """Schemes whose bodies are never truncated; at most 100."""
+    with_plans: bool = False
+    """True sends the plans that changed, whole, as `plans`. Default: false, only their entries, like any others."""
 
 
 class WatchChangesResponse(Struct, frozen=True):
@@ -299,6 +302,10 @@ class WatchChangesResponse(Struct, frozen=True):
     """When the store sent the message."""
     abort_requested: bool = False
     """With `run`: true if somebody has requested to abort the active loop."""
+    plans: Sequence[Plan] = ()
+    """Only if the request has `with_plans`: each plan of which an entry is new, has changed or was removed, as it is
+    now with its deltas. They come with those entries or in a message before them. A plan that was deleted is only
+    among `removed_paths`. At most 256 KiB in a message; a longer plan comes alone."""
 
 
 class ClaimRunResponse(Struct, frozen=True):

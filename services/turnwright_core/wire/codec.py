@@ -46,7 +46,7 @@ _KNOWN: Final[dict[type, FieldCodec]] = {}
 """Of the values that have one, by class."""
 _Union = tuple[str, dict[type, tuple[str, Callable[[Any], Any]]], dict[str, Callable[[Any], Any]]]
 """A field of a oneof, and its codecs: by the class of a value, and by the name of a field."""
-_SPECIAL: Final = ("messages", "prompt_edits", "entries", "runs")
+_SPECIAL: Final = ("messages", "prompt_edits", "entries", "runs", "plans")
 """Modules with codecs of values that differ in their own way, in this order."""
 _KIND: Final = re.compile(r"(?P<many>(tuple|Sequence)\[)?(?P<name>\w+)")
 

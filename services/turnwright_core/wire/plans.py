@@ -8,7 +8,7 @@ from turnwright_values.types import PlanDelta
 from turnwright_core.checks import invalid
 from turnwright_core.plans.items import PlanItem, PlanPriority, PlanStatus, items_json, readable_items
 from turnwright_core.plans.plan import MAIN, Plan, PlanKind
-from turnwright_core.wire.codec import codec, known
+from turnwright_core.wire.codec import codec, known, written
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
 _delta_to_pb, _delta_from_pb = codec(PlanDelta, plan_pb2.PlanDelta)
@@ -45,3 +45,6 @@ def plan_from_pb(plan: plan_pb2.Plan) -> Plan:
         raise invalid("items", "Only a plan of the kind ITEMS can have items.")
     deltas = tuple(map(_delta_from_pb, plan.deltas))
     return Plan(plan.plan_id or MAIN, kind, body, plan.version, plan.mode, deltas, time_from_pb(plan.update_time))
+
+
+written(Plan, plan_to_pb, plan_from_pb)

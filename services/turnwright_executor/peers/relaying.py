@@ -13,21 +13,22 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2 import PlanEvents, WatchRunResponse
 from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.watching.hub import MovedError
+from turnwright_executor.watching.plans import PLAN_EVENTS
 from turnwright_executor.watching.signals import Signal
 from turnwright_executor.watching.tail import Tail, TailBounds
 from turnwright_kit.logs import get_logger
 
 _log = get_logger("relaying")
 
-RelayKey = tuple[RunAddress, str]
-"""A run, and the address of its owner."""
+RelayKey = tuple[RunAddress, str, PlanEvents.ValueType]
+"""A run, the address of its owner, and the form in which its watchers are told of plans."""
 
 Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
 """Opens a run's event stream after a cursor."""
@@ -44,6 +45,8 @@ class Relay:
         self.holders = 0
         self._epoch = after.epoch
         self._tail = Tail(bounds, after.seq)
+        self._unnumbered: list[WatchRunResponse] = []
+        """What comes before the next event."""
         self._heartbeat: WatchRunResponse | None = None
         self._changed = Signal()
         self._cause: Exception | None = None
@@ -83,8 +86,11 @@ class Relay:
     def _take(self, event: WatchRunResponse) -> None:
         if event.WhichOneof("event") == "heartbeat":
             self._heartbeat = event
+        elif event.WhichOneof("event") in PLAN_EVENTS:
+            self._unnumbered.append(event)
         elif event.cursor.epoch == self._epoch and event.cursor.seq == self._tail.seq + 1:
-            self._tail.add(event)
+            self._tail.add(event, self._unnumbered)
+            self._unnumbered = []
         else:
             # A snapshot means that the owner no longer has the events. Each watcher gets a stream of its own.
             raise FellBehindError

@@ -35,6 +35,7 @@ from turnwright_executor.peers.owners import Owners
 from turnwright_executor.peers.relaying import FellBehindError, Relays
 from turnwright_executor.watching.hub import MovedError
 from turnwright_executor.watching.hubs import Hubs
+from turnwright_executor.watching.plans import PLAN_EVENTS
 from turnwright_kit.auth import AUTHORIZATION, TIER
 from turnwright_kit.errors import from_rpc
 from turnwright_kit.logs import get_logger
@@ -82,7 +83,7 @@ class Router:
         self._own_metadata = own_metadata
 
     def route(self, servicer: Any) -> None:
-        """Route those calls of a servicer that must reach the owner of a run, and give it the events for WatchRun."""
+        """Route those calls of a servicer that must reach the owner of a run, and WatchRun."""
         for name in TO_OWNER:
             setattr(servicer, name, self.owner_handler(_SERVICE.methods_by_name[name], getattr(servicer, name)))
         servicer.watch_events = self.watch
@@ -193,7 +194,7 @@ class Router:
         hub = await held.enter_async_context(self._hubs.hold(RunAddress(request.project, request.run)))
         moved = held.enter_context(self._monitors.hold(hub, avoided))
         after = request.after if request.HasField("after") else None
-        return hub.watch(after, batched=request.batched, moved=moved)
+        return hub.watch(after, batched=request.batched, plans=request.plans, moved=moved)
 
     async def _relayed(
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
@@ -203,10 +204,12 @@ class Router:
         While no relay has the position, they come in a stream of the watcher's own, on its own behalf.
         """
         address = RunAddress(request.project, request.run)
-        key = (address, owner)
+        key = (address, owner, request.plans)
 
         def shared(after: EventCursor) -> AsyncGenerator[WatchRunResponse, None]:
-            wanted = WatchRunRequest(project=address.project, run=address.run, after=after, batched=True)
+            wanted = WatchRunRequest(
+                project=address.project, run=address.run, after=after, batched=True, plans=request.plans
+            )
             return self._there(owner, wanted, self._own_metadata)
 
         while True:
@@ -283,6 +286,9 @@ def _advance(request: WatchRunRequest, event: WatchRunResponse) -> None:
 
 
 def _is_position(event: WatchRunResponse) -> bool:
-    """Whether a watch can resume after an event: only after a complete snapshot; heartbeats come between its parts."""
+    """Whether a watch can resume after an event: only after a complete snapshot; heartbeats come between its parts.
+
+    Events about plans come again to who resumes after them.
+    """
     kind = event.WhichOneof("event")
-    return kind != "heartbeat" and (kind != "snapshot" or event.snapshot.last)
+    return kind not in ("heartbeat", *PLAN_EVENTS) and (kind != "snapshot" or event.snapshot.last)

@@ -267,7 +267,7 @@ class StoreLedger(StorePlans):
         self, address: RunAddress, after: Cursor, body_bytes_max: int, whole_schemes: tuple[str, ...]
     ) -> AsyncGenerator[WatchChangesResponse, None]:
         timeline = ViewFilter.TIMELINE
-        call = WatchChangesRequest(address.project, address.run, after, timeline, body_bytes_max, whole_schemes)
+        call = WatchChangesRequest(address.project, address.run, after, timeline, body_bytes_max, whole_schemes, True)
         # No deadline: the stream lives as long as somebody watches the run; keepalive detects a dead peer.
         async with self._peer.stream(self._by_value.WatchChanges, call, None) as messages:
             async for changes in messages:

@@ -30,6 +30,16 @@ class StorePlans(StoreWrites):
         request = pb.GetPlanRequest(project=address.project, run=address.run, plan_id=plan_id, version=version)
         return plan_from_pb((await self._call(self._plans.GetPlan, request)).plan)
 
+    async def list_plans(self, address: RunAddress) -> list[Plan]:
+        request = pb.ListPlansRequest(project=address.project, run=address.run)
+        found: list[Plan] = []
+        while True:
+            answer = await self._call(self._plans.ListPlans, request)
+            found += map(plan_from_pb, answer.plans)
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
     async def set_plan(self, address: RunAddress, by: PlanWriter, plan: Plan, request_id: str) -> tuple[Plan, Cursor]:
         request = pb.SetPlanRequest(
             project=address.project,

@@ -135,6 +135,9 @@ class Ledger(Protocol):
     async def get_plan(self, address: RunAddress, plan_id: str, version: int = 0) -> Plan:
         """A plan with its deltas; version 0: the latest. Raises ENTRY_NOT_FOUND."""
 
+    async def list_plans(self, address: RunAddress) -> list[Plan]:
+        """The latest versions of the plans, with their deltas."""
+
     async def set_plan(self, address: RunAddress, by: PlanWriter, plan: Plan, request_id: str) -> tuple[Plan, Cursor]:
         """Create or replace a plan. Idempotent by request id."""
 
@@ -148,7 +151,7 @@ class Ledger(Protocol):
     def watch(
         self, address: RunAddress, after: Cursor, body_bytes_max: int, whole_schemes: tuple[str, ...]
     ) -> AsyncGenerator[WatchChangesResponse, None]:
-        """The change feed of a run's timeline, as `read_timeline`, until the caller closes it."""
+        """The change feed of a run's timeline, as `read_timeline`, with whole plans, until the caller closes it."""
 
     async def get_run(self, address: RunAddress) -> Run: ...
 

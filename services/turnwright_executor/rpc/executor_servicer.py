@@ -12,13 +12,11 @@ from turnwright_executor.clients.tool_calls import ToolCalls
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.vendors import CheckVendor
 from turnwright_executor.rpc.control_servicer import ExecutorControlRpcs
-from turnwright_executor.rpc.plan_watch_servicer import PlanWatchRpcs
 from turnwright_executor.rpc.query_servicer import QueryRpcs
 from turnwright_executor.rpc.task_servicer import TaskRpcs
 from turnwright_executor.rpc.watch_servicer import WatchRpcs
 from turnwright_executor.runs.scheduler import Scheduler
 from turnwright_executor.watching.hubs import Hubs
-from turnwright_executor.watching.plan_cache import PlanCache
 from turnwright_kit.peer import Peer
 
 
@@ -26,7 +24,6 @@ class ExecutorServicer(
     TaskRpcs,
     WatchRpcs,
     ExecutorControlRpcs,
-    PlanWatchRpcs,
     QueryRpcs,
     executor_service_pb2_grpc.ExecutorServiceServicer,
 ):
@@ -37,7 +34,6 @@ class ExecutorServicer(
         store: Peer,
         ledger: Ledger,
         hubs: Hubs,
-        plans: PlanCache,
         scheduler: Scheduler,
         calls: ToolCalls,
         like_run: Callable[[str], str],
@@ -50,7 +46,6 @@ class ExecutorServicer(
         self.runs: run_service_pb2_grpc.RunServiceAsyncStub = run_service_pb2_grpc.RunServiceStub(store.channel)
         self._ledger = ledger
         self._hubs = hubs
-        self.plans = plans
         self._scheduler = scheduler
         self._calls = calls
         self._like_run = like_run

@@ -1,11 +1,12 @@
-"""The rpcs of watch.proto: notices between clients, which are not stored, and what the executor supports."""
+"""Watches of runs, notices between clients, which are not stored, and what the executor supports."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from turnwright.executor.v1 import event_pb2, watch_pb2
-from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2 import WatchRunRequest, WatchRunResponse
 from turnwright_values.types import Tier
 
 from turnwright_core.checks import check_bytes, check_chars, invalid
@@ -16,10 +17,15 @@ from turnwright_executor.watching.hubs import Hubs
 
 
 class WatchRpcs(Forwarding):
-    """The rpcs of watch.proto."""
+    """WatchRun, and the rpcs of watch.proto."""
 
+    watch_events: Callable[[WatchRunRequest, Any], AsyncIterator[WatchRunResponse]]
+    """WatchRun, wherever the run is."""
     _hubs: Hubs
     _catalogue: watch_pb2.DiscoverResponse
+
+    def WatchRun(self, request: WatchRunRequest, context: Any) -> AsyncIterator[WatchRunResponse]:
+        return self.watch_events(request, context)
 
     async def Notify(self, request: watch_pb2.NotifyRequest, context: Any) -> watch_pb2.NotifyResponse:
         check_floor(Tier.CLIENT, "Notify")

@@ -8,7 +8,7 @@ Source: architecture 7; rows RE01, RE05-RE07, RS09, RU242-RU248; decision C50.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final
 
 from turnwright.executor.v1 import event_pb2, session_event_pb2
@@ -29,6 +29,7 @@ from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import StreamBroke
 from turnwright_executor.watching import events
+from turnwright_executor.watching.plans import ReadPart, read_plan
 from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold
 
 # Growing bodies as events: only the appended piece is sent, never the whole body again.
@@ -39,9 +40,6 @@ from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold
 # Source: architecture 3 (a change carries the byte length), 7, 12.4; rows RU174, RU245.
 
 ABORTED: Final = "aborted:499"
-
-ReadOutput = Callable[[str, int, int], Awaitable[str]]
-"""(path, offset in bytes, maximum bytes) -> that part of a body."""
 
 
 def has_grown(before: entry_pb2.Entry, entry: Entry) -> bool:
@@ -64,7 +62,7 @@ def is_growth_only(before: entry_pb2.Entry, entry: Entry) -> bool:
 
 
 async def appended_messages(
-    before: entry_pb2.Entry, entry: Entry, read_body: ReadOutput
+    before: entry_pb2.Entry, entry: Entry, read_body: ReadPart
 ) -> AsyncIterator[event_pb2.OutputAppended]:
     """The appended text in pieces that fit into messages; an empty one if there is none. Raises TurnwrightError."""
     offset = before.body_size_bytes
@@ -118,6 +116,8 @@ class ChangeEvents:
     async def publish(self, changes: WatchChangesResponse, *, ends_round: bool) -> None:
         """Publish a message of the feed. Raises TurnwrightError."""
         known = self._known
+        for plan in changes.plans:
+            known.plans.known[plan.plan_id] = await read_plan(plan, self.read_body)
         ended = max([turn.number for turn in changes.turns if turn.result], default=0)
         entries = [entry for entry in changes.entries if entry.scheme not in SESSION_SCHEMES]
         run = run_to_pb(changes.run) if changes.run else None
@@ -177,7 +177,7 @@ class ChangeEvents:
             if before and has_grown(before, entry):
                 is_all = is_growth_only(before, entry)
                 if is_all or entry.body_size_bytes > before.body_size_bytes:
-                    async for piece in appended_messages(before, entry, self._read_body):
+                    async for piece in appended_messages(before, entry, self.read_body):
                         self._publish(WatchRunResponse(output_appended=piece))
             if not is_all:
                 self._publish_entry(before, entry)
@@ -208,7 +208,7 @@ class ChangeEvents:
             self._known.view.entries[entry.path] = entry
         self._known.note(entry)
 
-    async def _read_body(self, path: str, offset: int, bytes_max: int) -> str:
+    async def read_body(self, path: str, offset: int, bytes_max: int) -> str:
         return await self._ledger.read_body(self._address, path, offset, bytes_max)
 
     async def _publish_session(self, changes: WatchChangesResponse, run: run_pb2.Run | None) -> None:

@@ -16,7 +16,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Seque
 from typing import Final
 
 from turnwright.executor.v1 import event_pb2
-from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2 import (
+    PLAN_EVENTS_LEGACY,
+    PLAN_EVENTS_UNSPECIFIED,
+    PlanEvents,
+    WatchRunResponse,
+)
 from turnwright.types.v1 import cursor_pb2, heartbeat_pb2
 from turnwright_values.store import WatchChangesResponse
 from turnwright_values.types import Cursor, SessionState, State
@@ -25,6 +30,7 @@ from turnwright_core.backoff import Backoff
 from turnwright_core.coalesced_timers import heartbeat_due_s
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
+from turnwright_core.plans.plan import SCHEME as PLANS
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session_queue import EDIT_SCHEME
 from turnwright_core.wire.runs import run_to_pb
@@ -35,6 +41,7 @@ from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import Activity, StreamEvent
 from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
+from turnwright_executor.watching.plans import plan_teller, read_plan
 from turnwright_executor.watching.run_fold import BeforeCall, FreshRun, RunFold, set_now
 from turnwright_executor.watching.signals import GatheredSignal, Signal
 from turnwright_executor.watching.tail import Tail, TailBounds
@@ -132,8 +139,10 @@ class RunHub:
         run = await self._ledger.get_run(self.address)
         waits = run.loops_queued or any(entry.scheme == EDIT_SCHEME for entry in entries)
         queue = await self._ledger.list_commands(self.address) if waits else ()
+        listed = await self._ledger.list_plans(self.address) if any(one.scheme == PLANS for one in entries) else ()
+        plans = [await read_plan(plan, self._change_events.read_body) for plan in listed]
         self._cursor = cursor
-        self._known.load(run_to_pb(run), entries, queue)
+        self._known.load(run_to_pb(run), entries, queue, plans)
 
     async def close(self) -> None:
         self._end()
@@ -295,27 +304,36 @@ class RunHub:
     # Reading side ---------------------------------------------------------------------------------------------
 
     async def watch(
-        self, after: cursor_pb2.EventCursor | None, *, batched: bool = False, moved: asyncio.Event | None = None
+        self,
+        after: cursor_pb2.EventCursor | None,
+        *,
+        batched: bool = False,
+        plans: PlanEvents.ValueType = PLAN_EVENTS_UNSPECIFIED,
+        moved: asyncio.Event | None = None,
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events after a position if the tail still has them, else a snapshot first. Ends when the hub closes.
 
-        `batched`: pending events are combined into one message. Raises MovedError once `moved` is set and the watchers
-        are woken.
+        `batched`: pending events are combined into one message. `plans`: the form in which plans are told. Raises
+        MovedError once `moved` is set and the watchers are woken.
         """
         position = after.seq if after and self._retains(after) else -1
         signal = self._gathered if batched else self._changed
+        teller = plan_teller(plans, self._known.plans)
+        if plans == PLAN_EVENTS_LEGACY:
+            await self._known.plans.read_files(self._change_events.read_body)
         with self._beats_wanted():
             while not self._closed:
                 changed = signal.next()
                 if moved and moved.is_set():
                     raise MovedError(cursor_pb2.EventCursor(epoch=self.epoch, seq=position) if position >= 0 else None)
                 while position < self._tail.base:
-                    snapshot, position = self._known.snapshot(self.cursor()), self._tail.seq
+                    snapshot, position = self._known.snapshot(self.cursor(), teller), self._tail.seq
                     for part in snapshot:
                         yield part
                 newest = self._tail.seq
                 if newest > position:
-                    for message in self._tail.after(position, batched=batched):
+                    messages = self._tail.after(position, batched=batched)
+                    for message in teller.insert(messages, batched=batched) if teller else messages:
                         yield message
                     position = newest
                 beats = self._beats

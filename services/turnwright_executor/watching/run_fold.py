@@ -16,6 +16,7 @@ from turnwright_values.types import Cursor, Entry, Loop, QueuedCommand, SessionS
 from turnwright_core.chat.timeline import kind_of
 from turnwright_core.entries import STATES
 from turnwright_core.limits import CHUNK_BYTES, TARGET_CHARS_MAX
+from turnwright_core.plans.plan import part_of
 from turnwright_core.runs import QUEUED, RUNNING
 from turnwright_core.session import Wait, session_state
 from turnwright_core.session_queue import DRAFT, EDIT_SCHEME, QueuedEdit, merge_queue, queued_loop
@@ -28,6 +29,7 @@ from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
 from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent
 from turnwright_executor.watching import events
+from turnwright_executor.watching.plans import FedPlan, FedPlans, PlanTeller
 
 # Why a run is paused: what its commands wait for, and what a rule has denied. Source: row RE06.
 
@@ -98,6 +100,7 @@ class RunFold(Struct):
     """A run as its events tell it, and the rows behind its session that no event tells as they are."""
 
     view: RunView = field(default_factory=lambda: RunView(run_pb2.Run()))
+    plans: FedPlans = field(default_factory=FedPlans)
     _waits: dict[str, Wait] = field(default_factory=dict)
     """What commands wait for, by path; those of the run's latest turn count."""
     _reasons: dict[str, session_event_pb2.PauseReason] = field(default_factory=dict)
@@ -121,12 +124,19 @@ class RunFold(Struct):
         """As last published."""
         return SessionState(self.view.state)
 
-    def load(self, run: run_pb2.Run, entries: Iterable[Entry], queue: Iterable[QueuedCommand] = ()) -> None:
+    def load(
+        self,
+        run: run_pb2.Run,
+        entries: Iterable[Entry],
+        queue: Iterable[QueuedCommand] = (),
+        plans: Iterable[FedPlan] = (),
+    ) -> None:
         """Replace the state by what the store has now; a message that still streams is kept."""
         partial = self.view.partial
         streams = partial is not None and run.status == RUNNING and run.turn == partial.turn
         self.view = view = RunView(run, partial=partial if streams else None)
         self._waits, self._reasons, self._edits = {}, {}, {}
+        self.plans.entries, self.plans.known = view.entries, {one.value.plan_id: one for one in plans}
         for entry in entries:
             if entry.path == DRAFT:
                 view.draft = entry.body
@@ -226,6 +236,8 @@ class RunFold(Struct):
 
     def forget(self, path: str) -> None:
         """Note that an entry is gone."""
+        if not (part := part_of(path)).version:
+            self.plans.known.pop(part.plan_id, None)
         self._waits.pop(path, None)
         self._reasons.pop(path, None)
 
@@ -242,8 +254,8 @@ class RunFold(Struct):
                 if self.view.partial:
                     self.view.partial.reply.add(event)
 
-    def snapshot(self, cursor: cursor_pb2.EventCursor) -> list[WatchRunResponse]:
-        """The state in parts of about CHUNK_BYTES, all with the same position."""
+    def snapshot(self, cursor: cursor_pb2.EventCursor, teller: PlanTeller | None = None) -> list[WatchRunResponse]:
+        """The state in parts of about CHUNK_BYTES, all with the same position; with plans in the form of `teller`."""
         view = self.view
         run = run_pb2.Run()
         run.CopyFrom(self.run)
@@ -265,10 +277,15 @@ class RunFold(Struct):
             room(head.ByteSize()).entries.append(head)
             for piece in rest:
                 room(piece.ByteSize()).bodies.append(piece)
+        plans = teller.begin() if teller else event_pb2.Snapshot()
+        for plan in plans.plans:
+            room(plan.ByteSize()).plans.append(plan)
         if view.partial:
             events.add_partial(parts, view.partial.turn, view.partial.reply)
         last = parts[-1]
         last.last, last.state = True, view.state
+        if plans.HasField("legacy_plan"):
+            last.legacy_plan.CopyFrom(plans.legacy_plan)
         if view.draft is not None:
             last.draft = view.draft
         last.queue.extend(view.queue)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from msgspec import Struct
@@ -32,7 +32,7 @@ class Tail:
         self.seq = seq
         """Number of the newest event."""
         self._bounds = bounds
-        self._kept: deque[tuple[int, WatchRunResponse]] = deque()
+        self._kept: deque[tuple[int, tuple[WatchRunResponse, ...]]] = deque()
         self._bytes = 0
         self._batch: tuple[int, int, list[WatchRunResponse]] = (0, 0, [])
         """The batch made last: the position behind which it begins, the number it ends with, and its message."""
@@ -42,11 +42,12 @@ class Tail:
         """The earliest position after which no event is missing."""
         return self.seq - len(self._kept)
 
-    def add(self, event: WatchRunResponse) -> None:
-        """Keep the next event."""
+    def add(self, event: WatchRunResponse, before: Sequence[WatchRunResponse] = ()) -> None:
+        """Keep the next event, with those that come before it without a number."""
         self.seq += 1
-        size = event.ByteSize()
-        self._kept.append((size, event))
+        events = (*before, event)
+        size = sum(one.ByteSize() for one in events)
+        self._kept.append((size, events))
         self._bytes += size
         while len(self._kept) > self._bounds.events or self._bytes > self._bounds.bytes_:
             self._bytes -= self._kept.popleft()[0]
@@ -64,13 +65,13 @@ class Tail:
         `batched`: in as few messages as possible. What fits into one message is built once for all watchers at this
         position.
         """
-        if position == self.seq - 1 and self._kept:
+        if position == self.seq - 1 and self._kept and (not batched or len(self._kept[-1][1]) == 1):
             # Nearly always it is only the newest one, and for all watchers.
-            return (self._kept[-1][1],)
+            return self._kept[-1][1]
         if batched and self._batch[:2] == (position, self.seq):
             return self._batch[2]
         newest = [*itertools.islice(reversed(self._kept), max(0, self.seq - position))][::-1]
-        coming = [event for _, event in newest]
+        coming = [event for _, events in newest for event in events]
         if not batched:
             return coming
         if sum(map(itemgetter(0), newest)) > CHUNK_BYTES:

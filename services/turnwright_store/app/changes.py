@@ -24,6 +24,7 @@ from turnwright_core.batching import split_by_weight
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_store.app.commit_delta import CommitDelta, merge
 from turnwright_store.app.history import check_cursor
+from turnwright_store.app.plans import plan_weight, plans_of
 from turnwright_store.app.read_view import message_batches
 from turnwright_store.domain.message_sizes import loop_bytes, turn_bytes
 from turnwright_store.domain.names import RunRef
@@ -65,6 +66,7 @@ class ChangesWatch(Struct):
     address: RunRef
     run_id: int
     wanted: Wanted
+    with_plans: bool
     cursor: Cursor
     """Up to which everything was sent."""
     pause_s: float = 0.0
@@ -76,6 +78,7 @@ class ChangesWatch(Struct):
         """The changes since the cursor. Raises CURSOR_FOREIGN, RUN_NOT_FOUND."""
         rules = self.rules_now()
         deltas = cast("Sequence[CommitDelta]", self.subscription.take_deltas())
+        # Commits that change plans have no delta.
         message = merge(deltas, self.cursor, self.wanted, rules.hidden_schemes) if deltas else None
         if message is not None:
             yield message
@@ -109,6 +112,10 @@ class ChangesWatch(Struct):
         first, shown = drafts[0]
         if shown:
             drafts[0] = (replace(first, entries=load_entries(connection, window.run, shown, self.wanted)), [])
+        if self.with_plans:
+            plans = plans_of(connection, window.run, [*(row.path for row in page.shown), *page.removed])
+            parts = split_by_weight(plans, plan_weight)
+            drafts[:0] = [(WatchChangesResponse(cursor=window.after, plans=part), []) for part in parts]
         return drafts, page.next
 
     async def _messages(
@@ -163,9 +170,11 @@ async def watch_changes(
     address: RunRef,
     after: Cursor | None,
     wanted: Wanted,
+    *,
+    with_plans: bool = False,
 ) -> ChangesWatch:
     """Begin a watch of the changes after a cursor; None: from now on. Raises RUN_NOT_FOUND."""
     run = await database.read(partial(get_run_head, project=address.project, alias=address.run), inline=True)
     subscription = database.subscribe((run.scope, run.project_scope, run.global_scope), follows=run.scope)
     cursor = after or run.cursor(rules_now().incarnation)
-    return ChangesWatch(database, subscription, rules_now, address, run.id, wanted, cursor)
+    return ChangesWatch(database, subscription, rules_now, address, run.id, wanted, with_plans, cursor)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NoReturn
 
 from msgspec import Struct
@@ -307,17 +307,23 @@ def marked_plans(
 ) -> tuple[dict[str, PlanMark], list[Plan]]:
     """The marks of all plans, in the order in which they first appeared, and the plans whose marks are not known."""
     rows = _rows_by_plan(connection, run)
-    in_order = sorted(rows.items(), key=lambda each: each[1][0].position)
-    marks = {plan_id: (own[0].position, *(row.content for row in own)) for plan_id, own in in_order}
+    marks = {plan_id: (own[0].position, *(row.content for row in own)) for plan_id, own in rows.items()}
     return marks, [_load(connection, run, one, rows[one]) for one, mark in marks.items() if known.get(one) != mark]
 
 
+def plans_of(connection: Connection, run: RunHead, paths: Iterable[str]) -> list[Plan]:
+    """The plans that have or had an entry at one of these paths, in the order in which they first appeared."""
+    ids = {part_of(path).plan_id for path in paths} - {""}
+    rows = _rows_by_plan(connection, run) if ids else {}
+    return [_load(connection, run, plan_id, own) for plan_id, own in rows.items() if plan_id in ids]
+
+
 def _rows_by_plan(connection: Connection, run: RunHead) -> dict[str, list[EntryRow]]:
-    """The rows of each plan: its own, and then its deltas."""
+    """The rows of each plan, in the order in which the plans first appeared: its own, and then its deltas."""
     rows: defaultdict[str, list[EntryRow]] = defaultdict(list)
     for row in sorted(current_plans(connection, run.id)[0], key=lambda row: part_of(row.path).sequence):
         rows[part_of(row.path).plan_id].append(row)
-    return rows
+    return dict(sorted(rows.items(), key=lambda each: each[1][0].position))
 
 
 def _load(connection: Connection, run: RunHead, plan_id: str, rows: Sequence[EntryRow]) -> Plan:

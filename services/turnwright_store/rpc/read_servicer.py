@@ -109,5 +109,7 @@ class ReadRpcs(Calls):
 
     @watch(_stamped)
     async def WatchChanges(self, call: WatchChangesRequest) -> ChangesWatch:
-        wanted = watched(call)
-        return await watch_changes(self._database, lambda: self._rules, address_of(call), call.after, wanted)
+        wanted, address = watched(call), address_of(call)
+        return await watch_changes(
+            self._database, lambda: self._rules, address, call.after, wanted, with_plans=call.with_plans
+        )

@@ -8,13 +8,14 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
-from turnwright.store.v1 import change_pb2
+from turnwright.store.v1 import change_pb2, read_pb2
 from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
 from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
 from contract.store.harness import ARCHIVED, VISIBLE, Run, as_tier, remove, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
+from contract.store.watcher import Watcher, is_heartbeat
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.wire.entries import write_to_pb
 from turnwright_store.domain.write_rules import written_paths
@@ -606,3 +607,35 @@ async def test_a_stale_fence_is_refused(run):
     ]
     assert [(await refused(call)).reason for call in calls] == [Reason.LEASE_LOST] * 2
     assert told(await get_plan(run))[2:] == (1, "", "x", [])
+
+
+async def test_a_feed_carries_the_plans_that_changed_whole_to_who_asks(run):
+    await set_plan(run, "old", "kept")
+    body = "é" * (BODY_MAX // 2)
+    asked = Watcher(run, filter=read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max=10, with_plans=True)
+    plain = Watcher(run, filter=read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max=10)
+    for watcher in (asked, plain):
+        assert is_heartbeat(await watcher.next())
+
+    async def carried(call):
+        """What each watcher is told of plans until it is where a call has brought the run."""
+        await call
+        moment = (await run.view(without_bodies=True)).cursor
+        found = []
+        for watcher in (asked, plain):
+            before = len(watcher.messages)
+            await watcher.until(moment)
+            found.append([told(plan) for message in watcher.messages[before:] for plan in message.plans])
+        assert found[1] == []
+        return found[0]
+
+    whole = ("main", MARKDOWN, 1, "", body, [])
+    assert await carried(set_plan(run, body)) == [whole]
+    assert len(asked.known["plan://main"].body) == 5
+    assert await carried(update_plan(run, "more")) == [(*whole[:5], [(1, "more")])]
+    assert await carried(run.write(set_("known://x", "x"))) == []
+    assert await carried(set_plan(run, "two")) == [("main", MARKDOWN, 2, "", "two", [])]
+    assert await carried(delete_plan(run)) == []
+    assert "plan://main" in asked.messages[-1].removed_paths
+    for watcher in (asked, plain):
+        await watcher.close()

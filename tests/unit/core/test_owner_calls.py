@@ -31,6 +31,7 @@ from turnwright_values.types import (
     LoopSettings,
     Mode,
     Model,
+    PlanDelta,
     ReportedWindow,
     ResponseFormat,
     Run,
@@ -62,6 +63,7 @@ from turnwright_core.delta_encoding import Copied
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_core.owner_calls import ReturnView, return_view_of, writes_bytes
 from turnwright_core.packet_values import PacketMessage, TurnPacket
+from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
 from turnwright_core.wire.claims import claim_from_pb, claim_to_pb
@@ -161,7 +163,7 @@ PAIRS = [
         wire.WRITE_ENTRIES.answer_from_pb,
     ),
     (
-        WatchChangesRequest("p", "r", CURSOR, ViewFilter.TIMELINE, 99, ("user",)),
+        WatchChangesRequest("p", "r", CURSOR, ViewFilter.TIMELINE, 99, ("user",), True),
         wire.WATCH_CHANGES.request_to_pb,
         wire.WATCH_CHANGES.request_from_pb,
     ),
@@ -175,6 +177,7 @@ PAIRS = [
             turns=(TURN,),
             abort_requested=True,
             send_ms=7,
+            plans=(Plan("main", PlanKind.MARKDOWN, "# Do it", 2, "agent", (PlanDelta(1, "more", 5),), 6),),
         ),
         wire.WATCH_CHANGES.answer_to_pb,
         wire.WATCH_CHANGES.answer_from_pb,

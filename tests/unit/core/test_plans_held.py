@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from turnwright_values.types import PlanDelta
 
 from cases import Case, expect, load_cases, load_shared, params
-from turnwright_core.plans.fold import PlanHeads, PlanMove
 from turnwright_core.plans.items import PlanItem, PlanStatus, items_json, readable_items, word
 from turnwright_core.plans.legacy import legacy_items
 from turnwright_core.plans.plan import Plan, PlanKind
@@ -110,31 +109,6 @@ def test_the_one_list_is_a_slot_of_its_own() -> None:
     assert (held.plans, held.legacy) == ({}, "list")
     held.replace([("b", "b")], None)
     assert (held.plans, held.legacy) == ({"b": "b"}, None)
-
-
-MOVED, GONE = (PlanMove("main"),), (PlanMove("main", is_removed=True),)
-
-
-def test_a_plan_moves_with_its_entry_and_with_what_is_added_to_it_and_with_nothing_else() -> None:
-    heads = PlanHeads()
-    assert heads.changed("plan://main", 3, is_new=True) == MOVED
-    assert heads.changed("plan://main/v1/1", 4, is_new=True) == MOVED
-    assert heads.changed("plan://main/v1", 5, is_new=True) == ()
-    assert heads.changed("plan://main/v1/1", 4, is_new=False) == ()
-    assert heads.changed("plan://main", 3, is_new=False) == MOVED
-    assert heads.changed("known://plan", 6, is_new=True) == ()
-    assert heads.left("plan://main/v1/1") == MOVED
-    assert heads.left("plan://main/v1") == heads.left("known://plan") == ()
-    assert heads.left("plan://main") == GONE
-    assert heads.left("plan://main/v1/1") == ()
-
-
-def test_plans_stand_in_the_order_of_their_positions_and_one_that_came_again_was_away() -> None:
-    heads = PlanHeads()
-    heads.load([("plan://b/v1/1", 9), ("plan://b", 7), ("known://x", 1), ("plan://a", 8), ("plan://b/v1", 10)])
-    assert heads.in_order() == ["b", "a"]
-    assert heads.changed("plan://b", 11, is_new=False) == (PlanMove("b", is_removed=True), PlanMove("b"))
-    assert heads.in_order() == ["a", "b"]
 
 
 def put(op: Case) -> Plan:

@@ -12,6 +12,7 @@ from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
+from turnwright.types.v1 import plan_pb2 as _plan_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
@@ -343,6 +344,7 @@ class WatchChangesRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     BODY_BYTES_MAX_FIELD_NUMBER: _builtins.int
     WHOLE_SCHEMES_FIELD_NUMBER: _builtins.int
+    WITH_PLANS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -351,6 +353,8 @@ class WatchChangesRequest(_message.Message):
     """Which entries to send."""
     body_bytes_max: _builtins.int
     """Truncates each body after this many bytes, without splitting a character; 0: whole bodies."""
+    with_plans: _builtins.bool
+    """True sends the plans that changed, whole, as `plans`. Default: false, only their entries, like any others."""
     @_builtins.property
     def after(self) -> _cursor_pb2.Cursor:
         """Send only what changes after this moment. Absent: from now on."""
@@ -368,10 +372,11 @@ class WatchChangesRequest(_message.Message):
         filter: Global___ViewFilter.ValueType = ...,
         body_bytes_max: _builtins.int = ...,
         whole_schemes: _abc.Iterable[_builtins.str] | None = ...,
+        with_plans: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "project", b"project", "run", b"run", "whole_schemes", b"whole_schemes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "body_bytes_max", b"body_bytes_max", "filter", b"filter", "project", b"project", "run", b"run", "whole_schemes", b"whole_schemes", "with_plans", b"with_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015
@@ -393,6 +398,7 @@ class WatchChangesResponse(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     SEND_TIME_FIELD_NUMBER: _builtins.int
     ABORT_REQUESTED_FIELD_NUMBER: _builtins.int
+    PLANS_FIELD_NUMBER: _builtins.int
     abort_requested: _builtins.bool
     """With `run`: true if somebody has requested to abort the active loop."""
     @_builtins.property
@@ -425,6 +431,13 @@ class WatchChangesResponse(_message.Message):
     def send_time(self) -> _timestamp_pb2.Timestamp:
         """When the store sent the message."""
 
+    @_builtins.property
+    def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
+        """Only if the request has `with_plans`: each plan of which an entry is new, has changed or was removed, as it is now with
+        its deltas. They come with those entries or in a message before them. A plan that was deleted is only among
+        `removed_paths`. At most 256 KiB in a message; a longer plan comes alone.
+        """
+
     def __init__(
         self,
         *,
@@ -436,10 +449,11 @@ class WatchChangesResponse(_message.Message):
         cursor: _cursor_pb2.Cursor | None = ...,
         send_time: _timestamp_pb2.Timestamp | None = ...,
         abort_requested: _builtins.bool = ...,
+        plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_run", b"_run", "cursor", b"cursor", "run", b"run", "send_time", b"send_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run", b"_run", "abort_requested", b"abort_requested", "cursor", b"cursor", "entries", b"entries", "loops", b"loops", "removed_paths", b"removed_paths", "run", b"run", "send_time", b"send_time", "turns", b"turns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run", b"_run", "abort_requested", b"abort_requested", "cursor", b"cursor", "entries", b"entries", "loops", b"loops", "plans", b"plans", "removed_paths", b"removed_paths", "run", b"run", "send_time", b"send_time", "turns", b"turns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__run: _TypeAlias = _typing.Literal["run"]  # noqa: Y015
     _WhichOneofArgType__run: _TypeAlias = _typing.Literal["_run", b"_run"]  # noqa: Y015

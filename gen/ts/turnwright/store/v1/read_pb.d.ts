@@ -11,6 +11,7 @@ import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Plan } from "../../types/v1/plan_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/read.proto.
@@ -332,6 +333,13 @@ export declare type WatchChangesRequest = Message<"turnwright.store.v1.WatchChan
    * @generated from field: repeated string whole_schemes = 6;
    */
   wholeSchemes: string[];
+
+  /**
+   * True sends the plans that changed, whole, as `plans`. Default: false, only their entries, like any others.
+   *
+   * @generated from field: bool with_plans = 7;
+   */
+  withPlans: boolean;
 };
 
 /**
@@ -402,6 +410,15 @@ export declare type WatchChangesResponse = Message<"turnwright.store.v1.WatchCha
    * @generated from field: bool abort_requested = 8;
    */
   abortRequested: boolean;
+
+  /**
+   * Only if the request has `with_plans`: each plan of which an entry is new, has changed or was removed, as it is now with
+   * its deltas. They come with those entries or in a message before them. A plan that was deleted is only among
+   * `removed_paths`. At most 256 KiB in a message; a longer plan comes alone.
+   *
+   * @generated from field: repeated turnwright.types.v1.Plan plans = 9;
+   */
+  plans: Plan[];
 };
 
 /**
