@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from msgspec import Struct
 from rich.console import Console
@@ -24,6 +23,7 @@ from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.records import attributes_of
 from turnwright_cli.run_list import open_run
 from turnwright_client import Client
+from turnwright_core.json_text import JsonObject
 from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
 
@@ -81,7 +81,7 @@ def changes_in(records: Iterable[entry_pb2.Entry], loop: int) -> FileChanges:
     return changes
 
 
-def _add(found: dict[str, FileChange], file: dict[str, Any]) -> None:
+def _add(found: dict[str, FileChange], file: JsonObject) -> None:
     path, kind = str(file.get("path", "")), str(file.get("kind", ""))
     before = found.get(path)
     change = before or FileChange(path, kind)

@@ -10,7 +10,7 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 from rich.console import Console
@@ -209,7 +209,7 @@ class ChatCommands:
     async def obey(self, line: str) -> bool:
         """Carry out `/command [argument]`; True once that is done."""
         name, _, argument = line[1:].partition(" ")
-        work: Callable[[str], Any] | None = getattr(self, f"_{name}", None) if name in COMMANDS else None
+        work: Callable[[str], object] | None = getattr(self, f"_{name}", None) if name in COMMANDS else None
         if work is None:
             near = did_you_mean(f"/{name}", (f"/{known}" for known in COMMANDS))
             self._say(f"There is no command /{safe_line(name)}{near}; /help lists them.", "yellow")

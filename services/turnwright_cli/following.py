@@ -322,7 +322,7 @@ def _decided_already(decision: str, principal: str) -> str:
     return f"Decided in another terminal{by}."
 
 
-async def _settle(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def _settle(tasks: Iterable[asyncio.Task[object]]) -> None:
     pending = list(tasks)
     for task in pending:
         task.cancel()

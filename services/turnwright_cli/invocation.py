@@ -100,7 +100,7 @@ class TaskDefaults(Struct, frozen=True, forbid_unknown_fields=True):
     max_cost: Annotated[float, Meta(ge=0)] | None = None
     max_seconds: Annotated[float, Meta(ge=0, le=SPAN_S_MAX)] | None = None
 
-    def limits(self, **given: Any) -> dict[str, Any]:
+    def limits(self, **given: object) -> dict[str, object]:
         return {name: getattr(self, name) if given.get(name) is None else given[name] for name in _LIMITS}
 
 
@@ -185,7 +185,7 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise SettingsError(f"{file} is not TOML: {error}") from None
 
 
-def _variables(file: Path, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _variables(file: Path, found: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     for key, value in found.items():
         if key == "task":
             continue

@@ -67,13 +67,13 @@ async def list_models(call: Invocation) -> int:
     )
 
 
-async def add_model(call: Invocation, *, alias: str, **options: Any) -> int:
+async def add_model(call: Invocation, *, alias: str, **options: object) -> int:
     async with open_session(call.settings) as session:
         model = await session.client.set_model(_changed(model_pb2.Model(alias=alias), options))
     return _say_model(call, model)
 
 
-async def set_model(call: Invocation, *, alias: str, **options: Any) -> int:
+async def set_model(call: Invocation, *, alias: str, **options: object) -> int:
     async with open_session(call.settings) as session:
         known = {model.alias: model for model in await session.client.list_models()}
         if alias not in known:

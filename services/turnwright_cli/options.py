@@ -22,7 +22,7 @@ AT_LEAST_0.name = "whole number"
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
-def offering(work: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+def offering(work: str) -> Callable[[click.Context, click.Parameter, str], object]:
     """What completes a parameter in a shell: a function that is loaded then."""
     return lambda context, _parameter, incomplete: function_of(work)(context, incomplete)
 
@@ -115,7 +115,7 @@ def make_app(work: str, help_text: str, *params: click.Parameter) -> click.Group
     run = _callback(work)
 
     @click.pass_context
-    def enter(context: click.Context, /, **given: Any) -> None:
+    def enter(context: click.Context, /, **given: object) -> None:
         if context.invoked_subcommand is None:
             run(**given)
         elif wrong := next((name for name, value in given.items() if value), ""):
@@ -143,7 +143,7 @@ def add_group(parent: click.Group, name: str, help_text: str, *params: click.Par
     run = _callback(work)
 
     @click.pass_context
-    def enter(context: click.Context, /, **given: Any) -> None:
+    def enter(context: click.Context, /, **given: object) -> None:
         context.obj = given
         if work and context.invoked_subcommand is None:
             run(**given)
@@ -155,13 +155,13 @@ def add_group(parent: click.Group, name: str, help_text: str, *params: click.Par
 
 def function_of(work: str) -> Callable[..., Any]:
     module, _, name = work.partition(":")
-    function: Callable[..., Any] = getattr(import_module(f"turnwright_cli.{module}"), name)
+    function: Callable[..., object] = getattr(import_module(f"turnwright_cli.{module}"), name)
     return function
 
 
 def _callback(work: str) -> Callable[..., NoReturn]:
     @click.pass_context
-    def run(context: click.Context, /, **given: Any) -> NoReturn:
+    def run(context: click.Context, /, **given: object) -> NoReturn:
         from turnwright_cli.invocation import Invocation
 
         group = context.obj or {}
@@ -172,7 +172,7 @@ def _callback(work: str) -> Callable[..., NoReturn]:
     return run
 
 
-def _check_text(given: Mapping[str, Any]) -> None:
+def _check_text(given: Mapping[str, object]) -> None:
     """Raises UsageError for an argument whose bytes are not UTF-8: no message can hold it."""
     from turnwright_cli.plain import is_utf8
 

@@ -13,7 +13,7 @@ import os
 import select
 import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import IO, TYPE_CHECKING, Final, TypeVar, cast
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
@@ -63,7 +63,7 @@ class _BrokenPipeGuard:
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
 
 

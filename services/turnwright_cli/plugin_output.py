@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Generator, Iterable
-from typing import IO, Any, Final, cast
+from typing import IO, Final, cast
 
 from turnwright_kit.logs import get_logger
 
@@ -35,7 +35,7 @@ class LoggedLines:
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self.stream, name)
 
 

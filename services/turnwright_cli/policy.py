@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from click import UsageError
 from rich.text import Text
@@ -23,6 +23,7 @@ from turnwright_cli.output import complain, console, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 from turnwright_client import Client, RunView
+from turnwright_core.json_text import JsonObject
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import ReplayedVerdict, StoredTurns, replay, stored_turns
@@ -79,7 +80,7 @@ def _hooks(settings: ExecutorSettings, targets: Sequence[str]) -> Hooks:
     return Hooks(registry, settings.hook_deadline_s)
 
 
-def _register_of(target: str) -> Any:
+def _register_of(target: str) -> object:
     """The named `register` function; a function with two parameters is itself a voter."""
     function = import_object(target)
     if len(inspect.signature(function).parameters) != 2:
@@ -137,7 +138,7 @@ def _show(replayed: Sequence[ReplayedVerdict], incomplete: int, *, as_json: bool
         out.print(Text(f"{incomplete} turns are left out: some of their records were removed."))
 
 
-def _as_dict(one: ReplayedVerdict) -> dict[str, Any]:
+def _as_dict(one: ReplayedVerdict) -> JsonObject:
     at = one.stored.facts.at
     return {
         "project": at.project,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 from turnwright.types.v1 import entry_pb2, loop_pb2
@@ -22,7 +22,7 @@ from turnwright_cli.status_words import (
     went_well,
 )
 from turnwright_core.errors import Reason
-from turnwright_core.json_text import json_object
+from turnwright_core.json_text import JsonMapping, json_object
 from turnwright_core.runs import COMPLETED, STATUSES, TERMINAL_UPDATES
 
 BODY_CHARS: Final = 100
@@ -79,7 +79,7 @@ def record_line(entry: entry_pb2.Entry, *, icons: bool) -> Text:
     return line
 
 
-def _command(entry: entry_pb2.Entry, attributes: Mapping[str, Any], *, icons: bool) -> Text:
+def _command(entry: entry_pb2.Entry, attributes: JsonMapping, *, icons: bool) -> Text:
     icon, word, style = SETTLED.get(entry.state, _OPEN)
     target = safe_line(str(attributes.get("target") or ""), TARGET_CHARS)
     tool = f" {_tool(entry, attributes)}"
@@ -108,7 +108,7 @@ def is_last_update(entry: entry_pb2.Entry) -> bool:
     return attributes.get("tool") == "update" and attributes.get("status") in TERMINAL_UPDATES
 
 
-def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
+def _status(entry: entry_pb2.Entry, attributes: JsonMapping) -> int:
     """The status; of an accepted update the one that the model gave: 102 goes on, which is no success."""
     status = attributes.get("status")
     if State(entry.state) is State.RESOLVED and attributes.get("tool") == "update" and isinstance(status, int):
@@ -116,12 +116,12 @@ def _status(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> int:
     return entry.status
 
 
-def attributes_of(entry: entry_pb2.Entry) -> Mapping[str, Any]:
+def attributes_of(entry: entry_pb2.Entry) -> JsonMapping:
     """The attributes of an entry; empty if they cannot be read."""
     return json_object(entry.attributes_json or "{}") or {}
 
 
-def _tool(entry: entry_pb2.Entry, attributes: Mapping[str, Any]) -> str:
+def _tool(entry: entry_pb2.Entry, attributes: JsonMapping) -> str:
     return safe_line(str(attributes.get("tool") or [*entry.path.split("/"), "", "", "", ""][3]))
 
 

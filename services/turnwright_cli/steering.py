@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from turnwright.types.v1 import run_pb2, schedule_pb2, settings_pb2
@@ -59,7 +59,7 @@ async def configure_run(
     context_limit: int | None,
     yolo: bool | None,
     calls: str | None,
-    **limits: Any,
+    **limits: object,
 ) -> int:
     patch = settings_pb2.RunSettingsPatch(
         model=model,
@@ -140,7 +140,7 @@ async def add_schedule(
     model: str,
     yolo: bool,
     without: Collection[str],
-    **limits: Any,
+    **limits: object,
 ) -> int:
     if bool(cron) == bool(every):
         raise usage("Say when: by --cron or by --every, one of them.")

@@ -99,7 +99,7 @@ async def act(
     project_instructions: bool | None,
     summaries: bool | None,
     asks: bool = False,
-    **limits: Any,
+    **limits: object,
 ) -> int:
     run = run or call.settings.run
     if missing := [] if call.settings.server else [path for path in image if not (Path(call.root) / path).is_file()]:

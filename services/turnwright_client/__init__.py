@@ -7,7 +7,7 @@ Answers are the messages of the contract (`turnwright.*.v1`); methods raise `Tur
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from turnwright_client.client import Client, QueuedLoop, pending_proposals
@@ -30,7 +30,7 @@ _WHERE: Final = {
 """Lazy imports: the module of each exported name. A process that only serves needs discovery, not the client."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a name of this package at its first use (PEP 562)."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -76,7 +76,7 @@ class RetryingPeer(Peer):
         self._policy = policy
         self._has_answered = False
 
-    async def call(self, method: Any, request: Any, timeout_s: float | None = None, caller: Any = None) -> Any:
+    async def call(self, method: Any, request: object, timeout_s: float | None = None, caller: Any = None) -> Any:
         """Call with retries, within one deadline for all attempts. Raises TurnwrightError."""
         end_s = time.monotonic() + (timeout_s or self.timeout_s)
         retries = min(self._policy.retries_max, RETRIES_MAX) if _make_idempotent(request) else 0

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import convert, json
 
 T = TypeVar("T")
 
 
-def converter(kind: type[T]) -> Callable[[Any], T]:
+def converter(kind: type[T]) -> Callable[[object], T]:
     """The function that converts to a type, which is prepared now."""
     json.Decoder(kind)
     return partial(convert, type=kind)

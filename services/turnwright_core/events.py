@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Entry, State, Tier, Visibility
 
+from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import EVENT_PAYLOAD_BYTES_MAX, EVENT_SOURCE_CHARS_MAX, PATH_CHARS_MAX
 from turnwright_core.value_methods import to_attributes_json
 
@@ -48,7 +49,7 @@ class RunEvent(Struct, frozen=True):
     subkind: Subkind
     source: str
     """Who reports it; packets keep the latest events of each source (RH03)."""
-    payload: dict[str, Any]
+    payload: JsonObject
     sentence: str
     slug: str
 
@@ -88,7 +89,7 @@ def slug_of(record: str) -> str:
     return record.removeprefix("log://").partition("/")[2] or record
 
 
-def payload_bytes(payload: Any) -> int:
+def payload_bytes(payload: object) -> int:
     """Length of a payload in bytes of JSON text."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
     # JSON can contain an unpaired surrogate, which UTF-8 cannot encode: it counts as its escape sequence.
@@ -102,7 +103,7 @@ CUT: Final = "[cut]"
 """Marks the end of a truncated text or list in a payload."""
 
 
-def truncate_payload(payload: dict[str, Any], bytes_max: int = EVENT_PAYLOAD_BYTES_MAX) -> dict[str, Any]:
+def truncate_payload(payload: JsonObject, bytes_max: int = EVENT_PAYLOAD_BYTES_MAX) -> JsonObject:
     """The payload, with its longest texts and lists truncated until it fits."""
     fitting, longest = payload, bytes_max
     while payload_bytes(fitting) > bytes_max and longest > 1:
@@ -111,7 +112,7 @@ def truncate_payload(payload: dict[str, Any], bytes_max: int = EVENT_PAYLOAD_BYT
     return fitting
 
 
-def _cut(value: Any, longest: int) -> Any:
+def _cut(value: object, longest: int) -> object:
     if isinstance(value, str):
         return value if len(value) <= longest else f"{value[:longest]}{CUT}"
     if isinstance(value, list | tuple):

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final
 
-from turnwright_core.json_text import parse_json
+from turnwright_core.json_text import JsonObject, parse_json
 
 SCHEMA_BYTES_MAX: Final = 64 * 1024
 """Maximum size of a schema, in bytes of UTF-8."""
@@ -62,7 +62,7 @@ def answer_problem(schema: str, answer: str) -> str:
     return _first_error(schema, value)[:PROBLEM_CHARS_MAX]
 
 
-def _first_error(schema: str, value: Any) -> str:
+def _first_error(schema: str, value: object) -> str:
     import regex
     from jsonschema.exceptions import best_match
 
@@ -139,7 +139,7 @@ def _check_references(schema: Any, resolver: Any, known: dict[int, bool]) -> Non
             _check_references(value, resolver, known)
 
 
-def _check_end(schema: dict[str, Any], resolver: Any, known: dict[int, bool]) -> None:
+def _check_end(schema: JsonObject, resolver: Any, known: dict[int, bool]) -> None:
     """Raises ValueError for a schema that applies itself to the same value again: no answer comes to an end."""
     from referencing.exceptions import Unresolvable
 
@@ -176,31 +176,31 @@ def _left_s() -> float:
     return left_s
 
 
-def _in_time(keyword: Any) -> Any:
+def _in_time(keyword: Any) -> object:
     """The check of a keyword, while there is time: references can double the work with each step."""
 
-    def check(*given: Any) -> Iterator[Any]:
+    def check(*given: object) -> Iterator[object]:
         _left_s()
         yield from keyword(*given) or ()
 
     return check
 
 
-def _pattern(_validator: Any, pattern: str, value: Any, _schema: Any) -> Iterator[Any]:
+def _pattern(_validator: object, pattern: str, value: object, _schema: object) -> Iterator[object]:
     from jsonschema.exceptions import ValidationError
 
     if isinstance(value, str) and not _found(pattern, value):
         yield ValidationError(f"{value[:80]!r} does not match {pattern!r}")
 
 
-def _pattern_properties(validator: Any, patterns: dict[str, Any], value: Any, _schema: Any) -> Iterator[Any]:
+def _pattern_properties(validator: Any, patterns: JsonObject, value: Any, _schema: object) -> Iterator[object]:
     for pattern, inner in patterns.items():
         for key in value if isinstance(value, dict) else ():
             if _found(pattern, key):
                 yield from validator.descend(value[key], inner, path=key, schema_path=pattern)
 
 
-def _unique_items(_validator: Any, is_wanted: Any, value: Any, _schema: Any) -> Iterator[Any]:
+def _unique_items(_validator: object, is_wanted: object, value: object, _schema: object) -> Iterator[object]:
     """The library compares each item with each other one."""
     from jsonschema.exceptions import ValidationError
 
@@ -210,7 +210,7 @@ def _unique_items(_validator: Any, is_wanted: Any, value: Any, _schema: Any) -> 
             yield ValidationError(f"{str(value)[:80]} has non-unique elements")
 
 
-def _exact(value: Any) -> Any:
+def _exact(value: object) -> object:
     """A value of JSON in which equal numbers are written alike: 1 and 1.0 are one number."""
     if isinstance(value, dict):
         return {name: _exact(one) for name, one in value.items()}

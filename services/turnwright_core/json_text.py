@@ -8,10 +8,16 @@ event loop, do that in a thread.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from json import scanner
 from typing import Any, Final
 
 from msgspec.json import Decoder
+
+JsonObject = dict[str, Any]
+"""An object of JSON as it is read: its values are checked where they are used."""
+JsonMapping = Mapping[str, Any]
+"""One that is not changed."""
 
 BRIEF_CHARS_MAX: Final = 64 * 1024
 """A text of this length is parsed within milliseconds, whatever it contains."""
@@ -33,7 +39,7 @@ def parse_json(text: str) -> Any:
     return decoder.decode(text)
 
 
-def json_object(text: str) -> dict[str, Any] | None:
+def json_object(text: str) -> JsonObject | None:
     """The object that a text is; None for any other text, such as one that was cut off."""
     try:
         value = parse_json(text)

@@ -24,11 +24,11 @@ class RpcCodec(Struct, Generic[Q, A], frozen=True):
     request: type[Q]
     answer: type[A] | UnionType
     """Of the answer, or of each message of a stream."""
-    request_to_pb: Callable[[Q], Any]
+    request_to_pb: Callable[[Q], object]
     request_from_pb: Callable[[Any], Q]
     answer_to_pb: Callable[[A], Any]
     answer_from_pb: Callable[[Any], A]
 
 
-Codecs = Mapping[str, RpcCodec[Any, Any]]
+Codecs = Mapping[str, RpcCodec[Any, object]]
 """By method."""

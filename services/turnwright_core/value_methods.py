@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from turnwright_core.json_text import JsonObject
+
 _STATUSES: Final = {
     "RECORDED": 100,
     "STREAMING": 102,
@@ -40,7 +42,7 @@ class EntryMethods(Struct, frozen=True):
         return status_of(self.state, self.outcome)
 
     @property
-    def attributes(self: Any) -> dict[str, Any]:
+    def attributes(self: Any) -> JsonObject:
         """The attributes, parsed at each access."""
         return parse_attributes(self.attributes_json)
 
@@ -53,20 +55,20 @@ class SettlingState(IntEnum):
         return self.name in ("RESOLVED", "FAILED", "CANCELLED")
 
 
-def parse_attributes(text: str) -> dict[str, Any]:
+def parse_attributes(text: str) -> JsonObject:
     """The attributes of their text; empty for an empty one.
 
     msgspec takes a third of the time of the standard library, which reads what msgspec refuses: NaN, unpaired
     surrogates and integers of more than 64 bits.
     """
     try:
-        parsed: dict[str, Any] = _DECODER.decode(text or "{}")
+        parsed: JsonObject = _DECODER.decode(text or "{}")
     except (msgspec.DecodeError, UnicodeEncodeError):
         parsed = json.loads(text)
     return parsed
 
 
-def to_attributes_json(attributes: dict[str, Any]) -> str:
+def to_attributes_json(attributes: JsonObject) -> str:
     """The canonical text of attributes: compact, keys in the given order, no ASCII escapes.
 
     msgspec takes a tenth of the time of the standard library, which only handles what msgspec refuses: unpaired
@@ -79,5 +81,5 @@ def to_attributes_json(attributes: dict[str, Any]) -> str:
     return text if "null" not in text else json.dumps(attributes, ensure_ascii=False, separators=(",", ":"))
 
 
-_DECODER: Final = msgspec.json.Decoder(dict[str, Any])
+_DECODER: Final = msgspec.json.Decoder(JsonObject)
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=json.JSONEncoder().default)

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import grpc
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, query_pb2
@@ -223,7 +223,7 @@ class _Wired:
         around = (router.around(), calls.around(), commands.around(), runs.around(), models, inbox.around())
         self._around = {name: handler for handlers in around for name, handler in handlers.items()}
 
-    async def _admits(self, method: str, request: Any) -> None:
+    async def _admits(self, method: str, request: object) -> None:
         await self._gate.check(method, request)
 
     def _listening(self, address: str) -> None:

@@ -20,13 +20,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TextIO
 
+from turnwright_core.json_text import JsonObject
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import match, replace, search
 from turnwright_grammar.edits.apply import EditResult, apply_edit
 from turnwright_grammar.reader.parser import read_reply
 from turnwright_grammar.reply import Reply
-
-JsonObject = dict[str, object]
 
 
 class InputError(ValueError):

@@ -180,7 +180,7 @@ def translate(error: Exception, method: str) -> TurnwrightError:
     return fault(Reason.INTERNAL, f"An internal error occurred. Look for {error_id} in the log.", error_id=error_id)
 
 
-async def abort(context: grpc.aio.ServicerContext[Any, Any], error: TurnwrightError) -> NoReturn:
+async def abort(context: grpc.aio.ServicerContext[object, object], error: TurnwrightError) -> NoReturn:
     """End a call with an error. Only the guard of all handlers calls this."""
     status: Any = rpc_status.to_status(to_status(error))
     await context.abort(status.code, status.details, status.trailing_metadata)

@@ -37,14 +37,14 @@ _GRPC: Final = "grpc."
 class EventLoop(uvloop.Loop):
     """A loop on which gRPC's readers find one byte at most."""
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+    def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
         """As in asyncio."""
         if _is_of_grpc(callback):
             callback = partial(self.read_last, fd, callback)
         super().add_reader(fd, callback, *args)
 
     @staticmethod
-    def read_last(sock: socket.socket, callback: Callable[..., Any], *args: Any) -> None:
+    def read_last(sock: socket.socket, callback: Callable[..., object], *args: object) -> None:
         """Call a reader that takes one byte, after all but the last one were taken for it."""
         try:
             waiting = len(sock.recv(DRAINED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
@@ -94,6 +94,6 @@ def report_lag(loop: asyncio.AbstractEventLoop) -> None:
         observe(LOOP_LAG, LoopLag(loop).worst_s)
 
 
-def _is_of_grpc(callback: Callable[..., Any]) -> bool:
+def _is_of_grpc(callback: Callable[..., object]) -> bool:
     owner = getattr(getattr(callback, "func", callback), "__self__", None)
     return type(owner).__module__.startswith(_GRPC)

@@ -42,7 +42,7 @@ _SHOWN_MAX: Final = 20
 """Values of an enum that an error lists."""
 
 
-def unknown_enum(message: Any) -> TurnwrightError | None:
+def unknown_enum(message: object) -> TurnwrightError | None:
     """The error for the first enum in a message whose number has no name; None if all have one."""
     for path, number, field in _unknown(message):
         kind: Any = field.enum_type
@@ -98,13 +98,13 @@ def _has_enums(kind: Descriptor, above: frozenset[str]) -> bool:
 
 if TYPE_CHECKING:  # generic in the stubs only
     Handler = grpc.RpcMethodHandler[Any, Any]
-    Context = grpc.aio.ServicerContext[Any, Any]
+    Context = grpc.aio.ServicerContext[object, object]
 else:
     Handler = grpc.RpcMethodHandler
     Context = grpc.aio.ServicerContext
 
 
-CheckCall = Callable[[str, Any], Awaitable[None]]
+CheckCall = Callable[[str, object], Awaitable[None]]
 """Checks a call of the current caller by its method and its request. Raises an error for the caller."""
 
 PROBES_MAX: Final = 2
@@ -229,7 +229,7 @@ class _Guarded(grpc.GenericRpcHandler):
             return grpc.stream_stream_rpc_method_handler(stream, **codecs)
         raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
 
-    def _admitted(self, context: Any, metadata: Metadata) -> str:
+    def _admitted(self, context: object, metadata: Metadata) -> str:
         return self._gate.admit(metadata, context.identity if isinstance(context, LocalContext) else None)
 
     async def _counted(self, context: Any, *, opened: bool, is_stream: bool) -> CountedCall | None:
@@ -249,7 +249,7 @@ class _Guarded(grpc.GenericRpcHandler):
     def _unary(self, inner: Any, method: str) -> Any:
         codec, opened = self._codecs().get(method), is_open(method)
 
-        async def call(request: Any, context: Context) -> Any:
+        async def call(request: object, context: Context) -> object:
             metadata: Any = context.invocation_metadata() or ()
             async with GuardedCall(self._calls, method, context, metadata, is_stream=False) as guarded:
                 guarded.admitted("" if opened else self._admitted(context, metadata), _checked(request))
@@ -300,7 +300,7 @@ class _Guarded(grpc.GenericRpcHandler):
         return call
 
 
-def _size_limit(context: Any, metadata: Metadata) -> int:
+def _size_limit(context: object, metadata: Metadata) -> int:
     """The longest message that a caller takes, in bytes. Without a socket of its own, a call takes any."""
     return MESSAGE_BYTES_MAX if isinstance(context, LocalContext) else size_limit(metadata)
 
@@ -308,7 +308,7 @@ def _size_limit(context: Any, metadata: Metadata) -> int:
 def _reader(deserialize: Any) -> Callable[[bytes], Any]:
     """Reads messages; one that cannot be read comes as its error, which is raised where errors are translated."""
 
-    def read(data: bytes) -> Any:
+    def read(data: bytes) -> object:
         try:
             message = deserialize(data)
         except DecodeError as error:
@@ -323,7 +323,7 @@ def _reader(deserialize: Any) -> Callable[[bytes], Any]:
     return read
 
 
-def _checked(request: Any) -> Any:
+def _checked(request: object) -> object:
     """A request. Raises what reading it has come to."""
     if isinstance(request, TurnwrightError):
         raise request
@@ -338,10 +338,10 @@ class _Serializer:
 
     def __init__(self, serialize: Callable[[Any], bytes]) -> None:
         self._serialize = serialize
-        self._latest: dict[int, tuple[Any, bytes]] = {}
+        self._latest: dict[int, tuple[object, bytes]] = {}
         """The latest messages by id; kept with them, since an id is free once its object is gone."""
 
-    def __call__(self, message: Any) -> bytes:
+    def __call__(self, message: object) -> bytes:
         if found := self._latest.get(id(message)):
             return found[1]
         data = self._serialize(message)
@@ -364,11 +364,11 @@ def _refusal(error: TurnwrightError, method: str, calls: CallsInProgress, princi
 def _probe(handler: Any, places: asyncio.Semaphore) -> Handler:
     """A handler for unauthenticated callers of open methods: one short message, sent at once, few at a time."""
 
-    async def read(context: Context) -> Any:
+    async def read(context: Context) -> object:
         try:
             async with asyncio.timeout(PROBE_S), places:
                 # Not with the iterator, which would keep the message until it is garbage collected.
-                sent: Any = await context.read()
+                sent: object = await context.read()
                 data: bytes = sent if isinstance(sent, bytes) else b""
                 del sent
         except TimeoutError:

@@ -32,14 +32,14 @@ class CallsInProgress:
     """The calls in progress on a server."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[Any], bool] = {}
+        self._tasks: dict[asyncio.Task[object], bool] = {}
         """Each with whether its call returns a stream."""
-        self._ended: set[asyncio.Task[Any]] = set()
+        self._ended: set[asyncio.Task[object]] = set()
 
-    def begins(self, task: asyncio.Task[Any], *, is_stream: bool) -> None:
+    def begins(self, task: asyncio.Task[object], *, is_stream: bool) -> None:
         self._tasks[task] = is_stream
 
-    def ends(self, task: asyncio.Task[Any]) -> None:
+    def ends(self, task: asyncio.Task[object]) -> None:
         del self._tasks[task]
         self._ended.discard(task)
 
@@ -64,7 +64,7 @@ class CallsInProgress:
         for task in self._tasks:
             task.cancel()
 
-    def reason(self, task: asyncio.Task[Any]) -> TurnwrightError | None:
+    def reason(self, task: asyncio.Task[object]) -> TurnwrightError | None:
         """The error of a call that was ended here; None if the client has cancelled it."""
         if task not in self._ended:
             return None

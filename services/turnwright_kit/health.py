@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 import grpc
@@ -19,7 +19,7 @@ from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_kit.peer import Peer
 
 if TYPE_CHECKING:  # generic in the stubs only
-    Context = grpc.aio.ServicerContext[Any, Any]
+    Context = grpc.aio.ServicerContext[object, object]
 else:
     Context = grpc.aio.ServicerContext
 

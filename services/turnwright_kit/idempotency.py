@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import MethodOptions
 _REPEATABLE: Final = (MethodOptions.NO_SIDE_EFFECTS, MethodOptions.IDEMPOTENT)
 
 
-def may_be_repeated(method: str, request: Any) -> bool:
+def may_be_repeated(method: str, request: object) -> bool:
     """Whether a call is idempotent: by its request id, or by the `idempotency_level` of the rpc in the protos.
 
     `method` is the path of the rpc, as gRPC sends it.

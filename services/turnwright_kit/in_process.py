@@ -103,7 +103,7 @@ class LocalServer:
     def __init__(self) -> None:
         """Empty: handlers are added as they are registered with the server."""
         self._handlers: list[grpc.GenericRpcHandler] = []
-        self._found: dict[str, Any] = {}
+        self._found: dict[str, object] = {}
         self._is_open = False
 
     def add(self, *handlers: grpc.GenericRpcHandler) -> None:
@@ -136,8 +136,8 @@ class LocalChannel:
         self._server = server
         self._identity = LocalIdentity()
 
-    def unary_unary(self, method: str, **_codecs: Any) -> Callable[..., Awaitable[Any]]:
-        async def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> Any:  # noqa: ASYNC109 - as gRPC's
+    def unary_unary(self, method: str, **_codecs: object) -> Callable[..., Awaitable[object]]:
+        async def call(request: object, *, timeout: float | None = None, metadata: Metadata = ()) -> object:  # noqa: ASYNC109 - as gRPC's
             handler, context = self._server.find(method), LocalContext(metadata, timeout, identity=self._identity)
             task = asyncio.create_task(context.outcome(handler.unary_unary(request, context)))
             try:
@@ -152,8 +152,8 @@ class LocalChannel:
 
         return call
 
-    def unary_stream(self, method: str, **_codecs: Any) -> Callable[..., LocalStream]:
-        def call(request: Any, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
+    def unary_stream(self, method: str, **_codecs: object) -> Callable[..., LocalStream]:
+        def call(request: object, *, timeout: float | None = None, metadata: Metadata = ()) -> LocalStream:
             return LocalStream(self._server, method, request, timeout, metadata, self._identity)
 
         return call
@@ -172,13 +172,13 @@ class LocalStream:
         self,
         server: LocalServer,
         method: str,
-        request: Any,
+        request: object,
         timeout_s: float | None,
         metadata: Metadata,
         identity: LocalIdentity,
     ) -> None:
         """Begin the call. `timeout_s` is its deadline in seconds from now; None: no deadline."""
-        self._unread: deque[Any] = deque()
+        self._unread: deque[object] = deque()
         self._has_ended = False
         self._error: grpc.aio.AioRpcError | None = None
         self._reading: asyncio.Future[None] | None = None
@@ -189,10 +189,10 @@ class LocalStream:
         self._task = asyncio.create_task(self._run(server, method, request, context))
         self._task.add_done_callback(lambda task: self._end(_failure_of(task)))
 
-    async def _run(self, server: LocalServer, method: str, request: Any, context: LocalContext) -> None:
+    async def _run(self, server: LocalServer, method: str, request: object, context: LocalContext) -> None:
         await context.outcome(server.find(method).unary_stream(request, context))
 
-    async def _write(self, message: Any) -> None:
+    async def _write(self, message: object) -> None:
         self._unread.append(message)
         self._wake()
         if len(self._unread) >= MESSAGES_AHEAD:
@@ -218,7 +218,7 @@ class LocalStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> object:
         """The next message. Raises AioRpcError if the call failed, after the messages before it."""
         while not self._unread:
             if self._has_ended:
@@ -233,7 +233,7 @@ class LocalStream:
         self._task.cancel()
 
 
-def _failure_of(task: asyncio.Task[Any]) -> grpc.aio.AioRpcError | None:
+def _failure_of(task: asyncio.Task[object]) -> grpc.aio.AioRpcError | None:
     """The error of a call; None if it succeeded. Handlers are guarded: they raise nothing else."""
     if task.cancelled():
         return error_of(grpc.StatusCode.CANCELLED, "the service stopped")

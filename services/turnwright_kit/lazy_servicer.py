@@ -7,18 +7,17 @@ processes never take one, such as a command that lists runs on a stack of its ow
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 
 class LazyServicer:
     """Has every method of the servicer that `make` returns; calls `make` once, in the event loop of the first call."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], object]) -> None:
         self._make = make
-        self._servicer: Any = None
+        self._servicer: object = None
 
-    def __getattr__(self, method: str) -> Any:
-        def call(request: Any, context: Any) -> Any:
+    def __getattr__(self, method: str) -> object:
+        def call(request: object, context: object) -> object:
             """What the servicer's method returns: an awaitable, or a stream."""
             if self._servicer is None:
                 self._servicer = self._make()

@@ -132,13 +132,13 @@ class _Target:
         return [_printable, dev.ConsoleRenderer(exception_formatter=dev.plain_traceback)]
 
 
-def _redact(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _redact(_logger: object, _name: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
     for key in _SECRET_KEYS & event.keys():
         event[key] = "[redacted]"
     return event
 
 
-def _printable(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _printable(_logger: object, _name: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
     """Text without control characters that a terminal would obey."""
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():

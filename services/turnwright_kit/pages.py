@@ -13,8 +13,8 @@ from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-Start = Callable[[str, list[tuple[str, str]]], Any]
-App = Callable[[dict[str, Any], Start], Iterable[bytes]]
+Start = Callable[[str, list[tuple[str, str]]], object]
+App = Callable[[dict[str, object], Start], Iterable[bytes]]
 
 CONNECTIONS_MAX: Final = 16
 """Connections of one page at a time."""
@@ -52,7 +52,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(place, _Handler)
         self.set_app(app)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Any, client_address: object) -> None:
         with self._lock:
             if len(self._open) >= CONNECTIONS_MAX:
                 oldest = next(iter(self._open))
@@ -67,7 +67,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._open.pop(request, None)
         super().shutdown_request(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Nothing: whoever leaves in the middle of a page is no error of ours."""
 
 
@@ -101,7 +101,7 @@ def serve_readiness(address: str) -> Callable[[], None]:
     return HttpPage(address, _ready).stop if address else lambda: None
 
 
-def _ready(request: dict[str, Any], start: Start) -> Iterable[bytes]:
+def _ready(request: dict[str, object], start: Start) -> Iterable[bytes]:
     path = str(request["PATH_INFO"])
     if not path.startswith(READY_PATH):
         return answered(start, "404 Not Found", f"Ask for {READY_PATH}SERVICE.")

@@ -34,11 +34,11 @@ class NamedRpc:
 
     __slots__ = ("_call", "name")
 
-    def __init__(self, name: str, call: Callable[..., Any]) -> None:
+    def __init__(self, name: str, call: Callable[..., object]) -> None:
         """`name` is as on the wire: `/turnwright.store.v1.StoreService/EndTurn`."""
         self.name, self._call = name, call
 
-    def __call__(self, request: Any, **options: Any) -> Any:
+    def __call__(self, request: object, **options: object) -> object:
         return self._call(request, **options)
 
 
@@ -49,10 +49,10 @@ class PeerChannel:
         self._channel = channel
         self._codecs = codecs
 
-    def unary_unary(self, method: str, **more: Any) -> NamedRpc:
+    def unary_unary(self, method: str, **more: object) -> NamedRpc:
         return NamedRpc(method, self._channel.unary_unary(method, **self._converting(method, more)))
 
-    def unary_stream(self, method: str, **more: Any) -> NamedRpc:
+    def unary_stream(self, method: str, **more: object) -> NamedRpc:
         return NamedRpc(method, self._channel.unary_stream(method, **self._converting(method, more)))
 
     def _converting(self, method: str, more: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ CHANNEL_OPTIONS: Final = (
 UnaryHandler = Callable[[Any, Any], Awaitable[Any]]
 """Answers a request; the second argument is the context of its call."""
 
-StreamHandler = Callable[[Any, Any], AsyncGenerator[Any]]
+StreamHandler = Callable[[object, object], AsyncGenerator[Any]]
 """The same, with a stream."""
 
 Around = Callable[[MethodDescriptor, Any], UnaryHandler | StreamHandler]

@@ -31,7 +31,7 @@ class PluginError(Exception):
         self.fault = fault
 
 
-def call_sync(function: Callable[..., Any], *arguments: object) -> Any:
+def call_sync(function: Callable[..., object], *arguments: object) -> object:
     """Call a function synchronously. Raises PluginError."""
     try:
         return function(*arguments)
@@ -45,13 +45,13 @@ class PluginCalls:
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self._threads = DaemonThreadPool("plugin", THREADS_MAX)
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Task[object]] = set()
 
     def isolated(self) -> PluginCalls:
         """The same limits for another plugin, with threads of its own."""
         return PluginCalls(self.deadline_s)
 
-    async def call(self, function: Callable[..., Any], *arguments: object, deadline_s: float | None = None) -> Any:
+    async def call(self, function: Callable[..., object], *arguments: object, deadline_s: float | None = None) -> Any:
         """Call a function. Raises PluginError, also at the deadline; `deadline_s` is another one for this call.
 
         It runs in a task of its own: a function that cancels itself does not cancel its caller, and one that ignores
@@ -77,7 +77,7 @@ class PluginCalls:
             raise PluginError(error) from error
         return result
 
-    async def _caught(self, function: Callable[..., Any], *arguments: object) -> tuple[Any, BaseException | None]:
+    async def _caught(self, function: Callable[..., object], *arguments: object) -> tuple[object, BaseException | None]:
         """The result or the exception as a value: raised out of a task, some exceptions would end the process."""
         try:
             return await self._called(function, *arguments), None
@@ -86,12 +86,12 @@ class PluginCalls:
         except BaseException as error:  # noqa: BLE001 - it belongs to the caller
             return None, error
 
-    async def _called(self, function: Callable[..., Any], *arguments: object) -> Any:
+    async def _called(self, function: Callable[..., Any], *arguments: object) -> object:
         if _is_async(function):
             return await function(*arguments)
         result = await self._threads.run(function, *arguments)
         return await result if inspect.isawaitable(result) else result
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
+def _is_async(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks for the method

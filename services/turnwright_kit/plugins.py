@@ -60,7 +60,7 @@ class Plugin(Struct, frozen=True):
     name: str
     target: str
     version: str
-    load: Callable[[], Any]
+    load: Callable[[], object]
 
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class PluginRegistry:
     """On whose behalf it is called."""
 
     def __init__(self) -> None:
-        self._brought: list[tuple[str, Any]] = []
+        self._brought: list[tuple[str, object]] = []
 
     def of(self, plugin: str) -> Self:
         """The same registry, on behalf of another plugin."""
@@ -156,7 +156,7 @@ def _where_to_look(plugin: Plugin, fault: BaseException) -> str:
     return f" Is {wanted} on PYTHONPATH?"
 
 
-def _require_sync(function: Any) -> Any:
+def _require_sync(function: object) -> Any:
     """Call a plugin's function synchronously. Raises PluginError for an async one."""
     if iscoroutinefunction(function):
         raise PluginError(TypeError("it registers with an async function; a plain one is needed"))
@@ -182,7 +182,7 @@ def import_object(target: str) -> Any:
     module, separator, attribute = target.partition(":")
     if not (module and separator and attribute):
         raise ValueError(f"{target!r} is not of the form module:function")
-    found: Any = importlib.import_module(module)
+    found: object = importlib.import_module(module)
     for part in attribute.split("."):
         found = getattr(found, part)
     return found

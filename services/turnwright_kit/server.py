@@ -170,16 +170,16 @@ class _Descriptors:
     def __init__(self) -> None:
         self._pools = (descriptor_pool.Default(), _pool_of_v1())
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return lambda *given: self._first(lambda pool: getattr(pool, name)(*given))
 
-    def FindFileContainingSymbol(self, name: str) -> Any:  # noqa: N802 - the library's name
+    def FindFileContainingSymbol(self, name: str) -> object:  # noqa: N802 - the library's name
         try:
             return self._first(lambda pool: pool.FindFileContainingSymbol(name))
         except KeyError:
             return self._first(lambda pool: pool.FindMethodByName(name)).containing_service.file
 
-    def _first(self, find: Callable[[Any], Any]) -> Any:
+    def _first(self, find: Callable[[Any], object]) -> Any:
         """What the first pool finds that has it. Raises KeyError."""
         *others, last = self._pools
         for pool in others:
@@ -346,7 +346,7 @@ class RunningServer:
         overdue.cancel()
         _log.info("service_stopped", service=self.service.name)
 
-    async def _in_time(self, step: str, work: Callable[[], Awaitable[Any]]) -> None:
+    async def _in_time(self, step: str, work: Callable[[], Awaitable[object]]) -> None:
         """Run a step of the shutdown with a time limit; a step that hangs is abandoned."""
         try:
             async with asyncio.timeout(self._step_s_max):

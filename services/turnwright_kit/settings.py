@@ -40,7 +40,7 @@ from turnwright_kit.telemetry import TelemetrySettings
 
 PREFIX: Final = "TURNWRIGHT_"
 
-_UNSET: Final[Any] = object()
+_UNSET: Final[object] = object()
 _NO_SETTINGS: Final[Mapping[str, Any]] = {}
 
 
@@ -48,8 +48,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     """The declaration of one setting. Limits are for numbers: `ge` at least, `gt` greater than, `le` at most."""
 
     description: str
-    default: Any = _UNSET
-    default_factory: Callable[[], Any] | None = None
+    default: object = _UNSET
+    default_factory: Callable[[], object] | None = None
     ge: float | None = None
     gt: float | None = None
     le: float | None = None
@@ -57,15 +57,15 @@ class Setting(Struct, frozen=True, kw_only=True):
     """The variables that it is read from; the first one that is set wins."""
     repr: bool = True
     """Whether its value may be shown."""
-    check: Callable[[Any], Any] | None = None
+    check: Callable[[object], object] | None = None
     """Validates and normalizes a value. Raises ValueError with a sentence."""
     kind: Any = str
     """Its type."""
 
-    def get_default(self) -> Any:
+    def get_default(self) -> object:
         return self.default_factory() if self.default_factory else self.default
 
-    def read(self, value: object) -> Any:
+    def read(self, value: object) -> object:
         """Convert a variable's text, or a value. Raises ValueError with a sentence."""
         limits = {name: limit for name in ("ge", "gt", "le") if (limit := getattr(self, name)) is not None}
         wanted = Annotated[self.kind, msgspec.Meta(**limits)] if limits else self.kind
@@ -97,7 +97,7 @@ def _path(kind: type, value: object) -> Path:
     return Path(value)
 
 
-def setting(description: str, default: Any = _UNSET, /, **known: Any) -> Any:
+def setting(description: str, default: object = _UNSET, /, **known: Any) -> Any:
     """Declare a setting in a settings class; further arguments are those of `Setting`."""
     return Setting(description=description, default=default, **known)
 
@@ -210,7 +210,7 @@ class Settings:
         cls.fields = {**cls.fields, **tabled, **_declared(cls)}
         cls.fixed = cls.fixed | {name for name in cls.__annotations__ if name not in cls.fields}
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **given: object) -> None:
         if unknown := given.keys() - self.fields.keys() - self.fixed:
             raise TypeError(f"{type(self).__name__} has no setting {', '.join(sorted(unknown))}")
         vars(self).update((name, given[name]) for name in self.fixed & given.keys())
@@ -235,7 +235,7 @@ class Settings:
         """Values that a class has read besides its settings, by variable."""
         return {}
 
-    def copied(self, **changes: Any) -> Self:
+    def copied(self, **changes: object) -> Self:
         """A copy with these values changed, without validation."""
         other = object.__new__(type(self))
         vars(other).update(vars(self), **changes)
@@ -278,7 +278,7 @@ class Settings:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _whole(name: str, kind: Any, field: Setting) -> Setting:
+def _whole(name: str, kind: object, field: Setting) -> Setting:
     return replace(field, kind=kind, variables=field.variables or (f"{PREFIX}{name.upper()}",))
 
 

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from turnwright.settings.v1 import settings_service_pb2 as pb
 from turnwright.settings.v1 import settings_service_pb2_grpc
@@ -57,7 +57,7 @@ class SettingsReporter(settings_service_pb2_grpc.SettingsServiceServicer):
     async def GetSettings(  # noqa: N802 - the contract's name
         self,
         request: pb.GetSettingsRequest,  # noqa: ARG002
-        context: Any,  # noqa: ARG002
+        context: object,  # noqa: ARG002
     ) -> pb.GetSettingsResponse:
         check_deployment("GetSettings")
         return pb.GetSettingsResponse(settings=sorted(settings_in_force(self._settings), key=lambda one: one.variable))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ from turnwright_kit.telemetry_names import SpanAttributes
 if TYPE_CHECKING:
     from turnwright_kit.telemetry_sdk import Sdk
 
-OpenBlock = contextlib.AbstractContextManager[Any]
+OpenBlock = contextlib.AbstractContextManager[object]
 
 
 class TelemetrySettings(Struct, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
@@ -290,7 +290,7 @@ def _metrics_page() -> App:
     """The library's page, at its path alone."""
     found = make_wsgi_app()
 
-    def app(request: dict[str, Any], start: Start) -> Iterable[bytes]:
+    def app(request: dict[str, object], start: Start) -> Iterable[bytes]:
         if request["PATH_INFO"] != METRICS_PATH:
             return answered(start, "404 Not Found", f"Ask for {METRICS_PATH}.")
         page: Iterable[bytes] = found(request, start)

@@ -17,7 +17,7 @@ import grpc
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.certificates import Certificates, Tls
 
-Options = Sequence[tuple[str, Any]]
+Options = Sequence[tuple[str, object]]
 
 RETIRE_S: Final = 600.0
 """Seconds that calls of a channel with the certificates of before may go on. Watches that are longer reconnect."""
@@ -133,22 +133,22 @@ class ReloadingChannel:
             retiring.add_done_callback(self._retiring.discard)
         return self._channel
 
-    def unary_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
+    def unary_unary(self, *method: object, **more: object) -> Callable[..., object]:
         return self._method("unary_unary", method, more)
 
-    def unary_stream(self, *method: Any, **more: Any) -> Callable[..., Any]:
+    def unary_stream(self, *method: object, **more: object) -> Callable[..., object]:
         return self._method("unary_stream", method, more)
 
-    def stream_unary(self, *method: Any, **more: Any) -> Callable[..., Any]:
+    def stream_unary(self, *method: object, **more: object) -> Callable[..., object]:
         return self._method("stream_unary", method, more)
 
-    def stream_stream(self, *method: Any, **more: Any) -> Callable[..., Any]:
+    def stream_stream(self, *method: object, **more: object) -> Callable[..., object]:
         return self._method("stream_stream", method, more)
 
-    def _method(self, kind: str, method: tuple[Any, ...], more: dict[str, Any]) -> Callable[..., Any]:
-        opened: tuple[Any, Any] = (None, None)
+    def _method(self, kind: str, method: tuple[object, ...], more: dict[str, object]) -> Callable[..., object]:
+        opened: tuple[object, Any] = (None, None)
 
-        def call(*request: Any, **options: Any) -> Any:
+        def call(*request: object, **options: object) -> object:
             nonlocal opened
             channel = self._current()
             if opened[0] is not channel:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from turnwright_values.types import Price
 
+from turnwright_core.json_text import JsonObject
 from turnwright_kit.private_files import read_file, read_private
 from turnwright_kit.settings import PREFIX, Settings, SettingsError, setting
 from turnwright_provider.domain.endpoints import EndpointSpec, EndpointTable, Sourced, endpoint_of, read_tables
@@ -34,9 +35,9 @@ def _either(name: str) -> tuple[str, str]:
     return f"{PREFIX}{name}", name
 
 
-def _preset_settings() -> dict[str, Any]:
+def _preset_settings() -> JsonObject:
     """URL, key and key file of each preset."""
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for preset in PRESETS:
         url, key = preset.url_variable, preset.key_variable
         hosted = f" Empty with a key: {preset.hosted_url}." if preset.hosted_url else ""

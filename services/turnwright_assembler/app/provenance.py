@@ -28,6 +28,7 @@ from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.chat.timeline import ERROR_TOOL, KNOWLEDGE_TOOL, REPO_TOOL
 from turnwright_core.chat.transcript import PlacedMessage, Segment
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.text import tokens_of
 
 SEARCHED_CHARS: Final = 64 * 1024
@@ -72,7 +73,7 @@ class Piece(NamedTuple):
 Pieces = list[tuple[str, list[Piece]]]
 """Roles, each with the pieces of its message."""
 
-Reductions = Mapping[str, Mapping[str, Any]]
+Reductions = Mapping[str, JsonMapping]
 """The step that summarized an entry, or left it out, and its turn: fields of its piece, by path."""
 
 
@@ -88,7 +89,7 @@ def _piece(
     return Piece(text, pb.ExplainedPiece(path=path, kind=kind, section=section, form=form, why=why, **more))
 
 
-def reductions(reports: Iterable[Compression]) -> dict[str, Mapping[str, Any]]:
+def reductions(reports: Iterable[Compression]) -> dict[str, JsonMapping]:
     """The last step of each entry; `reports` are in the order of turns."""
     return {
         path: {"reduced_by": stage, "reduced_in_turn": report.turn}
@@ -180,7 +181,7 @@ def _tool_pieces(text: str, entries: Mapping[str, Entry]) -> list[Piece]:
     return aligned(text, pieces, lambda _: _piece("", pb.PIECE_KIND_TOOL, "tools", _NATIVE).origin)
 
 
-def _attributes(entries: Mapping[str, Entry]) -> dict[str, Any]:
+def _attributes(entries: Mapping[str, Entry]) -> JsonObject:
     return entries[SYSTEM_PATH].attributes if SYSTEM_PATH in entries else {}
 
 

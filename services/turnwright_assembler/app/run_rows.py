@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from sys import getsizeof
-from typing import Any, Final
+from typing import Final
 
 from turnwright_values.types import Cursor, Entry
 
@@ -36,7 +36,7 @@ class RunRows:
         self._packet_plugins = packet_plugins
         self._entries: dict[str, Entry] = {}
         """Entries of the schemes that plugins use."""
-        self._kept: dict[str, Any] = {}
+        self._kept: dict[str, object] = {}
         self.cursor: Cursor | None = None
         self.schemes = BUILT_IN
         self.system = packet_plugins.system(system_text(""), {})

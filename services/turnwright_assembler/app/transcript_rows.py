@@ -24,8 +24,7 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import system_with
 from turnwright_assembler.sections.system import system_text, tools_text
 from turnwright_core.chat.message import Message, Role, Text, text_message
-from turnwright_core.chat.run_message import RecordedCall
-from turnwright_core.chat.timeline import SUMMARIZES, content_of, kind_of, turn_of
+from turnwright_core.chat.timeline import SUMMARIZES, RecordedCall, content_of, kind_of, turn_of
 from turnwright_core.chat.transcript import Conversation, PlacedMessage, to_json_lines
 from turnwright_core.instructions import INSTRUCTION_PATHS, SYSTEM_PATH
 from turnwright_core.packet_digest import CONVERSATION

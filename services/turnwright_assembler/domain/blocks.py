@@ -10,7 +10,7 @@ Source: RU066, RU185, RU186, RU206, RU207; decisions C15, C24; architecture 12.5
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from turnwright_assembler.domain.fixed import (
 )
 from turnwright_assembler.domain.framing import framed
 from turnwright_assembler.domain.projection import OWN_VIEWS, Views
+from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN, SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.plans.plan import PlanPart
 from turnwright_core.schemes import BUILT_IN, Scheme, Schemes
@@ -56,7 +57,7 @@ class PromptParts(Struct, frozen=True):
 
     loop: int
     mode: str
-    attributes: dict[str, Any]
+    attributes: JsonObject
     figures: Figures | None
     whole: str
     condensed: str
@@ -219,7 +220,7 @@ def _difference_tokens(tag: str, shown: str, body: str, short: str, divisor: int
     return tokens_of(max(0, chars), divisor)
 
 
-def _tag(entry: Entry, category: str, attributes: dict[str, Any], reserved: frozenset[str]) -> str:
+def _tag(entry: Entry, category: str, attributes: JsonObject, reserved: frozenset[str]) -> str:
     if category == "data":
         return tag_name(entry.scheme or "file", reserved)
     if category == "logging":
@@ -227,7 +228,7 @@ def _tag(entry: Entry, category: str, attributes: dict[str, Any], reserved: froz
     return category
 
 
-def _shown(entry: Entry, attributes: dict[str, Any]) -> Attributes:
+def _shown(entry: Entry, attributes: JsonObject) -> Attributes:
     """The attributes of the tag besides `tokens`, in this order. Source: RU063, RU203."""
     return {
         "path": entry.path,
@@ -240,7 +241,7 @@ def _shown(entry: Entry, attributes: dict[str, Any]) -> Attributes:
     }
 
 
-def _prompt_parts(entry: Entry, attributes: dict[str, Any], whole: str, condensed: str) -> PromptParts:
+def _prompt_parts(entry: Entry, attributes: JsonObject, whole: str, condensed: str) -> PromptParts:
     usage, free, loop = (attributes.get(key) for key in ("tokenUsage", "tokensFree", "loop"))
     return PromptParts(
         loop=loop if isinstance(loop, int) else entry.loop,

@@ -8,7 +8,7 @@ Source: rows RL04, RL07, RL08.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from turnwright_assembler.domain.eviction import RESULTS, Evicted
 from turnwright_assembler.domain.ladder import STEPS, Rung
 from turnwright_core.chat.timeline import turn_of
 from turnwright_core.events import COMPRESSION_SOURCE, RunEvent, Subkind, event_write
+from turnwright_core.json_text import JsonObject
 from turnwright_core.text import free_path, scheme_of
 from turnwright_core.value_methods import to_attributes_json
 
@@ -43,7 +44,7 @@ class Compression(Struct, frozen=True):
 def report_write(evicted: Evicted, turn: int, loop: int, before: int, after: int, ceiling: int) -> EntryWrite:
     """The report of a turn; `before` and `after` are the tokens of its transcript."""
     count = len(evicted.stage_of)
-    payload: dict[str, Any] = {
+    payload: JsonObject = {
         "strength": evicted.strength.name.lower(),
         "breaks_prefix": evicted.breaks_prefix,
         "tokens_before": before,
@@ -96,7 +97,7 @@ def restorable(reports: Iterable[Compression]) -> list[str]:
 
 def summary_writes(paths: Sequence[str], condensed: Sequence[str], turn: int, loop: int) -> tuple[EntryWrite, ...]:
     """The writes with which a summary replaces messages: the next turn's prefix is another one."""
-    payload: dict[str, Any] = {
+    payload: JsonObject = {
         "breaks_prefix": True,
         "broken_in": turn + 1,
         "stages": {SUMMARY: len(paths), RESULTS: len(condensed)},

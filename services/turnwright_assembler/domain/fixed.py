@@ -8,7 +8,7 @@ RH03, RH05; decisions C34, C46, C47; ADR 28.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +31,7 @@ class EventPart(Struct, frozen=True):
 
     subkind: str
     source: str
-    payload: Any
+    payload: object
 
 
 def plan_part(entry: Entry) -> PlanPart | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
 from turnwright_values.store import EntryWrite, SetEntry
@@ -28,6 +28,7 @@ from turnwright_values.types import Entry, State, Visibility
 from turnwright_assembler.domain.blocks import Block, make_block
 from turnwright_assembler.domain.effects import writer_for
 from turnwright_core.events import Subkind, event_path
+from turnwright_core.json_text import JsonObject
 from turnwright_core.text import free_path
 from turnwright_core.value_methods import to_attributes_json
 
@@ -177,7 +178,7 @@ def _counted(markers: Iterable[Block]) -> _Counted:
     counted = _Counted()
     for block in markers:
         payload = block.event.payload if block.event else None
-        fields: dict[str, Any] = payload if isinstance(payload, dict) else {}
+        fields: JsonObject = payload if isinstance(payload, dict) else {}
         subkinds, paths = fields.get("subkinds"), fields.get("paths")
         if isinstance(subkinds, dict):
             counted.subkinds.update({str(name): n for name, n in subkinds.items() if type(n) is int and n > 0})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from math import isfinite
-from typing import Any, Final
+from typing import Final
 
 from turnwright.assembler.v1 import assembler_service_pb2, assembler_service_pb2_grpc, budget_pb2
 from turnwright_values.assembler import AssembleRequest, AssembleResponse
@@ -71,7 +71,7 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
         self._explainer = explainer
 
     async def Assemble(  # type: ignore[override]
-        self, call: AssembleRequest, context: Any
+        self, call: AssembleRequest, context: object
     ) -> AsyncIterator[AssembleResponse]:
         """The messages in parts, then the report, with the last of them if they fit into one message with it."""
         check_assemble(call)
@@ -88,14 +88,16 @@ class AssemblerServicer(assembler_service_pb2_grpc.AssemblerServiceServicer):
                     held, size = [], 0
         yield AssembleResponse(tuple(held), assembled.report)
 
-    async def CheckBudget(self, request: budget_pb2.CheckBudgetRequest, context: Any) -> budget_pb2.CheckBudgetResponse:
+    async def CheckBudget(
+        self, request: budget_pb2.CheckBudgetRequest, context: object
+    ) -> budget_pb2.CheckBudgetResponse:
         """What to summarize if the results of a turn are too large."""
         call = check_budget_from_pb(request)
         check_assemble(call)
         return check_to_pb(await self._assembler.check(call))
 
     async def Explain(
-        self, request: assembler_service_pb2.ExplainRequest, context: Any
+        self, request: assembler_service_pb2.ExplainRequest, context: object
     ) -> assembler_service_pb2.ExplainResponse:
         check_count("pieces_max", request.pieces_max, EXPLAINED_PIECES_MAX)
         check_count("writes", len(request.writes), WRITES_MAX)

@@ -25,6 +25,7 @@ from turnwright_assembler.sections import SECTIONS
 from turnwright_assembler.sections.contract import PacketDraft, Section, block_section
 from turnwright_core import __version__
 from turnwright_core.errors import Reason, TurnwrightError, fault
+from turnwright_core.json_text import JsonMapping
 from turnwright_kit.logs import get_logger
 from turnwright_kit.plugin_calls import PluginError, call_sync
 from turnwright_kit.plugins import SECTIONS as SECTION_PLUGINS
@@ -74,7 +75,7 @@ class PluginFunction(Struct, frozen=True):
     function: Callable[..., Any]
     of_kind: PluginKind = SECTION_PLUGINS
 
-    def guarded(self, work: Callable[..., Any], *given: object) -> Any:
+    def guarded(self, work: Callable[..., object], *given: object) -> Any:
         """Run work that calls the function. Raises PLUGIN_FAILED; the cause is only logged."""
         _here.busy.append(self)
         try:
@@ -105,7 +106,7 @@ class _CallStack(threading.local):
 _here = _CallStack()
 
 
-def watched(busy: list[PluginFunction], work: Callable[..., Any], *given: object) -> Any:
+def watched(busy: list[PluginFunction], work: Callable[..., object], *given: object) -> object:
     """Run work; meanwhile the list tells other threads which plugin part is being called."""
     _here.busy = busy
     return work(*given)
@@ -166,7 +167,7 @@ class PacketPlugins(Struct, frozen=True):
     plugins: tuple[str, ...] = ()
     """Names of the plugins."""
 
-    def system(self, text: str, attributes: Mapping[str, Any]) -> str:
+    def system(self, text: str, attributes: JsonMapping) -> str:
         """The system message after its filters. Raises PLUGIN_FAILED."""
         if not self.system_filters:
             return text
@@ -188,7 +189,7 @@ class RunPacketPlugins(Struct, frozen=True):
     packet_plugins: PacketPlugins = NOTHING
     entries: tuple[Entry, ...] = ()
     """Entries of the schemes that plugins use, in the order of blocks."""
-    kept: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, object] = field(default_factory=dict)
     """See Draft."""
 
     def shown(self, blocks: Iterable[Block]) -> tuple[Entry, ...]:

@@ -6,7 +6,7 @@ Source: rows OM17-OM26, OM35, OM36; architecture 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -118,7 +118,7 @@ class PromptEditor:
         return self._messages, self._edits
 
 
-PromptFunction = Callable[[PromptEditor, PromptContext], Any]
+PromptFunction = Callable[[PromptEditor, PromptContext], object]
 
 
 class PromptPlugin(PluginFunction, frozen=True, kw_only=True):

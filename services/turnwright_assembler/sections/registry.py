@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from turnwright_values.types import Entry
@@ -101,7 +101,11 @@ class SectionRegistry(PluginRegistry):
         self.bring(_SchemeView(scheme, projection(seen, short)))
 
     def filter(
-        self, hook: Any, function: Callable[..., Any], priority: int = PRIORITY_DEFAULT, schemes: Sequence[str] = ()
+        self,
+        hook: object,
+        function: Callable[..., object],
+        priority: int = PRIORITY_DEFAULT,
+        schemes: Sequence[str] = (),
     ) -> None:
         """Put a function into the chain `assembly.system` or `assembly.user`, lower priorities first (RU042).
 
@@ -133,7 +137,7 @@ class SectionRegistry(PluginRegistry):
         """What edits prompts, in the order of registration."""
         return tuple(one for _, one in self.brought(PromptPlugin))
 
-    def _part(self, name: str, function: Callable[..., Any]) -> PluginFunction:
+    def _part(self, name: str, function: Callable[..., object]) -> PluginFunction:
         if not callable(function) or inspect.iscoroutinefunction(function):
             raise TypeError(f"{name}: {function!r} is not a plain function: packets are built without async code")
         return PluginFunction(self.plugin, name, function)

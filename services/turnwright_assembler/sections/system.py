@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.sections.contract import text_of
+from turnwright_core.json_text import JsonObject
 
 NATIVE_TOOLS: Final = "native_tools"
 
@@ -32,7 +33,7 @@ def tools_text(attributes_json: str) -> str:
     return well_formed(json.dumps(attributes[NATIVE_TOOLS], ensure_ascii=False, separators=(",", ":")))
 
 
-def calls_natively(attributes: dict[str, Any]) -> bool:
+def calls_natively(attributes: JsonObject) -> bool:
     offered = attributes.get(NATIVE_TOOLS)
     return isinstance(offered, list) and bool(offered)
 
@@ -43,7 +44,7 @@ def system_text(attributes_json: str) -> str:
     return render_system(json.loads(attributes_json or "{}"))
 
 
-def render_system(attributes: dict[str, Any]) -> str:
+def render_system(attributes: JsonObject) -> str:
     """The system message for the attributes of `instructions://system`; unknown shapes count as absent.
 
     `brief` is for a model with a small window: the same rules, said once.
@@ -59,7 +60,7 @@ class SystemPart(NamedTuple):
     text: str
 
 
-def system_parts(attributes: dict[str, Any]) -> list[SystemPart]:
+def system_parts(attributes: JsonObject) -> list[SystemPart]:
     """The same in its parts, in order."""
     names = attributes.get("tools")
     tools = [str(name) for name in names] if isinstance(names, list) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
@@ -22,7 +22,7 @@ from turnwright_core.chat.deltas import (
 )
 from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.thinking import merge_thinking
-from turnwright_core.json_text import parse_json
+from turnwright_core.json_text import JsonObject, parse_json
 
 CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasoning_content", "tool_calls", "usage"})
 """Keys of `extra` that are refused, because fields of the message have these names (RD06)."""
@@ -42,7 +42,7 @@ class PartialReply(Struct):
     thinking: list[ThinkingBlock] = field(default_factory=list)
     server_blocks: list[ServerBlock] = field(default_factory=list)
     citations: list[str] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: JsonObject = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     """Keys of `extra` that were refused, once each."""
 
@@ -105,7 +105,7 @@ def partial_reply(content: list[str], reasoning: list[str], rest: Message, usage
     )
 
 
-def _extra(text: str) -> dict[str, Any]:
+def _extra(text: str) -> JsonObject:
     try:
         parsed = parse_json(text)
     except (ValueError, RecursionError):

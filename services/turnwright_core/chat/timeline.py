@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from turnwright_values.types import Entry, MessageKind, MessageResult, ReplyKind, RunMessage, State, Tier, Turn
 
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_core.chat.run_message import RecordedCall
 from turnwright_core.converters import converter
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.plans.plan import PLAN_ID, delta_path, plan_path, version_path
 
 MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")
@@ -66,6 +66,16 @@ _RESULT: Final = MessageKind.RESULT
 _ASSISTANT: Final = Role.ASSISTANT
 _TOOL: Final = Role.TOOL
 _RESOLVED: Final = State.RESOLVED
+
+
+class RecordedCall(Struct, frozen=True):
+    """The tool call in the record of a command; `arguments` are JSON text."""
+
+    tool: str
+    arguments: str
+    call_id: str = ""
+    vendor_call_id: str = ""
+
 
 ReadRecord = Callable[[bytes], RecordedCall]
 FindEntry = Callable[[str], Entry | None]
@@ -187,7 +197,7 @@ def _images(entry: Entry) -> tuple[Image, ...]:
     return tuple(Image(path=path) for path in kept if isinstance(path, str) and path.startswith("image://"))
 
 
-def _hidden(role: Role, body: str, extra: dict[str, Any]) -> Message:
+def _hidden(role: Role, body: str, extra: JsonObject) -> Message:
     return Message(role, _text(body), extra=json.dumps(extra, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -275,7 +285,7 @@ def _call(place: int, kept: _KeptCall, find: FindEntry, read_record: ReadRecord)
 # ---- Plans: an operation is an event; what it set or added is in an entry of the plan.
 
 
-def _plan_of(entry: Entry) -> dict[str, Any] | None:
+def _plan_of(entry: Entry) -> JsonObject | None:
     """Plan, version and delta in an event about a plan; None for any other event."""
     event = entry.attributes.get("event")
     payload = event.get("payload") if isinstance(event, dict) and event.get("source") == _PLAN else None
@@ -285,18 +295,18 @@ def _plan_of(entry: Entry) -> dict[str, Any] | None:
     return payload if isinstance(plan_id, str) and PLAN_ID.fullmatch(plan_id) else None
 
 
-def _plan_paths(plan: Mapping[str, Any]) -> tuple[str, ...]:
+def _plan_paths(plan: JsonMapping) -> tuple[str, ...]:
     plan_id, version = plan["plan_id"], plan["version"]
     if isinstance(plan.get("sequence"), int):
         return (delta_path(plan_id, version, plan["sequence"]),)
     return () if plan.get("change") == "removed" else (plan_path(plan_id), version_path(plan_id, version))
 
 
-def _planned(event: Entry, plan: Mapping[str, Any], find: FindEntry) -> Entry:
+def _planned(event: Entry, plan: JsonMapping, find: FindEntry) -> Entry:
     """The entry with the text of what an event about a plan tells: its own if there is none."""
     return next((found for path in _plan_paths(plan) if (found := find(path)) and _shows(found, plan)), event)
 
 
-def _shows(entry: Entry, plan: Mapping[str, Any]) -> bool:
+def _shows(entry: Entry, plan: JsonMapping) -> bool:
     """Whether an entry holds the version that is meant: a plan's own entry holds the latest."""
     return "sequence" in plan or entry.attributes.get("version") == plan["version"]

@@ -70,7 +70,7 @@ class _Worker:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
-    def answer(self, shape: Shape, pattern: str, *texts: str) -> Any:
+    def answer(self, shape: Shape, pattern: str, *texts: str) -> object:
         question = json.dumps([shape.value, pattern, *texts])
         with self._lock:
             if self._process is None or self._process.poll() is not None:

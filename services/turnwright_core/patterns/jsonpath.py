@@ -19,6 +19,7 @@ from typing import Any
 
 from jsonpath import CompoundJSONPath, JSONPath, JSONPathEnvironment, JSONPathError, JSONPathMatch
 
+from turnwright_core.json_text import JsonObject
 from turnwright_core.patterns.bounds import check_length
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.selection import NO_DOCUMENT, Selection, with_spans_replaced
@@ -79,7 +80,7 @@ def _found(pattern: str, expression: JSONPath | CompoundJSONPath, document: Any)
         raise PatternError("too_large", pattern, f"The jsonpath went too deep: {_first_line(error)}") from None
 
 
-def _parsed(text: str) -> dict[str, Any] | list[Any] | None:
+def _parsed(text: str) -> JsonObject | list[Any] | None:
     try:
         value = json.loads(text.lstrip("\ufeff"), strict=False)
     except ValueError:

@@ -110,7 +110,7 @@ def _without_default_namespaces(root: etree._Element, text: str) -> None:
             element.tag = etree.QName(element).localname
 
 
-def _evaluated(pattern: str, root: etree._Element) -> list[Any]:
+def _evaluated(pattern: str, root: etree._Element) -> list[object]:
     declared = {prefix: uri for prefix, uri in root.nsmap.items() if prefix}
     # A prefix that this document does not declare selects nothing.
     namespaces = {prefix: _UNDECLARED + prefix for prefix in _PREFIX.findall(pattern)} | declared
@@ -121,7 +121,7 @@ def _evaluated(pattern: str, root: etree._Element) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _text_of(found: Any) -> str:
+def _text_of(found: object) -> str:
     if not etree.iselement(found):
         return str(found)
     if isinstance(found.tag, str):

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.errors import InvalidError
-from turnwright_core.json_text import parse_json
+from turnwright_core.json_text import JsonObject, parse_json
 from turnwright_core.limits import (
     PATH_CHARS_MAX,
     PLAN_EVIDENCE_MAX,
@@ -79,8 +79,8 @@ def items_json(items: Iterable[PlanItem]) -> str:
     return json.dumps([_fields(item) for item in items], ensure_ascii=False)
 
 
-def _fields(item: PlanItem) -> dict[str, Any]:
-    fields: dict[str, Any] = {"content": item.content, "priority": word(item.priority), "status": word(item.status)}
+def _fields(item: PlanItem) -> JsonObject:
+    fields: JsonObject = {"content": item.content, "priority": word(item.priority), "status": word(item.status)}
     return {**fields, "evidence_paths": list(item.evidence_paths)} if item.evidence_paths else fields
 
 
@@ -89,7 +89,7 @@ def word(value: IntEnum) -> str:
     return value.name.lower()
 
 
-def _array(text: str) -> list[Any] | None:
+def _array(text: str) -> list[object] | None:
     try:
         found = parse_json(text)
     except (ValueError, RecursionError):
@@ -97,7 +97,7 @@ def _array(text: str) -> list[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def _item(at: str, value: Any) -> PlanItem:
+def _item(at: str, value: object) -> PlanItem:
     if not isinstance(value, dict):
         raise invalid(at, f"{at} must be an object with content, priority and status.")
     return PlanItem(
@@ -108,7 +108,7 @@ def _item(at: str, value: Any) -> PlanItem:
     )
 
 
-def _text(field: str, value: Any, limit: int) -> str:
+def _text(field: str, value: object, limit: int) -> str:
     """A non-empty text that can be stored: JSON can contain unpaired surrogates and NUL."""
     if not isinstance(value, str) or not value.strip():
         raise invalid(field, f"{field} must be a non-empty string.")
@@ -118,7 +118,7 @@ def _text(field: str, value: Any, limit: int) -> str:
     return value
 
 
-def _named(field: str, value: Any, kind: type[E]) -> E:
+def _named(field: str, value: object, kind: type[E]) -> E:
     found = kind.__members__.get(value.upper()) if isinstance(value, str) and value == value.lower() else None
     if found is None:
         names = ", ".join(map(word, kind))
@@ -127,7 +127,7 @@ def _named(field: str, value: Any, kind: type[E]) -> E:
     return found
 
 
-def _evidence(field: str, value: Any) -> tuple[str, ...]:
+def _evidence(field: str, value: object) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):

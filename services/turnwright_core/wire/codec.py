@@ -44,7 +44,7 @@ _UNIT: Final = re.compile(r"_m?s(?=_|$)")
 _LIST: Final[FieldCodec] = (tuple, tuple)
 _KNOWN: Final[dict[type, FieldCodec]] = {}
 """Of the values that have one, by class."""
-_Union = tuple[str, dict[type, tuple[str, Callable[[Any], Any]]], dict[str, Callable[[Any], Any]]]
+_Union = tuple[str, dict[type, tuple[str, Callable[[object], object]]], dict[str, Callable[[object], object]]]
 """A field of a oneof, and its codecs: by the class of a value, and by the name of a field."""
 _SPECIAL: Final = ("messages", "prompt_edits", "entries", "runs", "plans")
 """Modules with codecs of values that differ in their own way, in this order."""
@@ -65,7 +65,7 @@ def _members(kind: type[IntEnum]) -> dict[int, Any]:
     return {int(member): member for member in kind}
 
 
-def each(to_pb: Callable[[Any], Any], from_pb: Callable[[Any], Any]) -> FieldCodec:
+def each(to_pb: Callable[[Any], object], from_pb: Callable[[Any], object]) -> FieldCodec:
     return (lambda items: map(to_pb, items), lambda messages: tuple(map(from_pb, messages)))
 
 
@@ -81,7 +81,7 @@ def codec_of(value: type[Struct], message: Any) -> FieldCodec:
     return _KNOWN.get(value) or codec(value, GetMessageClass(message))
 
 
-def written(value: type, to_pb: Callable[[Any], Any], from_pb: Callable[[Any], Any]) -> FieldCodec:
+def written(value: type, to_pb: Callable[[Any], object], from_pb: Callable[[Any], object]) -> FieldCodec:
     """The codec of a value that differs from its message, for all codecs that come later."""
     _KNOWN[value] = (to_pb, from_pb)
     return to_pb, from_pb
@@ -110,7 +110,7 @@ def codec(  # noqa: C901 - what is done once, and both directions, in one view
     make: Any = partial(_made_by_name, value, only) if only else value
 
     def to_pb(one: V) -> M:
-        made: list[Any] = [*read_value(one)]
+        made: list[object] = [*read_value(one)]
         for at, encode in encoders:
             if made[at] is not None:
                 made[at] = encode(made[at])
@@ -142,13 +142,13 @@ def codec(  # noqa: C901 - what is done once, and both directions, in one view
     return to_pb, from_pb
 
 
-def _reader(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+def _reader(names: Sequence[str]) -> Callable[[object], Sequence[object]]:
     if len(names) > 1:
         return attrgetter(*names)
     return lambda one: [getattr(one, name) for name in names]
 
 
-def _made_by_name(value: type[V], names: tuple[str, ...], *read: Any) -> V:
+def _made_by_name(value: type[V], names: tuple[str, ...], *read: object) -> V:
     return value(**dict(zip(names, read, strict=True)))
 
 
@@ -160,8 +160,8 @@ def _other_name(name: str, fields: Any) -> str:
 
 
 def _union(value: type[Struct], oneof: Any) -> _Union:
-    by_class: dict[type, tuple[str, Callable[[Any], Any]]] = {}
-    by_name: dict[str, Callable[[Any], Any]] = {}
+    by_class: dict[type, tuple[str, Callable[[object], object]]] = {}
+    by_name: dict[str, Callable[[object], object]] = {}
     for field in oneof.fields:
         kind = getattr(sys.modules[value.__module__], field.message_type.name)
         to_pb, from_pb = codec_of(kind, field.message_type)

@@ -14,7 +14,7 @@ from turnwright.types.v1.command_record_pb2 import (
 )
 from turnwright_values.types import State
 
-from turnwright_core.chat.run_message import RecordedCall
+from turnwright_core.chat.timeline import RecordedCall
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.session import Wait
 from turnwright_core.wire.times import time_from_pb, time_to_pb

@@ -23,7 +23,7 @@ from turnwright_core.wire.codec import codec
 from turnwright_core.wire.messages import server_block_from_pb, server_block_to_pb
 from turnwright_core.wire.runs import usage_from_pb, usage_to_pb
 
-_KINDS: Final[dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Delta]]]] = {
+_KINDS: Final[dict[type, tuple[str, Callable[[Any], object], Callable[[Any], Delta]]]] = {
     AppendContent: ("append_content", attrgetter("text"), AppendContent),
     AppendReasoning: ("append_reasoning", attrgetter("text"), AppendReasoning),
     SetToolCalls: ("set_tool_calls", *codec(SetToolCalls, delta_pb2.ToolCalls)),

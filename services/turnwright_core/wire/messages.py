@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from turnwright.types.v1 import delta_pb2, message_pb2
+from turnwright.types.v1 import delta_pb2, message_pb2, run_message_pb2
+from turnwright_values.types import RunMessage
 
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.wire.codec import codec, each
@@ -52,3 +53,4 @@ message_to_pb, message_from_pb = codec(
     role=(_NUMBERS.__getitem__, _ROLES.__getitem__),
     parts=each(part_to_pb, part_from_pb),
 )
+run_message_to_pb, run_message_from_pb = codec(RunMessage, run_message_pb2.RunMessage)

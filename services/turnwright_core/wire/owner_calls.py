@@ -42,7 +42,7 @@ check_budget_to_pb, check_budget_from_pb = codec(
 check_to_pb, check_from_pb = codec(CheckBudgetResponse, budget_pb2.CheckBudgetResponse)
 
 
-def _rpc(file: Any, name: str, request: type[Struct], answer: type[Struct]) -> RpcCodec[Any, Any]:
+def _rpc(file: Any, name: str, request: type[Struct], answer: type[Struct]) -> RpcCodec[object, Any]:
     """The codec of an rpc of the file's service."""
     (service,) = file.DESCRIPTOR.services_by_name.values()
     method = service.methods_by_name[name]

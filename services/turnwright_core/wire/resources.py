@@ -32,11 +32,11 @@ class Resource(Struct, frozen=True):
         return self.messages.DESCRIPTOR.services_by_name[self.service_name]
 
     @property
-    def rpcs(self) -> Any:
+    def rpcs(self) -> object:
         """The module with its stub, and with what registers its servicer."""
         return import_module(f"turnwright.{self.package}.v1.{self.name}_service_pb2_grpc")
 
-    def stub(self, channel: Any) -> Any:
+    def stub(self, channel: object) -> object:
         return getattr(self.rpcs, f"{self.service_name}Stub")(channel)
 
 

@@ -22,7 +22,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -365,7 +365,7 @@ async def _beat(buffer: WriteBuffer, path: str) -> None:
                 raise
 
 
-async def _ended(*tasks: asyncio.Task[Any]) -> None:
+async def _ended(*tasks: asyncio.Task[object]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

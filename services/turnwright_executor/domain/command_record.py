@@ -16,9 +16,7 @@ Source: architecture 11; rows RU128-RU138, RU149, RU249-RU255; decisions C10, C1
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -26,6 +24,7 @@ from turnwright_values.store import EntryWrite
 from turnwright_values.types import ClientCall, ClientToolEffect, QuestionEffect, State, WrittenFile
 
 from turnwright_core.decisions import Decision, DecisionKind, Permission
+from turnwright_core.json_text import JsonMapping
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_grammar.reply import Command
 
@@ -52,12 +51,12 @@ class Done(Struct, frozen=True):
     body: str
     state: State = State.RESOLVED
     outcome: str = ""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: JsonMapping = field(default_factory=dict)
     writes: tuple[EntryWrite, ...] = ()
     files: tuple[WrittenFile, ...] = ()
 
 
-def failed(outcome: str, body: str, **attributes: Any) -> Done:
+def failed(outcome: str, body: str, **attributes: object) -> Done:
     """A command that failed: `failed("not_found:404", "src/x.py is not in the project.")`."""
     return Done(body, State.FAILED, outcome, attributes)
 
@@ -90,7 +89,7 @@ class CommandRecord(Struct, frozen=True):
     """An effect of which nobody knows whether it happened, while somebody is asked."""
     decision: Decision | None = None
     call: ClientCall | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: JsonMapping = field(default_factory=dict)
     files: tuple[WrittenFile, ...] = ()
     """The project files that it changed, once it has ended."""
 
@@ -113,7 +112,7 @@ class CommandRecord(Struct, frozen=True):
         is_rejected = self.decision is not None and self.decision.ruling is not DecisionKind.ACCEPTED
         return self.decision if is_rejected else None
 
-    def prepared(self, effect: Effect, body: str, attributes: Mapping[str, Any]) -> CommandRecord:
+    def prepared(self, effect: Effect, body: str, attributes: JsonMapping) -> CommandRecord:
         return replace(self, effect=effect, body=body, attributes={**self.attributes, **attributes})
 
     def permitted(self, permission: Permission) -> CommandRecord:

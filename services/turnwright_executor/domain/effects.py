@@ -7,12 +7,12 @@ conflict (architecture 6, 11).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 from msgspec import Struct, field
 from turnwright_values.types import ClientToolEffect, CommandEffect, FileEffect, QuestionEffect
+
+from turnwright_core.json_text import JsonMapping
 
 
 class EffectClass(StrEnum):
@@ -29,7 +29,7 @@ class EffectClass(StrEnum):
 class CallEffect(Struct, frozen=True):
     """Something that a tool does itself outside the project; `data` has everything it needs, as JSON."""
 
-    data: Mapping[str, Any] = field(default_factory=dict)
+    data: JsonMapping = field(default_factory=dict)
 
 
 Effect = FileEffect | CommandEffect | QuestionEffect | CallEffect | ClientToolEffect

@@ -8,13 +8,14 @@ two may appear, and its body if it may be visible. Anything unknown counts as in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import Entry, Visibility
 
+from turnwright_core.json_text import JsonMapping
 from turnwright_core.limits import SUMMARY_CHARS_MAX, TARGET_CHARS_MAX
 from turnwright_core.value_methods import parse_attributes
 
@@ -58,7 +59,7 @@ class Footprint:
         """Something unknown was written: by somebody else, or by a call that makes no entry here."""
         self._is_unknown = True
 
-    def record(self, path: str, body: str, attributes: Mapping[str, Any]) -> None:
+    def record(self, path: str, body: str, attributes: JsonMapping) -> None:
         self._parts[path] = _shown(path, attributes), len(body), True
 
     def wrote(self, writes: Iterable[EntryWrite]) -> None:
@@ -120,7 +121,7 @@ def _shown_in(path: str, attributes_json: str) -> int:
     return _shown(path, parse_attributes(attributes_json))
 
 
-def _shown(path: str, attributes: Mapping[str, Any]) -> int:
+def _shown(path: str, attributes: JsonMapping) -> int:
     target = str(attributes.get("target") or "")[:TARGET_CHARS_MAX]
     return _frame(path, target + str(attributes.get("summary") or "")[:SUMMARY_CHARS_MAX])
 

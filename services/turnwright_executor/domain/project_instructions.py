@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, to_builtins
 
+from turnwright_core.json_text import JsonObject
 from turnwright_core.text import cut_bytes
 
 FILES: Final = ("AGENTS.md", "CLAUDE.md")
@@ -48,7 +49,7 @@ class ProjectInstructions(Struct, frozen=True):
     files: tuple[ReadFile, ...]
 
     @property
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> JsonObject:
         """Attributes of the entry."""
         return {"files": [to_builtins(file) for file in self.files]}
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
+from turnwright_core.json_text import JsonObject
 from turnwright_executor.domain.toolset import ToolDescriptor
 from turnwright_executor.hooks.points import EVENTS, FILTERS, EventHook, FilterHook
 from turnwright_executor.hooks.registry import HookSubscription, Registry
@@ -170,7 +171,7 @@ class _Observer:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
-def _who(one: HookSubscription) -> dict[str, Any]:
+def _who(one: HookSubscription) -> JsonObject:
     return {"hook": one.hook, "plugin": one.plugin, "function": one.name}
 
 

@@ -29,7 +29,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from math import inf, isinf
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -255,7 +255,7 @@ class LocalShell(Struct):
         ended = asyncio.create_task(process.wait())
         over_limit = asyncio.create_task(self._too_many_processes(process))
         heavy = asyncio.create_task(self._too_much_memory(process))
-        waiting: set[asyncio.Task[Any]] = {ended, over_limit, heavy, *pumps}
+        waiting: set[asyncio.Task[object]] = {ended, over_limit, heavy, *pumps}
         try:
             while not ended.done():
                 left = max(0.0, deadline - loop.time())

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from turnwright_values.types import ClientTool, ClientToolEffect, State
 
 from turnwright_core.errors import Reason, fault
+from turnwright_core.json_text import JsonObject
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_executor.domain.toolset import ToolDescriptor
@@ -33,7 +34,7 @@ class ClientExecutedTool:
     def __init__(self, tool: ClientTool) -> None:
         self.name = tool.name
         self.doc = tool.description.strip()
-        self.schema: dict[str, Any] = json.loads(tool.parameters) if tool.parameters else {"type": "object"}
+        self.schema: JsonObject = json.loads(tool.parameters) if tool.parameters else {"type": "object"}
         self.descriptor = ToolDescriptor(tool.name, "act", frozenset(), "")
 
     async def prepare(self, command: Command, context: Context) -> Done | Proposed:

@@ -10,13 +10,14 @@ Source: architecture 6; rows RU029, RU149-RU157.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct, field
 from turnwright_values.store import EntryWrite
 from turnwright_values.types import Entry
 
+from turnwright_core.json_text import JsonMapping
 from turnwright_executor.domain.command_record import Done, failed
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Proposed(Struct, frozen=True):
 
     effect: Effect
     body: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: JsonMapping = field(default_factory=dict)
     needs_decision: bool = True
     """False if the effect cannot do harm: it happens without a decision."""
 

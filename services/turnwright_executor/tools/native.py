@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_executor.tools.client_tools import ClientExecutedTool
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.tools.parameters import BODY, schema_of
@@ -23,7 +24,7 @@ _BODY_NAMES: Final = (BODY, "content")
 """Arguments that stand for the body."""
 
 
-def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dict[str, Any]]:
+def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[JsonObject]:
     """The definitions of the tools that have documentation, in its order."""
     return [
         {"name": name, "description": description_of(doc), "parameters": schema(tools[name])}
@@ -31,7 +32,7 @@ def native_tools(tools: Mapping[str, Tool], docs: Mapping[str, str]) -> list[dic
     ]
 
 
-def schema(tool: Tool) -> dict[str, Any]:
+def schema(tool: Tool) -> JsonObject:
     return dict(tool.schema) if isinstance(tool, PluginToolAdapter | ClientExecutedTool) else schema_of(tool.parameters)
 
 
@@ -50,7 +51,7 @@ def _called(tag: re.Match[str]) -> str:
     return f"{tag[1]}({', '.join(given)})" if given else tag[1]
 
 
-def missing_argument(command: Command, wanted: Mapping[str, Any]) -> str:
+def missing_argument(command: Command, wanted: JsonMapping) -> str:
     """A sentence about a required argument that a command lacks, with what its tool takes; empty if it has all."""
     required = wanted.get("required", ())
     for name in required:

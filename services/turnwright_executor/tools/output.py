@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from turnwright_values.store import AppendEntry, EntryWrite, SetEntry
@@ -17,6 +17,7 @@ from turnwright_values.types import State, Tier, Visibility
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import CHUNK_BYTES, SUMMARY_CHARS_MAX
 from turnwright_core.streams import CHANNELS, PRODUCER, channel_path
 from turnwright_core.value_methods import to_attributes_json
@@ -141,7 +142,7 @@ class CommandOutput(Struct):
         """The end of what both channels have, one after the other."""
         return "\n".join(channel.tail for channel in self._channels.values() if channel.tail)
 
-    def size_attributes(self) -> list[dict[str, Any]]:
+    def size_attributes(self) -> list[JsonObject]:
         """The channels with their sizes, for the record's attributes."""
         return [
             {"path": channel.path, "lines": channel.line_count, "bytes": channel.bytes_}

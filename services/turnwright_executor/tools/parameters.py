@@ -7,9 +7,11 @@ arguments become texts, like the attributes of tags.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
+
+from turnwright_core.json_text import JsonObject
 
 BODY: Final = "body"
 
@@ -30,13 +32,13 @@ VISIBILITY: Final = ToolParameter(
 SUMMARY: Final = ToolParameter("summary", "What stays of it when it is summarized, at most 80 characters.")
 
 
-def schema_of(parameters: Sequence[ToolParameter]) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": {one.name: _property(one) for one in parameters}}
+def schema_of(parameters: Sequence[ToolParameter]) -> JsonObject:
+    schema: JsonObject = {"type": "object", "properties": {one.name: _property(one) for one in parameters}}
     if required := [one.name for one in parameters if one.required]:
         schema["required"] = required
     return {**schema, "additionalProperties": False}
 
 
-def _property(parameter: ToolParameter) -> dict[str, Any]:
-    made: dict[str, Any] = {"type": parameter.type, "description": parameter.about}
+def _property(parameter: ToolParameter) -> JsonObject:
+    made: JsonObject = {"type": parameter.type, "description": parameter.about}
     return {**made, "enum": list(parameter.words)} if parameter.words else made

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from posixpath import basename, dirname
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import Entry, Tier, Visibility
 
+from turnwright_core.json_text import JsonObject
 from turnwright_core.patterns.errors import PatternError
 from turnwright_core.patterns.matching import search
 from turnwright_core.patterns.shapes import Shape, shape_of
@@ -234,7 +235,7 @@ def refresh_write(path: str, file: FileText, entry: Entry | None) -> tuple[Entry
     return (EntryWrite(path, change, Tier.PLUGIN),)
 
 
-def file_attributes(text: str | None, bytes_: int, entry: Entry | None) -> dict[str, Any]:
+def file_attributes(text: str | None, bytes_: int, entry: Entry | None) -> JsonObject:
     """The attributes of a file's entry; those of others, such as a summary, are kept."""
     kept = {key: value for key, value in (entry.attributes if entry else {}).items() if key not in ("bytes", "binary")}
     return kept | {"bytes": bytes_} | ({"binary": True} if text is None else {})

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import CommandEffect, Entry, FileEffect, Mode, QuestionEffect, State, Tier
 
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.limits import BODY_BYTES_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.streams import PRODUCER
@@ -70,7 +71,7 @@ class PluginTool:
     """The attribute with a command's target; required in each command, one line, and part of the record's path."""
     phase: str = "act"
     """Its place in the list of tools: `gather`, `reason` or `act`."""
-    parameters: Mapping[str, Any] | None = None
+    parameters: JsonMapping | None = None
     """JSON Schema of the arguments of native calls, an object's; at most 16 KiB. Each of them becomes an
     attribute, `body` or `content` the body. None: the `target`, which is required, and a body, both texts."""
     schemes: tuple[Scheme, ...] = ()
@@ -110,7 +111,7 @@ def _check_schema(tool: PluginTool) -> None:
         raise ValueError(f"the parameters of <{tool.name}> have more than {SCHEMA_BYTES_MAX} bytes as JSON")
 
 
-def _default_schema(tool: PluginTool) -> dict[str, Any]:
+def _default_schema(tool: PluginTool) -> JsonObject:
     target = [ToolParameter(tool.target, "What it is about.", required=True)] if tool.target else []
     return schema_of([*target, ToolParameter(BODY, "The body.")])
 
@@ -185,7 +186,7 @@ class PluginToolAdapter:
         """The context for a plugin's tool: the store at its tier, and its own plans (AP42)."""
         return replace(context, entries=PluginEntries(context.entries), plans=context.plans.scoped(self.name))
 
-    async def _answer(self, step: Callable[..., Any], *given: Any) -> Any:
+    async def _answer(self, step: Callable[..., object], *given: Any) -> Any:
         *others, context = given
         try:
             return await self._calls.call(step, *others, self._scoped(context))
@@ -227,7 +228,7 @@ def _done(answer: object) -> Done:
     return replace(answer, writes=tuple(as_plugin(write) for write in answer.writes))
 
 
-def _check_answer(body: str, attributes: Mapping[str, Any]) -> None:
+def _check_answer(body: str, attributes: JsonMapping) -> None:
     if len(body.encode()) > BODY_BYTES_MAX:
         raise ValueError(f"a record holds at most {BODY_BYTES_MAX} bytes: write more into an entry of its own")
     if taken := KEPT & attributes.keys():
@@ -235,7 +236,7 @@ def _check_answer(body: str, attributes: Mapping[str, Any]) -> None:
     _check_json(attributes, "attributes")
 
 
-def _check_json(value: Mapping[str, Any], what: str) -> None:
+def _check_json(value: JsonMapping, what: str) -> None:
     size = len(json.dumps(dict(value), ensure_ascii=False, allow_nan=False).encode())
     if size > ANSWER_BYTES_MAX:
         raise ValueError(f"{what} have at most {ANSWER_BYTES_MAX} bytes as JSON, and these have {size}")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from turnwright_values.types import CommandEffect, State
 
+from turnwright_core.json_text import JsonObject
 from turnwright_core.streams import PRODUCER, STOPPED
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done, failed
@@ -98,7 +98,7 @@ class Env(Running):
 async def _run(effect: CommandEffect, context: Context, output: CommandOutput, beat_s: float) -> CommandEnd:
     """Run the command, and stop it if somebody ends its output. Raises OutputEndedError, OSError."""
     # The watch for ends needs the state before the channels are opened, which may be the second time.
-    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(context.ended(output.paths))]
+    tasks: list[asyncio.Task[object]] = [asyncio.create_task(context.ended(output.paths))]
     try:
         try:
             await output.open()
@@ -167,7 +167,7 @@ def _outcome(end: CommandEnd) -> str:
     return f"exit_{end.exit_code}:500" if end.exit_code else ""
 
 
-def _figures(end: CommandEnd, output: CommandOutput) -> dict[str, Any]:
+def _figures(end: CommandEnd, output: CommandOutput) -> JsonObject:
     """Exit code, seconds and sizes, as row RU176 requires for the record."""
     figures = {"exit_code": end.exit_code, "duration_s": round(end.duration_s, 3), "channels": output.size_attributes()}
     if end.output_cut:

@@ -6,7 +6,7 @@ Source: architecture 2, 12.1; rows RU074, RU195-RU199; decision C31.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from turnwright_values.types import (
 from turnwright_core.chat.timeline import APPENDED, IMAGES, KNOWLEDGE_TOOL, SYNTHETIC
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
+from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT, SEARCH_QUERY_CHARS_MAX
 from turnwright_core.models import window_of
 from turnwright_core.text import count_tokens
@@ -303,7 +304,7 @@ def _form_of_answer(form: ResponseFormat | None) -> str:
 
 def prompt_write(loop: Loop) -> EntryWrite:
     """The prompt of a loop, at the number of its first turn."""
-    attributes: dict[str, Any] = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
+    attributes: JsonObject = {"mode": loop.settings.mode.name.lower(), "loop": loop.sequence}
     if images := image_paths(loop):
         attributes[IMAGES] = images
     if loop.settings.synthetic:

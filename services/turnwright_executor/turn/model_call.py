@@ -5,13 +5,14 @@ It is stored in the attributes of `assistant://N` under `call`.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 from turnwright_values.types import Entry, ReplyKind, TurnResult
 
 from turnwright_core.converters import converter
+from turnwright_core.json_text import JsonObject
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.fingerprint import fingerprint
 from turnwright_executor.domain.tally import LostChange
@@ -48,10 +49,10 @@ class ModelCallRecord(Struct, frozen=True):
     lost_changes: tuple[LostChange, ...] = ()
     """Changes among the commands that could not be read."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """One flat object."""
-        noted: dict[str, Any] = to_builtins(self)
-        result: dict[str, Any] = noted.pop("result")
+        noted: JsonObject = to_builtins(self)
+        result: JsonObject = noted.pop("result")
         for name in ("edits", "kind"):
             result.pop(name, None)
         return result | noted

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any, Final
+from typing import Final
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from turnwright_core.chat.message import Image, ToolCall
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.chat.timeline import CALLS, SUMMARIZES
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, CALL_ID_CHARS_MAX, NAME_CHARS_MAX
 from turnwright_core.runs import RUNNING
 from turnwright_core.value_methods import to_attributes_json
@@ -92,7 +93,7 @@ def reply_writes(
     return writes
 
 
-def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) -> list[dict[str, Any]]:
+def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) -> list[JsonObject]:
     """The calls in order, with their records' paths. Calls without a record, or with an empty one, stay as received."""
     if not (reading.lost_calls or any(reading.calls)):
         return []
@@ -113,29 +114,29 @@ def _calls(turn: int, reading: ParsedReply, records: Sequence[CommandRecord]) ->
     return calls
 
 
-def _recorded(record: CommandRecord, call: ToolCall, chars: int) -> dict[str, Any]:
+def _recorded(record: CommandRecord, call: ToolCall, chars: int) -> JsonObject:
     fields = {"path": record.path, **_ids(record.call_id, call, chars)}
     return fields | _written(call, chars) if record.outcome == TOO_LARGE.outcome else fields
 
 
-def _lost(call_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
+def _lost(call_id: str, call: ToolCall, chars: int) -> JsonObject:
     return {**_ids(call_id, call, chars), **_written(call, chars)}
 
 
-def _ids(call_id: str, call: ToolCall, chars: int) -> dict[str, Any]:
+def _ids(call_id: str, call: ToolCall, chars: int) -> JsonObject:
     vendor_id = call.id if len(call.id) <= min(chars, CALL_ID_CHARS_MAX) else ""
     signature = call.signature if len(call.signature) <= chars else ""
-    fields: dict[str, Any] = {"call_id": call_id, "id": vendor_id, "signature": signature}
+    fields: JsonObject = {"call_id": call_id, "id": vendor_id, "signature": signature}
     fields = {name: value for name, value in fields.items() if value}
     return fields if call.block is None else {**fields, "block": call.block}
 
 
-def _written(call: ToolCall, chars: int) -> dict[str, Any]:
-    fields: dict[str, Any] = {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars]}
+def _written(call: ToolCall, chars: int) -> JsonObject:
+    fields: JsonObject = {"name": call.name[:NAME_CHARS_MAX], "arguments": call.arguments[:chars]}
     return fields | ({"chars": len(call.arguments)} if len(call.arguments) > chars else {})
 
 
-def _of_vendor(draft: Draft) -> dict[str, Any]:
+def _of_vendor(draft: Draft) -> JsonObject:
     """What the vendor returned besides the text, as far as it fits, and the names of what does not."""
     message = draft.message()
     data = {
@@ -145,7 +146,7 @@ def _of_vendor(draft: Draft) -> dict[str, Any]:
         # A text: how deep an object is nested is the vendor's business.
         "extra": message.extra,
     }
-    kept: dict[str, Any] = {}
+    kept: JsonObject = {}
     for name, value in data.items():
         if value and len(to_attributes_json({**kept, name: value}).encode()) <= VENDORS_BYTES_MAX:
             kept[name] = value

@@ -11,7 +11,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
@@ -97,7 +97,7 @@ def hits_in(answer: bytes, results_max: int) -> Iterator[WebResult]:
             yield hit
 
 
-def _readable(results: Iterable[Any]) -> Iterator[WebResult]:
+def _readable(results: Iterable[object]) -> Iterator[WebResult]:
     for result in results:
         if not isinstance(result, dict) or not isinstance(result.get("url"), str):
             continue
@@ -114,7 +114,7 @@ def _readable(results: Iterable[Any]) -> Iterator[WebResult]:
             yield WebResult(address, title or address, snippet)
 
 
-def _line(value: Any, chars_max: int) -> str:
+def _line(value: object, chars_max: int) -> str:
     """A text in one line, truncated."""
     if not isinstance(value, str):
         return ""

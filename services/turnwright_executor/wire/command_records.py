@@ -37,12 +37,12 @@ _STAGES: Final[Mapping[Stage, tuple[str, tuple[str, ...]]]] = {
 }
 """The field of each stage, and the parts of the record that it contains."""
 
-_TO_PB: Final[Mapping[str, Callable[[Any], Any]]] = {
+_TO_PB: Final[Mapping[str, Callable[[Any], object]]] = {
     "effect": effect_to_pb,
     "interrupted": effect_to_pb,
     "decision": command_decision_to_pb,
 }
-_FROM_PB: Final[Mapping[str, Callable[[Any], Any]]] = {
+_FROM_PB: Final[Mapping[str, Callable[[Any], object]]] = {
     "effect": effect_from_pb,
     "interrupted": effect_from_pb,
     "decision": command_decision_from_pb,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -128,7 +128,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes, now_s: float)
     return replace(failure, retry_after_s=asked_s if wait_s is None else wait_s, may_retry=may_retry)
 
 
-def classify_in_stream(body: Any) -> Failure:
+def classify_in_stream(body: object) -> Failure:
     """The failure for an error that a server reports inside a stream with status 200."""
     error = read_error(body)
     return _failure(error.status or _status_by_words(error), error, error.message)

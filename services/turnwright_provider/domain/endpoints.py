@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct, field
 
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.suggestions import did_you_mean
 from turnwright_provider.domain.presets import BY_NAME, NAMELESS, WIRES, Preset
 from turnwright_provider.domain.urls import is_base_url
@@ -43,7 +44,7 @@ class EndpointTable(Struct, frozen=True, forbid_unknown_fields=True):
     key_file: str = ""
     key_variable: str = ""
     headers: dict[str, str] = field(default_factory=dict)
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: JsonObject = field(default_factory=dict)
 
     @property
     def holds_secret(self) -> bool:
@@ -65,7 +66,7 @@ class EndpointSpec(Struct, frozen=True):
     url_setting: str = ""
     key_setting: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
     is_filed: bool = False
 
     def __repr__(self) -> str:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
-from turnwright_core.json_text import parse_json
+from turnwright_core.json_text import JsonMapping, JsonObject, parse_json
 
 TEXT_CHARS_MAX: Final = 4000
 """Maximum number of characters of a message that are parsed."""
@@ -60,7 +60,7 @@ def read_error_bytes(body: bytes) -> ErrorBody:
         return ErrorBody(title[1].strip() if title else text[:TEXT_CHARS_MAX])
 
 
-def is_error_body(body: Mapping[str, Any]) -> bool:
+def is_error_body(body: JsonMapping) -> bool:
     """Whether a body with status 200 is an error: by its fields, or by its text if it has no choices."""
     if body.get("error") or body.get("errors") or "error" in (body.get("object"), body.get("type")):
         return True
@@ -71,7 +71,7 @@ def is_error_body(body: Mapping[str, Any]) -> bool:
     return is_refused or any(isinstance(body.get(name), str) and body[name] for name in _MESSAGES)
 
 
-def read_error(body: Any) -> ErrorBody:
+def read_error(body: object) -> ErrorBody:
     if isinstance(body, list) and body:
         body = body[0]
     if not isinstance(body, dict):
@@ -95,7 +95,7 @@ def read_error(body: Any) -> ErrorBody:
     )
 
 
-def _details(details: Any) -> ErrorBody:
+def _details(details: object) -> ErrorBody:
     """Details besides the message: a text, an object, or Google's list of typed objects."""
     if isinstance(details, str):
         return ErrorBody(details[:TEXT_CHARS_MAX])
@@ -110,11 +110,11 @@ def _details(details: Any) -> ErrorBody:
     )
 
 
-def _objects(value: Any) -> list[dict[str, Any]]:
+def _objects(value: object) -> list[JsonObject]:
     return [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, dict)][:_WIDTH]
 
 
-def _seconds(delay: Any) -> float | None:
+def _seconds(delay: object) -> float | None:
     """Parses Google's `34.07s`."""
     found = _DELAY.fullmatch(delay) if isinstance(delay, str) else None
     return float(found[1]) if found else None
@@ -129,22 +129,22 @@ def _joined(texts: Iterable[str]) -> str:
     return ": ".join(distinct)[:TEXT_CHARS_MAX]
 
 
-def _first_words(body: Mapping[str, Any], names: tuple[str, ...]) -> str:
+def _first_words(body: JsonMapping, names: tuple[str, ...]) -> str:
     return next((words for name in names if (words := _words(body.get(name)))), "")
 
 
-def _words(value: Any) -> str:
+def _words(value: object) -> str:
     if value is None:
         return ""
     return value[:TEXT_CHARS_MAX] if isinstance(value, str) else truncated_json(value)
 
 
-def truncated_json(value: Any) -> str:
+def truncated_json(value: object) -> str:
     """A value as JSON, truncated, whatever its size and depth."""
     return json.dumps(_pruned(value, _LEVELS), ensure_ascii=False)[:TEXT_CHARS_MAX]
 
 
-def _pruned(value: Any, levels: int) -> Any:
+def _pruned(value: object, levels: int) -> object:
     if isinstance(value, str):
         return value[:TEXT_CHARS_MAX]
     if isinstance(value, dict | list) and not levels:
@@ -156,7 +156,7 @@ def _pruned(value: Any, levels: int) -> Any:
     return value
 
 
-def _status(error: Mapping[str, Any]) -> int:
+def _status(error: JsonMapping) -> int:
     for name in ("status_code", "code", "status", "http_code"):
         value = error.get(name)
         if isinstance(value, str) and value.isdecimal() and len(value) == 3:

@@ -6,7 +6,7 @@ Source: architecture 8; rows RD01, RD02, RD05.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 from turnwright_values.provider import Dropped, Retry
@@ -14,6 +14,7 @@ from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image, Message
+from turnwright_core.json_text import JsonMapping
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
@@ -23,7 +24,7 @@ class ToolSpec(Struct, frozen=True):
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
+    parameters: JsonMapping
     strict: bool = False
     cache: bool = False
 
@@ -31,7 +32,7 @@ class ToolSpec(Struct, frozen=True):
 class ResponseFormat(Struct, frozen=True):
     """The form of a reply; without a schema any JSON object."""
 
-    schema: Mapping[str, Any] | None = None
+    schema: JsonMapping | None = None
     name: str = "answer"
     strict: bool = False
 
@@ -55,7 +56,7 @@ class ModelCall(Struct, frozen=True):
     reasoning: Reasoning | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: JsonMapping = field(default_factory=dict)
     vendor_model: str = ""
     alias: str = ""
     """Under which the model is configured; empty, or `vendor/model`, if only its caller knows it."""

@@ -7,11 +7,13 @@ Source: research/wire 2.2; the vendors' references.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import astuple
 from turnwright_values.types import Capabilities
+
+from turnwright_core.json_text import JsonMapping
 
 TOKENS_MAX: Final = 2**31
 """No window is as long, in tokens; a figure beyond it is a mistake."""
@@ -69,12 +71,12 @@ def with_capabilities(can: Capabilities, other: Capabilities) -> Capabilities:
     return Capabilities(*(theirs if ours is None else ours for ours, theirs in pairs))
 
 
-def parse_model_info(item: Mapping[str, Any]) -> ModelInfo:
+def parse_model_info(item: JsonMapping) -> ModelInfo:
     """What an entry of a model list says."""
     return _info_in(item).or_else(_of_servers(item.get("providers")))
 
 
-def _info_in(item: Mapping[str, Any]) -> ModelInfo:
+def _info_in(item: JsonMapping) -> ModelInfo:
     """The same, without its list of servers."""
     parts = [inner for name in _WITHIN if isinstance(inner := item.get(name), Mapping)]
     parts.append(item)
@@ -88,7 +90,7 @@ def _info_in(item: Mapping[str, Any]) -> ModelInfo:
     )
 
 
-def _of_servers(servers: Any) -> ModelInfo:
+def _of_servers(servers: object) -> ModelInfo:
     """Hugging Face's router: a model has several servers, and any of them may answer."""
     infos = [_info_in(one) for one in servers if isinstance(one, Mapping)] if isinstance(servers, list) else []
     windows = [info.context_length for info in infos if info.context_length]
@@ -98,16 +100,16 @@ def _of_servers(servers: Any) -> ModelInfo:
     return ModelInfo(min(windows, default=0), 0, can)
 
 
-def first_count(values: Iterable[Any]) -> int:
+def first_count(values: Iterable[object]) -> int:
     """The first value that is a number of tokens; 0 if none is."""
     return next((tokens for value in values if (tokens := _tokens(value))), 0)
 
 
-def _tokens(value: Any) -> int:
+def _tokens(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < TOKENS_MAX else 0
 
 
-def _capabilities(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
+def _capabilities(parts: Iterable[JsonMapping]) -> Capabilities:
     listed = list(parts)
     objects = [*listed, *(inner for part in listed if isinstance(inner := part.get("capabilities"), Mapping))]
     flags = {name: _flag(objects, fields) for name, fields in _FLAGS.items()}
@@ -116,7 +118,7 @@ def _capabilities(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
     return with_capabilities(known, _capabilities_in(listed))
 
 
-def _flag(objects: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> bool | None:
+def _flag(objects: Iterable[JsonMapping], fields: Iterable[str]) -> bool | None:
     for one in objects:
         for name in fields:
             value = one.get(name)
@@ -127,13 +129,13 @@ def _flag(objects: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> bool |
     return None
 
 
-def _named(part: Mapping[str, Any]) -> Iterator[str]:
+def _named(part: JsonMapping) -> Iterator[str]:
     """Names in lists that may be incomplete."""
     words_in = {word for field in ("capabilities", "tags") for word in _texts(part.get(field))}
     yield from (name for name, words in _WORDS.items() if words_in & words)
 
 
-def _capabilities_in(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
+def _capabilities_in(parts: Iterable[JsonMapping]) -> Capabilities:
     """Capabilities from complete lists: OpenRouter's parameters, and the input types of several services."""
     flags: dict[str, bool] = {}
     for part in parts:
@@ -146,5 +148,5 @@ def _capabilities_in(parts: Iterable[Mapping[str, Any]]) -> Capabilities:
     return Capabilities(**flags)
 
 
-def _texts(value: Any) -> frozenset[str]:
+def _texts(value: object) -> frozenset[str]:
     return frozenset(one for one in value if isinstance(one, str)) if isinstance(value, list) else frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from msgspec import Struct
 from turnwright_values.types import Capabilities
@@ -90,12 +90,12 @@ def parse_model_list(body: bytes) -> ModelList:
     return ModelList(models, owner)
 
 
-def _is_name(name: Any) -> TypeGuard[str]:
+def _is_name(name: object) -> TypeGuard[str]:
     """Names appear in errors, which cannot hold everything that JSON can."""
     return isinstance(name, str) and 0 < len(name) <= NAME_CHARS_MAX and name.isprintable()
 
 
-def parse_json_body(body: bytes) -> Any:
+def parse_json_body(body: bytes) -> object:
     """The JSON of an answer; None for anything else."""
     try:
         return parse_json(body.decode("utf-8-sig"))

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
+from turnwright_core.json_text import JsonObject
 from turnwright_provider.domain.failures import Failure, FailureClass
 
 _LINE: Final = re.compile(
@@ -102,7 +103,7 @@ class ScriptedReply(Struct, frozen=True):
 
 def parse_script(text: str) -> tuple[ScriptedReply, ...]:
     """The replies of a script. Raises ScriptError."""
-    replies: list[tuple[dict[str, Any], list[ScriptedSection] | None]] = []
+    replies: list[tuple[JsonObject, list[ScriptedSection] | None]] = []
     sections: list[ScriptedSection] | None = None
     errors: list[ScriptedError] = []
     for marker, number, lines in _marked(text):
@@ -148,7 +149,7 @@ def _section(kind: str, text: str, options: dict[str, str], number: int) -> Scri
     return ScriptedSection(kind, text, options)
 
 
-def _reply_options(options: dict[str, str], number: int) -> dict[str, Any]:
+def _reply_options(options: dict[str, str], number: int) -> JsonObject:
     finish, cost = options.pop("finish", ""), options.pop("cost_usd", "")
     figures = _numbers(options, _REPLY_OPTIONS | _USAGE_OPTIONS, number)
     usage: dict[str, float] = {name: figures.pop(name) for name in _USAGE_OPTIONS & figures.keys()}

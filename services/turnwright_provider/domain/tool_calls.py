@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from hashlib import sha256
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.chat.message import ToolCall
-from turnwright_core.json_text import BRIEF_CHARS_MAX, json_object
+from turnwright_core.json_text import BRIEF_CHARS_MAX, JsonMapping, json_object
 from turnwright_core.limits import CALL_ID_CHARS_MAX, CALL_NAME_CHARS_MAX, REPLY_CALLS_MAX
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
@@ -109,7 +108,7 @@ class ToolCallFold:
         """Characters received for calls: names, and all arguments."""
 
     def feed(
-        self, fragments: Any, *, are_whole: bool = False, block: int | None = None, signature: str = ""
+        self, fragments: object, *, are_whole: bool = False, block: int | None = None, signature: str = ""
     ) -> SetToolCalls | None:
         """Add one delta's fragments; returns the calls so far if they have changed enough to be passed on.
 
@@ -132,7 +131,7 @@ class ToolCallFold:
         self._calls = [*chain.from_iterable(distinct.values())]
         return self._snapshot()
 
-    def _add(self, fragment: Mapping[str, Any], block: int | None, signature: str, *, is_whole: bool) -> None:
+    def _add(self, fragment: JsonMapping, block: int | None, signature: str, *, is_whole: bool) -> None:
         function = fragment.get("function")
         function = function if isinstance(function, dict) else fragment
         call_id, name = id_of(fragment.get("id")), text_of(function.get("name"))[:CALL_NAME_CHARS_MAX]
@@ -258,7 +257,7 @@ def _canonical(arguments: str) -> str:
     return arguments if found is None else json.dumps(found, sort_keys=True)
 
 
-def id_of(value: Any) -> str:
+def id_of(value: object) -> str:
     """The id of a call: a text, or a number. Servers without one send an empty text, or the word null."""
     call_id = str(value) if isinstance(value, int) and not isinstance(value, bool) else text_of(value)
     return "" if call_id == "null" else _shortened(call_id, CALL_ID_CHARS_MAX)
@@ -277,7 +276,7 @@ def _shortened(text: str, chars_max: int) -> str:
     return text[: chars_max - len(digest)] + digest
 
 
-def parse_index(value: Any) -> int | None:
+def parse_index(value: object) -> int | None:
     """A list index as servers write it: a number, or the text of one; None for anything else."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
         return int(value)
@@ -286,12 +285,12 @@ def parse_index(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def text_of(value: Any) -> str:
+def text_of(value: object) -> str:
     """The text; empty for anything else."""
     return value if isinstance(value, str) else ""
 
 
-def arguments_of(value: Any) -> str:
+def arguments_of(value: object) -> str:
     """The arguments of a call as text, or a piece of it; some servers send the object itself."""
     if value is None or isinstance(value, str):
         return value or ""

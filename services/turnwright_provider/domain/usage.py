@@ -8,10 +8,11 @@ maximum so far, and the total is recomputed. Source: RD05; research/wire 2.3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from turnwright_values.types import Usage
+
+from turnwright_core.json_text import JsonMapping
 
 TICK_USD: Final = 1e-10
 """xAI's `cost_in_usd_ticks`, in US dollars."""
@@ -46,7 +47,7 @@ _REASONING: Final = (
 _REPORTED: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cache_write_tokens")
 
 
-def read_usage(raw: Mapping[str, Any]) -> Usage:
+def read_usage(raw: JsonMapping) -> Usage:
     """The usage of one report; missing or invalid figures are 0."""
     prompt, completion = _figure(raw, _PROMPT), _figure(raw, _COMPLETION)
     if "prompt_tokens" not in raw:
@@ -75,7 +76,7 @@ def merge_usage(old: Usage | None, new: Usage) -> Usage:
     return Usage(total_tokens=total, cost_usd=old.cost_usd if cost is None else cost, **highest)
 
 
-def _figure(raw: Mapping[str, Any], names: tuple[str, ...]) -> int:
+def _figure(raw: JsonMapping, names: tuple[str, ...]) -> int:
     for name in names:
         value = _at(raw, name)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**53:
@@ -83,7 +84,7 @@ def _figure(raw: Mapping[str, Any], names: tuple[str, ...]) -> int:
     return 0
 
 
-def _cost(raw: Mapping[str, Any]) -> float | None:
+def _cost(raw: JsonMapping) -> float | None:
     cost = raw.get("cost")
     if isinstance(cost, dict):
         cost = cost.get("total_cost")
@@ -94,7 +95,7 @@ def _cost(raw: Mapping[str, Any]) -> float | None:
     return price
 
 
-def _price(value: Any) -> float | None:
+def _price(value: object) -> float | None:
     if not isinstance(value, int | float | str) or isinstance(value, bool):
         return None
     try:
@@ -104,8 +105,8 @@ def _price(value: Any) -> float | None:
     return price if 0 <= price < COST_USD_MAX else None
 
 
-def _at(raw: Mapping[str, Any], dotted: str) -> Any:
-    value: Any = raw
+def _at(raw: JsonMapping, dotted: str) -> object:
+    value: object = raw
     for key in dotted.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     return value

@@ -7,7 +7,7 @@ import binascii
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from turnwright.provider.v1 import provider_service_pb2 as pb
 from turnwright_values import types as values
@@ -15,7 +15,7 @@ from turnwright_values.provider import GenerateRequest
 
 from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid, over_limit
-from turnwright_core.json_text import parse_json
+from turnwright_core.json_text import JsonObject, parse_json
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX
 from turnwright_core.model_calls import REFUSABLE
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
@@ -185,7 +185,7 @@ def _tools(request: GenerateRequest) -> tuple[ToolSpec, ...]:
         _check_name(f"{field}.name", tool.name)
         if tool.name in tools:
             raise invalid(f"{field}.name", f"Two tools have the name {tool.name}.")
-        schema: dict[str, Any] = {"type": "object", "properties": {}}
+        schema: JsonObject = {"type": "object", "properties": {}}
         if tool.parameters:
             schema = _schema(f"{field}.parameters", tool.parameters)
             if schema.get("type", "object") != "object":
@@ -213,7 +213,7 @@ def _check_name(field: str, name: str) -> None:
         raise invalid(field, f"{name[:100]!r} is not a valid name: use 1 to 64 of A-Z a-z 0-9 _ and -.")
 
 
-def _schema(field: str, text: str) -> dict[str, Any]:
+def _schema(field: str, text: str) -> JsonObject:
     schema = _object(field, text)
     kind = schema.get("type", "object")
     if not isinstance(kind, str | list) or not isinstance(schema.get("properties", {}), dict):
@@ -221,7 +221,7 @@ def _schema(field: str, text: str) -> dict[str, Any]:
     return schema
 
 
-def _object(field: str, text: str) -> dict[str, Any]:
+def _object(field: str, text: str) -> JsonObject:
     check_bytes(field, text, SCHEMA_BYTES_MAX)
     try:
         value = parse_json(text)

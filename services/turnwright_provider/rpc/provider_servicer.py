@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any
 
 import grpc
 from turnwright.provider.v1 import provider_service_pb2 as pb
@@ -26,7 +25,7 @@ from turnwright_provider.domain.names import split_vendor_model
 from turnwright_provider.ports import Vendor
 from turnwright_provider.rpc.checks import check_models_request, checked_call
 
-RpcContext = grpc.aio.ServicerContext[Any, Any]
+RpcContext = grpc.aio.ServicerContext[object, object]
 
 
 class ProviderServicer(provider_service_pb2_grpc.ProviderServiceServicer):

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 from turnwright_values.types import Capabilities, Usage
@@ -26,6 +26,7 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import ThinkingBlock, ToolCall
+from turnwright_core.json_text import JsonObject
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo
@@ -162,5 +163,5 @@ def _finish(reply: ScriptedReply) -> str:
 def _usage(call: ModelCall, reply: ScriptedReply) -> Usage:
     prompt = math.ceil(sum(len(message.text) for message in call.messages) / CHARS_PER_TOKEN)
     completion = math.ceil(sum(len(section.text) for section in reply.sections or ()) / CHARS_PER_TOKEN)
-    figures: dict[str, Any] = {"prompt_tokens": prompt, "completion_tokens": completion, **reply.usage}
+    figures: JsonObject = {"prompt_tokens": prompt, "completion_tokens": completion, **reply.usage}
     return Usage(total_tokens=figures["prompt_tokens"] + figures["completion_tokens"], **figures)

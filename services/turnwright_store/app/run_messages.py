@@ -16,7 +16,7 @@ from turnwright_core.chat.timeline import MESSAGE_SCHEMES, is_synthetic, message
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.text import cut_bytes
 from turnwright_core.wire.command_records import recorded_call
-from turnwright_core.wire.run_messages import run_message_to_pb
+from turnwright_core.wire.messages import run_message_to_pb
 from turnwright_store.app.list_entries import EntryQuery, list_entries
 from turnwright_store.app.read_view import weight_of
 from turnwright_store.app.registry import turns_by_number

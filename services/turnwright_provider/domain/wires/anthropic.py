@@ -18,12 +18,13 @@ import re
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.thinking import with_text
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
@@ -36,7 +37,7 @@ from turnwright_provider.domain.wires.wire import Wire
 
 # A conversation as Anthropic's turns: two roles, lists of blocks, tools answered in the user's next turn.
 
-Wired = dict[str, Any]
+Wired = JsonObject
 """A block on the wire."""
 
 _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -218,10 +219,10 @@ class AnthropicWire(Wire):
 
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         system, turns = conversation(messages, call.vendor_model)
         thinking = self._thinking(call, turns, without, dropped)
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": call.model,
             "max_tokens": _max_tokens(call, thinking, without),
             "messages": turns,
@@ -248,7 +249,7 @@ class AnthropicWire(Wire):
 
     def _thinking(
         self, call: ModelCall, turns: list[Wired], without: AbstractSet[str], dropped: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         reasoning = self._reasoning(call)
         if reasoning is None or "reasoning" in without:
             return {}
@@ -287,7 +288,7 @@ def _why_no_thinking(call: ModelCall, turns: list[Wired], budget: int | None) ->
     return ""
 
 
-def _max_tokens(call: ModelCall, thinking: Mapping[str, Any], without: AbstractSet[str]) -> int:
+def _max_tokens(call: ModelCall, thinking: JsonMapping, without: AbstractSet[str]) -> int:
     if call.output_tokens_max is not None:
         return call.output_tokens_max
     budget: int = thinking.get("thinking", {}).get("budget_tokens", 0)
@@ -302,7 +303,7 @@ def _max_tokens(call: ModelCall, thinking: Mapping[str, Any], without: AbstractS
 
 
 def _temperature(
-    call: ModelCall, thinking: Mapping[str, Any], without: AbstractSet[str], dropped: dict[str, str]
+    call: ModelCall, thinking: JsonMapping, without: AbstractSet[str], dropped: dict[str, str]
 ) -> dict[str, float]:
     value = call.temperature
     if value is None or "temperature" in without:
@@ -323,7 +324,7 @@ def _stops(call: ModelCall, dropped: dict[str, str]) -> list[str]:
     return stops
 
 
-def _tools(call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
+def _tools(call: ModelCall, without: AbstractSet[str]) -> JsonObject:
     tools = {"tools": [_tool(tool, without) for tool in call.tools]} if call.tools else {}
     is_open_to_choice = bool(tools) or "tools" in call.extra
     if call.tool_choice is None or not is_open_to_choice:
@@ -341,15 +342,15 @@ def _tool(tool: ToolSpec, without: AbstractSet[str]) -> Wired:
     }
 
 
-def _choice(choice: ToolChoice) -> dict[str, Any]:
+def _choice(choice: ToolChoice) -> JsonObject:
     if choice.tool:
-        wired: dict[str, Any] = {"type": "tool", "name": choice.tool}
+        wired: JsonObject = {"type": "tool", "name": choice.tool}
     else:
         wired = {"type": _MODES[choice.mode]}
     return {**wired, "disable_parallel_tool_use": True} if choice.single and wired["type"] != "none" else wired
 
 
-def _format(call: ModelCall, without: AbstractSet[str], dropped: dict[str, str]) -> dict[str, Any]:
+def _format(call: ModelCall, without: AbstractSet[str], dropped: dict[str, str]) -> JsonObject:
     form = call.response_format
     if form is None or "response_format" in without:
         return {}
@@ -359,7 +360,7 @@ def _format(call: ModelCall, without: AbstractSet[str], dropped: dict[str, str])
     return {"output_config": {"format": {"type": "json_schema", "schema": dict(form.schema)}}}
 
 
-def _metadata(call: ModelCall, dropped: dict[str, str]) -> dict[str, Any]:
+def _metadata(call: ModelCall, dropped: dict[str, str]) -> JsonObject:
     if call.metadata.keys() - {"user_id"}:
         dropped["metadata"] = "Anthropic takes user_id alone."
     return {"metadata": {"user_id": call.metadata["user_id"]}} if "user_id" in call.metadata else {}

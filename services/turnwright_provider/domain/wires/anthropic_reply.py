@@ -11,12 +11,13 @@ without message_stop. Source: research/wire 2.1, 2.3; rows RD01-RD05, RD08.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.tool_calls import arguments_of, parse_index, text_of
@@ -49,7 +50,7 @@ _DIRECT: Final[Mapping[str, str]] = {"type": "direct"}
 class _Block(Struct):
     place: int
     kind: str
-    content: dict[str, Any]
+    content: JsonObject
     call: int = 0
     signature: str = ""
     parts: list[str] = field(default_factory=list)
@@ -67,13 +68,13 @@ class AnthropicFold(JsonFold):
         self._by_index: dict[int, _Block] = {}
         self._last: _Block | None = None
         self._calls = 0
-        self._counted: dict[str, Any] = {}
+        self._counted: JsonObject = {}
         self._kept_chars = 0
 
-    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def chunk(self, chunk: JsonMapping) -> list[Delta]:
         return list(self._deltas(chunk, parse_index(chunk.get("index"))))
 
-    def _deltas(self, event: Mapping[str, Any], index: int | None) -> Iterator[Delta]:
+    def _deltas(self, event: JsonMapping, index: int | None) -> Iterator[Delta]:
         match event.get("type"):
             case "message_start":
                 yield from self._begin(_object(event.get("message")))
@@ -90,7 +91,7 @@ class AnthropicFold(JsonFold):
             case "message_stop":
                 yield from self._stop()
 
-    def whole(self, body: Any) -> list[Delta]:
+    def whole(self, body: object) -> list[Delta]:
         message = reply_in(body, "content", list, "a message")
         self._chunks += 1
         return [*self._begin(message), *self._end(message), *self._stop()]
@@ -100,7 +101,7 @@ class AnthropicFold(JsonFold):
 
     # The message
 
-    def _begin(self, message: Mapping[str, Any]) -> Iterator[Delta]:
+    def _begin(self, message: JsonMapping) -> Iterator[Delta]:
         own = text_of(message.get("id"))
         if self._id and own:
             if own != self._id:
@@ -112,7 +113,7 @@ class AnthropicFold(JsonFold):
             yield from self._open(index, block)
         yield from self._add_usage(message.get("usage"))
 
-    def _end(self, fields: Mapping[str, Any]) -> Iterator[Delta]:
+    def _end(self, fields: JsonMapping) -> Iterator[Delta]:
         self._set_finish_reason(fields.get("stop_reason"))
         more = {name: fields[name] for name in _MORE if fields.get(name) is not None}
         if more:
@@ -123,7 +124,7 @@ class AnthropicFold(JsonFold):
             yield from self._close(block)
         self.is_done = True
 
-    def _add_usage(self, raw: Any) -> Iterator[Delta]:
+    def _add_usage(self, raw: object) -> Iterator[Delta]:
         """Each report has some of the figures; the others stay."""
         if isinstance(raw, dict):
             self._counted |= {name: raw[name] for name in _COUNTED if raw.get(name) is not None}
@@ -131,7 +132,7 @@ class AnthropicFold(JsonFold):
 
     # Its blocks
 
-    def _open(self, index: int | None, content: Mapping[str, Any]) -> Iterator[Delta]:
+    def _open(self, index: int | None, content: JsonMapping) -> Iterator[Delta]:
         kind = text_of(content.get("type"))
         known = None if index is None else self._by_index.get(index)
         named = {name: content.get(name) for name in ("id", "name")}
@@ -155,7 +156,7 @@ class AnthropicFold(JsonFold):
             case "tool_use":
                 yield from self._call(block, content)
 
-    def _new(self, index: int | None, kind: str, content: Mapping[str, Any]) -> _Block | None:
+    def _new(self, index: int | None, kind: str, content: JsonMapping) -> _Block | None:
         place = index
         if place is None or place in self._blocks:
             place = max(self._blocks, default=-1) + 1
@@ -173,7 +174,7 @@ class AnthropicFold(JsonFold):
             return found
         return self._last if self._last and self._last.kind == "tool_use" else found
 
-    def _grow(self, index: int | None, delta: Mapping[str, Any]) -> Iterator[Delta]:
+    def _grow(self, index: int | None, delta: JsonMapping) -> Iterator[Delta]:
         kind = text_of(delta.get("type"))
         block = self._block(index, kind)
         if block is None and kind in _IMPLIED:
@@ -229,7 +230,7 @@ class AnthropicFold(JsonFold):
         text, signature = join_surrogates("".join(block.parts)), join_surrogates(block.signature)
         yield SetThinkingBlocks((ThinkingBlock(block.kind, block.place, text=text, signature=signature),))
 
-    def _call(self, block: _Block, content: Mapping[str, Any]) -> Iterator[Delta]:
+    def _call(self, block: _Block, content: JsonMapping) -> Iterator[Delta]:
         block.call, self._calls = self._calls, self._calls + 1
         caller, given = content.get("caller"), content.get("input")
         block.has_input = bool(given)
@@ -243,7 +244,7 @@ class AnthropicFold(JsonFold):
             self._count_buffered(len(piece))
             block.parts.append(piece)
 
-    def _called(self, block: _Block, function: Mapping[str, Any]) -> Iterator[Delta]:
+    def _called(self, block: _Block, function: JsonMapping) -> Iterator[Delta]:
         fragment = {"index": block.call, "id": function.get("id"), "function": function}
         if calls := self._tools.feed([fragment], block=block.place, signature=block.signature):
             yield calls
@@ -256,5 +257,5 @@ class AnthropicFold(JsonFold):
             raise failed(FailureClass.PROTOCOL, f"the blocks of a reply are over {KEPT_CHARS_MAX} characters")
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: object) -> JsonObject:
     return value if isinstance(value, dict) else {}

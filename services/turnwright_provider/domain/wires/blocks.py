@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from turnwright_core.chat.message import Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
-from turnwright_core.json_text import json_object
+from turnwright_core.json_text import JsonObject, json_object
 
 ReplyBlock = Part | ThinkingBlock | ServerBlock | ToolCall
 
@@ -69,6 +69,6 @@ def _pieces(message: Message) -> tuple[list[ThinkingBlock], deque[Part]]:
     return thinking, deque(Text(one) for one in (*rest, text[at:]) if one)
 
 
-def object_in(text: str) -> dict[str, Any]:
+def object_in(text: str) -> JsonObject:
     """The object in a JSON text; empty for anything else, such as arguments that were cut off."""
     return (json_object(text) if text else None) or {}

@@ -11,13 +11,14 @@ Source: research/wire 2.1, 2.4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain, groupby
 from typing import Any, ClassVar, Final
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta
 from turnwright_core.chat.message import Message, ThinkingBlock
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.model_calls import REFUSED_SILENCE
 from turnwright_core.models import ToolChoice
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
@@ -51,7 +52,7 @@ class ChatFold(JsonFold):
         self._thinking = ThinkingFold()
         self._links: list[str] = []
 
-    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def chunk(self, chunk: JsonMapping) -> list[Delta]:
         self._set_vendor_model(chunk.get("model"))
         deltas = [*self._add_usage(chunk.get("usage"))]
         if isinstance(groq := chunk.get("x_groq"), dict):
@@ -82,7 +83,7 @@ class ChatFold(JsonFold):
             deltas += self._add_citation({"url": link})
         return deltas
 
-    def _choice(self, choice: Mapping[str, Any]) -> list[Delta]:
+    def _choice(self, choice: JsonMapping) -> list[Delta]:
         deltas, message = self._body(choice.get("delta"), is_whole=False), choice.get("message")
         if not self.progress:
             # Perplexity repeats the whole so far in `message`; it counts only where no delta has said anything.
@@ -114,7 +115,7 @@ class ChatFold(JsonFold):
             deltas += self._add_citation(source)
         return [*deltas, *self._calls(body, is_whole=is_whole)]
 
-    def _calls(self, body: Mapping[str, Any], *, is_whole: bool) -> list[Delta]:
+    def _calls(self, body: JsonMapping, *, is_whole: bool) -> list[Delta]:
         listed = body.get("tool_calls")
         if not listed and isinstance(only := body.get("function_call"), dict):
             # What older servers send in place of a list.
@@ -122,7 +123,7 @@ class ChatFold(JsonFold):
         tools = self._tools.feed(listed, are_whole=is_whole)
         return [] if tools is None else [tools]
 
-    def _reasoning_of(self, body: Mapping[str, Any]) -> str:
+    def _reasoning_of(self, body: JsonMapping) -> str:
         details = objects(body.get("reasoning_details"))
         for detail in details:
             self._thinking.add(detail)
@@ -135,7 +136,7 @@ class ChatFold(JsonFold):
                 return text
         return "".join(text_of(detail.get("text")) or text_of(detail.get("summary")) for detail in details)
 
-    def _sources(self, chunk: Mapping[str, Any]) -> Iterator[Delta]:
+    def _sources(self, chunk: JsonMapping) -> Iterator[Delta]:
         """Sources of the whole reply, repeated in every chunk: Perplexity's and xAI's objects, else addresses."""
         for source in objects(chunk.get("search_results")):
             yield from self._add_citation(source)
@@ -188,7 +189,7 @@ class ChatWire(Wire):
 
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         is_marked = "cache" in call.asked
         if is_marked and not self._marks:
             dropped["cache"] = "The service takes no marks: it caches by itself, if at all."
@@ -199,7 +200,7 @@ class ChatWire(Wire):
         if REFUSED_SILENCE in call.refused:
             # An empty text counts as none.
             sent = [{SILENT: " ", **one} if one["role"] == "assistant" else one for one in sent]
-        body: dict[str, Any] = {"model": call.model, "messages": sent, "stream": True}
+        body: JsonObject = {"model": call.model, "messages": sent, "stream": True}
         if call.tools:
             body["tools"] = [_tool(tool, marks=marks) for tool in call.tools]
         if call.output_tokens_max is not None:
@@ -215,7 +216,7 @@ class ChatWire(Wire):
         sent |= {"cache"} if self._marks and "cache" in call.asked else set()
         return sent
 
-    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+    def _optional(self, call: ModelCall) -> dict[str, JsonMapping]:
         has_tools = call.tools or "tools" in call.extra
         amount = self._reasoning(call)
         return {
@@ -229,20 +230,20 @@ class ChatWire(Wire):
         }
 
 
-def _tool(tool: ToolSpec, *, marks: bool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+def _tool(tool: ToolSpec, *, marks: bool) -> JsonObject:
+    function: JsonObject = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     if tool.strict:
         function["strict"] = True
     return {"type": "function", "function": function, **(CACHE_MARK if marks and tool.cache else {})}
 
 
-def _choice(choice: ToolChoice) -> dict[str, Any]:
+def _choice(choice: ToolChoice) -> JsonObject:
     named = {"type": "function", "function": {"name": choice.tool}}
     single = {"parallel_tool_calls": False} if choice.single else {}
     return {"tool_choice": named if choice.tool else choice.mode, **single}
 
 
-def _form(form: ResponseFormat) -> dict[str, Any]:
+def _form(form: ResponseFormat) -> JsonObject:
     if form.schema is None:
         return {"type": "json_object"}
     schema = {"name": form.name, "schema": form.schema, **({"strict": True} if form.strict else {})}

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
+from turnwright_core.json_text import JsonObject
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.chat_thinking import thinking_fields, thinking_parts
 from turnwright_provider.domain.wires.images import images_of
@@ -21,9 +22,9 @@ from turnwright_provider.domain.wires.prepare_messages import ASSISTANT, TOOL, U
 CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
 
-def chat_messages(messages: Iterable[Message], *, marks: bool) -> list[dict[str, Any]]:
+def chat_messages(messages: Iterable[Message], *, marks: bool) -> list[JsonObject]:
     """The messages, with cache marks if `marks`."""
-    sent: list[dict[str, Any]] = []
+    sent: list[JsonObject] = []
     images: list[Image] = []
     for message in messages:
         if images and message.role is not TOOL:
@@ -38,11 +39,11 @@ def chat_messages(messages: Iterable[Message], *, marks: bool) -> list[dict[str,
     return [*sent, _shown(images, marks=marks)] if images else sent
 
 
-def _shown(images: Sequence[Image], *, marks: bool) -> dict[str, Any]:
+def _shown(images: Sequence[Image], *, marks: bool) -> JsonObject:
     return {"role": "user", "content": content_of(images, _part, marks=marks)}
 
 
-def _message(message: Message, *, marks: bool) -> dict[str, Any]:
+def _message(message: Message, *, marks: bool) -> JsonObject:
     if message.role is ASSISTANT:
         return _reply(message, marks=marks)
     if message.role is USER:
@@ -54,7 +55,7 @@ def _message(message: Message, *, marks: bool) -> dict[str, Any]:
     return {"role": "system", "content": content_of(texts, _part, marks=marks)}
 
 
-def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
+def _reply(message: Message, *, marks: bool) -> JsonObject:
     texts = _texts(message)
     content = content_of(texts, _part, marks=marks and any(text.cache for text in texts))
     if not (message.thinking or message.calls):
@@ -70,12 +71,12 @@ def _reply(message: Message, *, marks: bool) -> dict[str, Any]:
     return sent
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall) -> JsonObject:
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": call.id, "type": "function", "function": function, **_signed(call.signature)}
 
 
-def _signed(signature: str) -> dict[str, Any]:
+def _signed(signature: str) -> JsonObject:
     """Google's signature of a call; see tool_calls."""
     signed = object_in(signature)
     return {"extra_content": signed} if signed else {}
@@ -88,8 +89,8 @@ def _texts(message: Message) -> Sequence[Text]:
 
 
 def content_of(
-    parts: Sequence[Part], encode: Callable[[Part], dict[str, Any]], *, marks: bool = False
-) -> str | list[dict[str, Any]]:
+    parts: Sequence[Part], encode: Callable[[Part], JsonObject], *, marks: bool = False
+) -> str | list[JsonObject]:
     """Content as one string if it is a single text without a cache mark, else as encoded parts."""
     shown = [part for part in parts if isinstance(part, Image) or part.text] if len(parts) > 1 else parts
     if not shown:
@@ -99,7 +100,7 @@ def content_of(
     return [{**encode(part), **(CACHE_MARK if marks and part.cache else {})} for part in shown]
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part) -> JsonObject:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     return {"type": "image_url", "image_url": {"url": image_url(part)}}

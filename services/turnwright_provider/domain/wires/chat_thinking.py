@@ -12,13 +12,14 @@ Source: RD03, RD08; research/wire 2.1.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import SetThinkingBlocks
 from turnwright_core.chat.message import ThinkingBlock
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.tool_calls import parse_index, text_of
 from turnwright_provider.domain.wires.blocks import object_in
@@ -37,7 +38,7 @@ _OWN: Final = frozenset({"type", "id", "signature"})
 
 class _Held(Struct):
     texts: list[str] = field(default_factory=list)
-    rest: dict[str, Any] = field(default_factory=dict)
+    rest: JsonObject = field(default_factory=dict)
 
 
 class ThinkingFold:
@@ -51,7 +52,7 @@ class ThinkingFold:
         """Add a piece of a text, under one of its names."""
         self.add({"type": kind, "text": text})
 
-    def add(self, detail: Mapping[str, Any]) -> None:
+    def add(self, detail: JsonMapping) -> None:
         """Add a piece of a block: texts are appended, anything else replaces the earlier value."""
         kind, name = detail.get("type"), detail.get("id")
         self._chars += sum(len(key) + _size(value) for key, value in detail.items())
@@ -89,9 +90,9 @@ def _block(place: int, held: _Held) -> ThinkingBlock:
     )
 
 
-def thinking_fields(blocks: Iterable[ThinkingBlock]) -> dict[str, Any]:
+def thinking_fields(blocks: Iterable[ThinkingBlock]) -> JsonObject:
     """The message fields that carry its blocks back, except parts of the content."""
-    fields: dict[str, Any] = {}
+    fields: JsonObject = {}
     for block in blocks:
         if block.type in _TEXTS:
             fields[block.type] = block.text
@@ -102,7 +103,7 @@ def thinking_fields(blocks: Iterable[ThinkingBlock]) -> dict[str, Any]:
     return fields
 
 
-def thinking_parts(blocks: Iterable[ThinkingBlock]) -> list[dict[str, Any]]:
+def thinking_parts(blocks: Iterable[ThinkingBlock]) -> list[JsonObject]:
     """The content parts that carry its blocks back."""
     return [
         {"type": _PART, _PART: [{"type": "text", "text": block.text}], **object_in(block.data)}
@@ -116,7 +117,7 @@ def is_known(block: ThinkingBlock) -> bool:
     return block.type in (*_TEXTS, _SIGNED, _PART) or block.type.startswith(_DETAILS)
 
 
-def _detail(block: ThinkingBlock) -> dict[str, Any]:
+def _detail(block: ThinkingBlock) -> JsonObject:
     common = {"id": block.id, _text_field(block.type): block.text, "signature": block.signature}
     return {"type": block.type, **object_in(block.data), **{name: value for name, value in common.items() if value}}
 

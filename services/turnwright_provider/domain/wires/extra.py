@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
+from turnwright_core.json_text import JsonMapping, JsonObject
 
-def encode_body(body: Mapping[str, Any], extra: Mapping[str, Any]) -> bytes:
+
+def encode_body(body: JsonMapping, extra: JsonMapping) -> bytes:
     """The request body as bytes, with the extra fields."""
     merged = with_extra(body, extra)
     try:
@@ -19,12 +20,12 @@ def encode_body(body: Mapping[str, Any], extra: Mapping[str, Any]) -> bytes:
         return json.dumps(merged, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def with_extra(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+def with_extra(body: JsonMapping, extra: JsonMapping) -> JsonObject:
     """The body with extra fields: objects are merged, lists are appended to, anything else is replaced."""
     return {**body, **{name: _merged(body.get(name), value) for name, value in extra.items()}}
 
 
-def _merged(ours: Any, theirs: Any) -> Any:
+def _merged(ours: object, theirs: object) -> object:
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         return with_extra(ours, theirs)
     if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple):

@@ -14,10 +14,11 @@ import mimetypes
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 from urllib.parse import quote, urlsplit
 
 from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.wires.blocks import TEXT, object_in, ordered_blocks
@@ -31,7 +32,7 @@ from turnwright_provider.domain.wires.wire import Wire, WireRequest
 #
 # Source: research/wire 2.1; cases wire/gemini, wire/vertex.
 
-GeminiPart = dict[str, Any]
+GeminiPart = JsonObject
 """A part on the wire."""
 
 
@@ -154,7 +155,7 @@ class GeminiWire(Wire):
     def _path(self, call: ModelCall) -> str:
         return f"/{_resource(call)}:streamGenerateContent?alt=sse"
 
-    def _count(self, body: dict[str, Any], call: ModelCall) -> WireRequest:
+    def _count(self, body: JsonObject, call: ModelCall) -> WireRequest:
         if (model := _resource(call)).startswith("models/"):
             # Vertex takes the fields as they are.
             body = {"generateContentRequest": {"model": model, **body}}
@@ -165,11 +166,11 @@ class GeminiWire(Wire):
 
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         if call.tool_choice and call.tool_choice.single:
             dropped["tool_choice"] = "Gemini cannot be asked for one call at most."
         system, contents = conversation(messages, _ANY_SIGNATURE if _INSISTS.search(call.model) else "")
-        body: dict[str, Any] = {"contents": contents}
+        body: JsonObject = {"contents": contents}
         if system and contents and "system" not in without:
             body["systemInstruction"] = {"parts": system}
         elif system:
@@ -185,8 +186,8 @@ class GeminiWire(Wire):
         sent = super().droppable_fields(call)
         return sent | {"system"} if any(message.role is Role.SYSTEM for message in call.messages) else sent
 
-    def _config(self, call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
-        config: dict[str, Any] = {
+    def _config(self, call: ModelCall, without: AbstractSet[str]) -> JsonObject:
+        config: JsonObject = {
             "temperature": call.temperature,
             "maxOutputTokens": call.output_tokens_max,
             "stopSequences": list(call.stop) or None,
@@ -194,7 +195,7 @@ class GeminiWire(Wire):
         config |= self._sent(call, without)
         return {name: value for name, value in config.items() if value is not None}
 
-    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+    def _optional(self, call: ModelCall) -> dict[str, JsonMapping]:
         amount, form = self._reasoning(call), call.response_format
         budget = 0 if amount is None else amount.budget_tokens
         thinking = {"thinkingBudget": budget, **({"includeThoughts": True} if budget else {})}
@@ -212,13 +213,13 @@ def _resource(call: ModelCall) -> str:
     return quote(call.model if "/" in call.model else f"models/{call.model}", safe="/@")
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> JsonObject:
     return {"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters}
 
 
-def _choice(call: ModelCall) -> dict[str, Any]:
+def _choice(call: ModelCall) -> JsonObject:
     choice = call.tool_choice or ToolChoice()
-    config: dict[str, Any] = {"mode": "ANY" if choice.tool else _MODES[choice.mode]}
+    config: JsonObject = {"mode": "ANY" if choice.tool else _MODES[choice.mode]}
     if choice.tool:
         config["allowedFunctionNames"] = [choice.tool]
     if config["mode"] == "AUTO" and any(tool.strict for tool in call.tools):

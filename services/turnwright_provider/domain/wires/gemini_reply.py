@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
-from turnwright_core.json_text import json_object
+from turnwright_core.json_text import JsonMapping, JsonObject, json_object
 from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, failed
@@ -46,11 +46,11 @@ class PartialArguments:
     """Assembles the arguments of one call from its pieces."""
 
     def __init__(self) -> None:
-        self._whole: Mapping[str, Any] = {}
-        self._values: dict[str, Any] = {}
+        self._whole: JsonMapping = {}
+        self._values: JsonObject = {}
         self._chars = 0
 
-    def add(self, piece: Mapping[str, Any]) -> None:
+    def add(self, piece: JsonMapping) -> None:
         """Add one piece. Raises VendorError if the total is too long."""
         path, text = piece.get("jsonPath"), piece.get("stringValue")
         if not isinstance(path, str):
@@ -67,12 +67,12 @@ class PartialArguments:
             if name in piece:
                 self._values[path] = None if name == "nullValue" else piece[name]
 
-    def set(self, arguments: Mapping[str, Any]) -> None:
+    def set(self, arguments: JsonMapping) -> None:
         """Set arguments that came in one piece."""
         self._whole = arguments
 
     def text(self) -> str:
-        root: dict[str, Any] = dict(self._whole)
+        root: JsonObject = dict(self._whole)
         for path, value in self._values.items():
             steps = _steps(path)
             if steps:
@@ -94,9 +94,9 @@ def _steps(path: str) -> list[str | int]:
     return steps if path.startswith("$") and at >= len(path) else []
 
 
-def _set(root: dict[str, Any], steps: list[str | int], value: Any) -> None:
+def _set(root: JsonObject, steps: list[str | int], value: object) -> None:
     """Set a value at a path; values out of order or contradicting others are left out."""
-    holder: Any = root
+    holder: object = root
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         inner = value if following is None else [] if isinstance(following, int) else {}
         if isinstance(holder, list) and isinstance(step, int) and step <= len(holder):
@@ -149,7 +149,7 @@ class GeminiFold(JsonFold):
         self._open: list[_Call] = []
         self._kept_chars = 0
 
-    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def chunk(self, chunk: JsonMapping) -> list[Delta]:
         self._set_vendor_model(chunk.get("modelVersion"))
         deltas: list[Delta] = []
         candidates = objects(chunk.get("candidates"))
@@ -163,7 +163,7 @@ class GeminiFold(JsonFold):
             raise failed(FailureClass.INVALID, f"the prompt was blocked: {truncated_json(feedback)[:500]}")
         return deltas
 
-    def whole(self, body: Any) -> list[Delta]:
+    def whole(self, body: object) -> list[Delta]:
         chunks = objects(body if isinstance(body, list) else [body])
         if not any(is_error_body(chunk) or "candidates" in chunk or "promptFeedback" in chunk for chunk in chunks):
             raise failed(
@@ -173,7 +173,7 @@ class GeminiFold(JsonFold):
         self.is_done = bool(self._reason)
         return deltas
 
-    def take(self, chunk: Any) -> list[Delta]:
+    def take(self, chunk: object) -> list[Delta]:
         # A stream may break off with an error in a list.
         if isinstance(chunk, list) and chunk and isinstance(chunk[0], dict) and is_error_body(chunk[0]):
             raise error_in_stream(chunk)
@@ -183,7 +183,7 @@ class GeminiFold(JsonFold):
         ended = [delta for call in [*self._open] for delta in self._end_call(call)]
         return [*ended, *super().flush()]
 
-    def _candidate(self, candidate: Mapping[str, Any]) -> Iterator[Delta]:
+    def _candidate(self, candidate: JsonMapping) -> Iterator[Delta]:
         content = candidate.get("content")
         for part in objects(content.get("parts")) if isinstance(content, dict) else ():
             yield from self._part(part)
@@ -194,7 +194,7 @@ class GeminiFold(JsonFold):
             reason = _ENUMERATED[number]
         self._set_finish_reason("" if reason == _UNSPECIFIED else reason)
 
-    def _part(self, part: Mapping[str, Any]) -> Iterator[Delta]:
+    def _part(self, part: JsonMapping) -> Iterator[Delta]:
         signature = join_surrogates(text_of(part.get("thoughtSignature")))
         call, text = part.get("functionCall"), part.get("text")
         if isinstance(call, dict):
@@ -222,7 +222,7 @@ class GeminiFold(JsonFold):
         if signature:
             yield from self._sign(ThinkingBlock(THOUGHT, self._next(), text=join_surrogates(text), signature=signature))
 
-    def _call(self, call: Mapping[str, Any], signature: str) -> Iterator[Delta]:
+    def _call(self, call: JsonMapping, signature: str) -> Iterator[Delta]:
         """A call, or a piece of an open one; an empty piece ends it."""
         call_id, name = id_of(call.get("id")), text_of(call.get("name"))[:CALL_NAME_CHARS_MAX]
         found = next((one for one in self._open if call_id and one.id == call_id), None)
@@ -254,7 +254,7 @@ class GeminiFold(JsonFold):
         if calls := self._tools.feed([fragment], block=call.place, signature=call.signature):
             yield calls
 
-    def _server_block(self, part: Mapping[str, Any]) -> Iterator[Delta]:
+    def _server_block(self, part: JsonMapping) -> Iterator[Delta]:
         text = compact_json(part)
         self._text_chars += len(text)
         if self._keeps(len(text)):
@@ -275,12 +275,12 @@ class GeminiFold(JsonFold):
         return self._place - 1
 
 
-def _sources(candidate: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _sources(candidate: JsonMapping) -> Iterator[JsonMapping]:
     for name, items in _SOURCES:
         metadata = candidate.get(name)
         yield from objects(metadata.get(items)) if isinstance(metadata, dict) else ()
 
 
-def _counts(raw: Any) -> dict[str, Any]:
+def _counts(raw: object) -> JsonObject:
     """The figures; some reports have none."""
     return {name: count for name, count in raw.items() if name.endswith("TokenCount")} if isinstance(raw, dict) else {}

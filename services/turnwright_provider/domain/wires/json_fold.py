@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 from msgspec import Struct
 from turnwright_values.types import Usage
@@ -19,7 +19,7 @@ from turnwright_core.chat.deltas import (
     SetUsage,
 )
 from turnwright_core.chat.message import ThinkingBlock
-from turnwright_core.json_text import parse_json
+from turnwright_core.json_text import JsonMapping, JsonObject, parse_json
 from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
@@ -72,11 +72,11 @@ class JsonFold(ABC):
         """Whether the server has sent an end marker."""
 
     @abstractmethod
-    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def chunk(self, chunk: JsonMapping) -> list[Delta]:
         """The deltas of one object. Raises VendorError."""
 
     @abstractmethod
-    def whole(self, body: Any) -> list[Delta]:
+    def whole(self, body: object) -> list[Delta]:
         """The deltas of a reply that came as one JSON body. Raises VendorError when it is none."""
 
     @property
@@ -119,7 +119,7 @@ class JsonFold(ABC):
             return []
         return self.take(chunk)
 
-    def take(self, chunk: Any) -> list[Delta]:
+    def take(self, chunk: object) -> list[Delta]:
         """The deltas of one parsed chunk. Raises VendorError for an error object, and for what is not an object."""
         if not isinstance(chunk, dict):
             raise failed(FailureClass.PROTOCOL, f"a chunk is not an object: {str(chunk)[:100]}")
@@ -178,7 +178,7 @@ class JsonFold(ABC):
         )
         return [SetThinkingBlocks(tuple(blocks))]
 
-    def _parse(self, data: str) -> Any:
+    def _parse(self, data: str) -> object:
         try:
             return parse_json(data)
         except ValueError:
@@ -210,7 +210,7 @@ class JsonFold(ABC):
         if text := self._reasoning.feed(text_delta):
             yield AppendReasoning(text)
 
-    def _add_citation(self, source: Mapping[str, Any]) -> Iterator[Delta]:
+    def _add_citation(self, source: JsonMapping) -> Iterator[Delta]:
         """A source, once, however often the server repeats it."""
         text = compact_json(source)
         if text not in self._cited and self._cited_chars + len(text) <= CITATIONS_CHARS_MAX:
@@ -220,32 +220,32 @@ class JsonFold(ABC):
             self._cited_chars += len(text)
             yield AddCitation(text)
 
-    def _set_vendor_model(self, model: Any) -> None:
+    def _set_vendor_model(self, model: object) -> None:
         self._vendor_model = self._vendor_model or join_surrogates(text_of(model)[:VENDOR_MODEL_CHARS_MAX])
 
-    def _set_finish_reason(self, reason: Any) -> None:
+    def _set_finish_reason(self, reason: object) -> None:
         self._reason = join_surrogates(text_of(reason)[:FINISH_REASON_CHARS_MAX]) or self._reason
 
-    def _add_usage(self, raw: Any) -> Iterator[Delta]:
+    def _add_usage(self, raw: object) -> Iterator[Delta]:
         """Usage as the server reports it, in one of several formats."""
         if isinstance(raw, dict) and raw:
             self._usage = merge_usage(self._usage, read_usage(raw))
             yield SetUsage(self._usage)
 
 
-def compact_json(value: Any) -> str:
+def compact_json(value: object) -> str:
     """A value as JSON, in text that can be sent."""
     return join_surrogates(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _parsed(data: str) -> Any:
+def _parsed(data: str) -> object:
     try:
         return parse_json(data)
     except (ValueError, RecursionError):
         return data
 
 
-def reply_in(body: Any, member: str, kind: type, name: str) -> dict[str, Any]:
+def reply_in(body: object, member: str, kind: type, name: str) -> JsonObject:
     """A whole reply, which has this member. Raises VendorError for an error and for any other body."""
     if isinstance(body, dict) and is_error_body(body):
         raise error_in_stream(body)
@@ -254,11 +254,11 @@ def reply_in(body: Any, member: str, kind: type, name: str) -> dict[str, Any]:
     return body
 
 
-def error_in_stream(body: Any) -> VendorError:
+def error_in_stream(body: object) -> VendorError:
     """The error for an error object in the middle of a stream."""
     return VendorError(classify_in_stream(body))
 
 
-def objects(value: Any) -> list[Mapping[str, Any]]:
+def objects(value: object) -> list[JsonMapping]:
     """The objects in a list; empty for anything else."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Message, Role, ThinkingBlock
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.tool_calls import text_of
@@ -33,7 +34,7 @@ _COUNTS: Final = ("prompt_eval_count", "eval_count")
 class OllamaFold(JsonFold):
     """Folds one reply."""
 
-    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def chunk(self, chunk: JsonMapping) -> list[Delta]:
         self._set_vendor_model(chunk.get("model"))
         message = chunk.get("message")
         deltas = self._message(message) if isinstance(message, dict) else []
@@ -45,10 +46,10 @@ class OllamaFold(JsonFold):
             self.is_done = True
         return deltas
 
-    def whole(self, body: Any) -> list[Delta]:
+    def whole(self, body: object) -> list[Delta]:
         return self.take(reply_in(body, "message", dict, "a chat of Ollama's"))
 
-    def _message(self, message: Mapping[str, Any]) -> list[Delta]:
+    def _message(self, message: JsonMapping) -> list[Delta]:
         deltas = [
             *self._add_reasoning(text_of(message.get("thinking"))),
             *self._add_text(text_of(message.get("content"))),
@@ -87,12 +88,12 @@ class OllamaWire(Wire):
 
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         # That a model must not call is said by giving it no tools.
         if (choice := call.tool_choice) and (choice.tool or choice.single or choice.mode == "required"):
             dropped["tool_choice"] = "Ollama leaves it to the model what to call."
         names = tool_names(messages)
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "model": call.model,
             "messages": [_message(message, call, names) for message in messages],
             "stream": True,
@@ -117,7 +118,7 @@ class OllamaWire(Wire):
         if any(one.signature for message in messages for one in message.calls):
             yield "signatures", "Ollama has no place for it."
 
-    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+    def _optional(self, call: ModelCall) -> dict[str, JsonMapping]:
         amount, form = self._reasoning(call), call.response_format
         return {
             "reasoning": {} if amount is None else {"think": False if amount.word == "off" else amount.word},
@@ -125,7 +126,7 @@ class OllamaWire(Wire):
         }
 
 
-def _options(call: ModelCall) -> dict[str, Any]:
+def _options(call: ModelCall) -> JsonObject:
     options = {
         "temperature": call.temperature,
         "num_predict": call.output_tokens_max,
@@ -135,8 +136,8 @@ def _options(call: ModelCall) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dict[str, Any]:
-    sent: dict[str, Any] = {"role": _ROLES[message.role], "content": message.text}
+def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> JsonObject:
+    sent: JsonObject = {"role": _ROLES[message.role], "content": message.text}
     shown = images_of(message)
     if images := [found[1] for image in shown if (found := inline_image(image))]:
         sent["images"] = images
@@ -154,6 +155,6 @@ def _message(message: Message, call: ModelCall, names: Mapping[str, str]) -> dic
     return sent
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> JsonObject:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}

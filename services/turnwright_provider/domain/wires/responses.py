@@ -10,12 +10,13 @@ Source: research/wire 2.1, 2.4.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from itertools import takewhile
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from turnwright_core.chat.message import Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.blocks import TEXT, ReplyBlock, object_in, ordered_blocks
@@ -33,7 +34,7 @@ from turnwright_provider.domain.wires.wire import Wire
 REASONING: Final = "reasoning"
 
 
-def input_items(messages: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]:
+def input_items(messages: Sequence[Message]) -> tuple[str, list[JsonObject]]:
     """The instructions and the input items."""
     leading = list(takewhile(lambda message: message.role is SYSTEM, messages))
     if len(leading) == len(messages):
@@ -42,7 +43,7 @@ def input_items(messages: Sequence[Message]) -> tuple[str, list[dict[str, Any]]]
     return "\n\n".join(message.text for message in leading), items
 
 
-def _items(message: Message) -> list[dict[str, Any]]:
+def _items(message: Message) -> list[JsonObject]:
     role = message.role
     if role is ASSISTANT:
         items = [item for block in ordered_blocks(message) if (item := _item(block))]
@@ -59,7 +60,7 @@ def _items(message: Message) -> list[dict[str, Any]]:
     return [{"role": "developer", "content": message.text}]
 
 
-def _item(block: ReplyBlock) -> dict[str, Any]:
+def _item(block: ReplyBlock) -> JsonObject:
     if isinstance(block, Text):
         return _output_text(block.text)
     match block:
@@ -76,12 +77,12 @@ def _item(block: ReplyBlock) -> dict[str, Any]:
             return {}
 
 
-def _output_text(text: str) -> dict[str, Any]:
+def _output_text(text: str) -> JsonObject:
     # OpenAI does without the type of a message; llama.cpp knows a reply by it.
     return {"type": "message", "role": "assistant", "content": text} if text else {}
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall) -> JsonObject:
     rest = object_in(call.signature)
     return {
         "type": "function_call",
@@ -92,7 +93,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part) -> JsonObject:
     if isinstance(part, Text):
         return {"type": "input_text", "text": part.text}
     return {"type": "input_image", "image_url": image_url(part)}
@@ -134,10 +135,10 @@ class ResponsesWire(Wire):
 
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         del dropped
         instructions, items = input_items(messages)
-        body: dict[str, Any] = {"model": call.model, "input": items, "stream": True, "store": False}
+        body: JsonObject = {"model": call.model, "input": items, "stream": True, "store": False}
         if instructions:
             body["instructions"] = instructions
         if call.tools:
@@ -156,7 +157,7 @@ class ResponsesWire(Wire):
         sent = super().droppable_fields(call)
         return sent | {"summary"} if "reasoning" in sent else sent
 
-    def _optional(self, call: ModelCall) -> dict[str, Mapping[str, Any]]:
+    def _optional(self, call: ModelCall) -> dict[str, JsonMapping]:
         has_tools = call.tools or "tools" in call.extra
         amount, form = self._reasoning(call), call.response_format
         return {
@@ -173,7 +174,7 @@ def _effort(amount: Reasoning) -> dict[str, str]:
     return {"effort": "none"} if amount.word == "off" else {"effort": amount.word, "summary": "auto"}
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _tool(tool: ToolSpec) -> JsonObject:
     # The default is strict.
     function = {
         "name": tool.name,
@@ -184,12 +185,12 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", **function}
 
 
-def _choice(choice: ToolChoice) -> dict[str, Any]:
+def _choice(choice: ToolChoice) -> JsonObject:
     single = {"parallel_tool_calls": False} if choice.single else {}
     return {"tool_choice": {"type": "function", "name": choice.tool} if choice.tool else choice.mode, **single}
 
 
-def _form(form: ResponseFormat) -> dict[str, Any]:
+def _form(form: ResponseFormat) -> JsonObject:
     if form.schema is None:
         return {"type": "json_object"}
     return {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": form.strict}

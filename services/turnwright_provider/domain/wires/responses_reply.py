@@ -20,14 +20,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_provider.domain.error_body import truncated_json
 from turnwright_provider.domain.keyed_texts import KEYS_MAX, KeyedTexts, words_of
@@ -50,7 +51,7 @@ _WHOLE: Final = ("text", "refusal", "arguments")
 """Where an event has a text that is complete."""
 
 
-def ids_of(event: Mapping[str, Any]) -> list[str]:
+def ids_of(event: JsonMapping) -> list[str]:
     """The ids in an event that may name its item, in short form."""
     item = event.get("item")
     named = item if isinstance(item, dict) else {}
@@ -58,14 +59,14 @@ def ids_of(event: Mapping[str, Any]) -> list[str]:
     return [key_of(one) for one in map(id_of, ids) if one]
 
 
-def whole_text(event: Mapping[str, Any]) -> str:
+def whole_text(event: JsonMapping) -> str:
     """The complete text of an event, or of the part of an item in it."""
     part = event.get("part")
     written = part if isinstance(part, dict) else event
     return next((text for name in _WHOLE if (text := arguments_of(written.get(name)))), "")
 
 
-def texts_in(written: Mapping[str, Any]) -> dict[str, list[str]]:
+def texts_in(written: JsonMapping) -> dict[str, list[str]]:
     """The texts of a complete item, in their parts."""
     match written.get("type"):
         case "message":
@@ -137,7 +138,7 @@ class _Item(Struct, eq=False):
     chars: int = 0
     words: int = 0
     """Checksum of what was said, without white space."""
-    announced: Mapping[str, Any] = field(default_factory=dict)
+    announced: JsonMapping = field(default_factory=dict)
     """What was announced. Some servers say it all there."""
     name: str = ""
     """Of the called tool."""
@@ -163,7 +164,7 @@ class ResponsesFold(JsonFold):
     def break_off(self) -> list[Delta]:
         return [*self._listed_last, *super().break_off()]
 
-    def chunk(self, chunk: Mapping[str, Any]) -> list[Delta]:
+    def chunk(self, chunk: JsonMapping) -> list[Delta]:
         kind = text_of(chunk.get("type"))
         response = chunk.get("response")
         if isinstance(response, dict):
@@ -181,11 +182,11 @@ class ResponsesFold(JsonFold):
         alone = ((item, item.announced) for item in silent if any(chain(*texts_in(item.announced).values())))
         return [*(delta for item, written in alone for delta in self._complete(item, written)), *super().flush()]
 
-    def whole(self, body: Any) -> list[Delta]:
+    def whole(self, body: object) -> list[Delta]:
         response = reply_in(body, "output", list, "a response")
         return self.take({"type": f"response.{text_of(response.get('status')) or 'completed'}", "response": response})
 
-    def _response(self, kind: str, response: Mapping[str, Any]) -> Iterator[Delta]:
+    def _response(self, kind: str, response: JsonMapping) -> Iterator[Delta]:
         self._set_vendor_model(response.get("model"))
         status = text_of(response.get("status"))
         listed = self._listed(objects(response.get("output"))[:ITEMS_MAX], text_of(response.get("output_text")))
@@ -202,9 +203,7 @@ class ResponsesFold(JsonFold):
         self._set_finish_reason(self._reason or status or kind.removeprefix("response."))
         self.is_done = True
 
-    def _event_of(
-        self, what: str, step: str, event: Mapping[str, Any], index: int | None, ids: list[str]
-    ) -> Iterator[Delta]:
+    def _event_of(self, what: str, step: str, event: JsonMapping, index: int | None, ids: list[str]) -> Iterator[Delta]:
         written = event.get("item")
         if what == "output_item" and isinstance(written, dict):
             kind = text_of(written.get("type"))
@@ -276,7 +275,7 @@ class ResponsesFold(JsonFold):
         same = (one for one in reversed(self._items) if text and one.kind == kind and one.words == words_of(text))
         return next((one for one in same if None in (index, one.index) or index == one.index), None)
 
-    def _announced(self, written: Mapping[str, Any], index: int | None, ids: list[str]) -> _Item | None:
+    def _announced(self, written: JsonMapping, index: int | None, ids: list[str]) -> _Item | None:
         """The item of an announcement that comes again, or after some of its text; None if it is new."""
         kind = text_of(written.get("type"))
         named, indexed = self._named(kind, ids), self._indexed(kind, index)
@@ -289,7 +288,7 @@ class ResponsesFold(JsonFold):
         is_another = indexed.has_begun and (indexed.chars or (ids and indexed.has_id))
         return None if is_another else indexed
 
-    def _written(self, written: Mapping[str, Any], index: int | None, ids: list[str]) -> _Item | None:
+    def _written(self, written: JsonMapping, index: int | None, ids: list[str]) -> _Item | None:
         """The item that a complete one is, by what was said of it; None if it is new."""
         kind = text_of(written.get("type"))
         named, indexed = self._named(kind, ids), self._indexed(kind, index)
@@ -306,14 +305,14 @@ class ResponsesFold(JsonFold):
             named if named in open_ones else open_ones[0] if len(open_ones) == 1 and not open_ones[0].has_id else None
         )
 
-    def _listed(self, output: list[Mapping[str, Any]], text: str) -> Iterator[Delta]:
+    def _listed(self, output: list[JsonMapping], text: str) -> Iterator[Delta]:
         """What the last event lists, compared with what was received: by ids, by what was said, then in order.
 
         `text` stands beside the items: that of all messages.
         """
         left, found = [*self._items], dict[int, _Item]()
 
-        def claim(fits: Callable[[_Item, Mapping[str, Any]], bool]) -> None:
+        def claim(fits: Callable[[_Item, JsonMapping], bool]) -> None:
             for number, written in enumerate(output):
                 same = (one for one in left if number not in found and one.kind == written.get("type"))
                 for item in filter(lambda one: fits(one, written), same):
@@ -345,7 +344,7 @@ class ResponsesFold(JsonFold):
         if last and (rest := text[chars:]):
             yield from self._say(last, self._store(last).add(self._part(last, "text", None).key, rest))
 
-    def _fits(self, item: _Item, written: Mapping[str, Any]) -> bool:
+    def _fits(self, item: _Item, written: JsonMapping) -> bool:
         """Whether a complete item begins with what was said of one, or is all of it if that is complete.
 
         All of it may differ in white space: some proxies strip texts, or write arguments anew.
@@ -373,7 +372,7 @@ class ResponsesFold(JsonFold):
     def _store(self, item: _Item) -> KeyedTexts:
         return self._thoughts if item.kind == _REASONING else self._texts
 
-    def _piece(self, item: _Item, member: str, step: str, event: Mapping[str, Any]) -> Iterator[Delta]:
+    def _piece(self, item: _Item, member: str, step: str, event: JsonMapping) -> Iterator[Delta]:
         if not member and isinstance(source := event.get("annotation"), dict):
             yield from self._add_citation(source)
         if not member or item.is_whole:
@@ -424,7 +423,7 @@ class ResponsesFold(JsonFold):
         else:
             yield from self._call(item, text)
 
-    def _complete(self, item: _Item, written: Mapping[str, Any]) -> Iterator[Delta]:
+    def _complete(self, item: _Item, written: JsonMapping) -> Iterator[Delta]:
         if item.is_whole:
             return
         if item.kind == _CALL:
@@ -456,7 +455,7 @@ class ResponsesFold(JsonFold):
                 yield store.add(parts[-1].key, text[received:])
             received = max(0, received - len(text))
 
-    def _reasoned(self, place: int, item: Mapping[str, Any]) -> Iterator[Delta]:
+    def _reasoned(self, place: int, item: JsonMapping) -> Iterator[Delta]:
         rest = {name: value for name, value in item.items() if name not in ("type", "id", "status")}
         data = compact_json(rest)
         if len(data) <= BLOCK_CHARS_MAX:
@@ -465,11 +464,11 @@ class ResponsesFold(JsonFold):
                 (ThinkingBlock(_REASONING, place, join_surrogates(text_of(item.get("id"))), text, data=data),)
             )
 
-    def _call(self, item: _Item, arguments: str, written: Mapping[str, Any] | None = None) -> Iterator[Delta]:
+    def _call(self, item: _Item, arguments: str, written: JsonMapping | None = None) -> Iterator[Delta]:
         if item.slot is None:
             item.slot, self._calls = self._calls, self._calls + 1
-        function: dict[str, Any] = {"arguments": arguments}
-        fragment: dict[str, Any] = {"index": item.slot, "function": function}
+        function: JsonObject = {"arguments": arguments}
+        fragment: JsonObject = {"index": item.slot, "function": function}
         signature = ""
         if written and not item.name:
             # Repetitions have other ids behind some proxies.
@@ -480,6 +479,6 @@ class ResponsesFold(JsonFold):
             yield tools
 
 
-def _may_be(item: _Item, written: Mapping[str, Any]) -> bool:
+def _may_be(item: _Item, written: JsonMapping) -> bool:
     """Whether a written item can be one, as far as the called tool says."""
     return not item.name or item.name == text_of(written.get("name"))[:CALL_NAME_CHARS_MAX]

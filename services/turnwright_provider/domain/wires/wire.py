@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from importlib import import_module
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 from turnwright_values.provider import Dropped
 
 from turnwright_core.chat.message import Message, ThinkingBlock
+from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
 from turnwright_provider.domain.model_call import ModelCall
@@ -128,7 +129,7 @@ class Wire(ABC):
         """Those of `names_in_errors` that are in the request of a call."""
         return {name for name, part in self._optional(call).items() if part}
 
-    def _prepared(self, call: ModelCall, without: AbstractSet[str]) -> tuple[dict[str, Any], dict[str, str]]:
+    def _prepared(self, call: ModelCall, without: AbstractSet[str]) -> tuple[JsonObject, dict[str, str]]:
         """The body without the extra fields, and what was dropped: field -> reason."""
         messages, dropped = prepare_messages(call)
         dropped.update(self._left_out(messages))
@@ -139,14 +140,14 @@ class Wire(ABC):
     @abstractmethod
     def _body(
         self, call: ModelCall, messages: Sequence[Message], without: AbstractSet[str], dropped: dict[str, str]
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The body for prepared messages. What else cannot be sent is added to `dropped`."""
 
     def _path(self, call: ModelCall) -> str:
         del call
         return self.path
 
-    def _count(self, body: dict[str, Any], call: ModelCall) -> WireRequest:
+    def _count(self, body: JsonObject, call: ModelCall) -> WireRequest:
         del call
         return WireRequest(self.count_path, encode_body(body, {}))
 
@@ -167,12 +168,12 @@ class Wire(ABC):
         """How much the model is asked to reason; None: as its vendor likes."""
         return self._amount if call.reasoning is None else call.reasoning
 
-    def _optional(self, call: ModelCall) -> Mapping[str, Any]:
+    def _optional(self, call: ModelCall) -> JsonMapping:
         """Optional fields: the name of each, and its part of the body; empty where the call has none."""
         del call
         return {}
 
-    def _sent(self, call: ModelCall, without: AbstractSet[str]) -> dict[str, Any]:
+    def _sent(self, call: ModelCall, without: AbstractSet[str]) -> JsonObject:
         """The parts of the body for all optional fields but these."""
         parts = self._optional(call).items()
         return {key: value for name, part in parts if name not in without for key, value in part.items()}
