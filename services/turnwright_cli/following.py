@@ -197,7 +197,7 @@ class Follower:
             if self._screen.lacks(entry):
                 whole = await self._client.get_entry(self._queued.project, self._queued.run, entry.path)
                 entry.body = whole.body
-        if event.HasField("plan_updated") and self._screen.lacks_plan(plan := event.plan_updated.plan):
+        if event.HasField("plan_updated") and self._screen.lacks_plan(plan := event.plan_updated):
             with contextlib.suppress(MissingError):
                 before = await self._client.get_plan(
                     self._queued.project, self._queued.run, plan_id=plan.plan_id, version=plan.version - 1

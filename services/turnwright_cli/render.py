@@ -353,10 +353,10 @@ class TextScreen(Screen):
         self._line(shown, wrap=False)
 
     def plan_updated(self, event: Event) -> None:
-        self._plan_lines(self._plans.updated(event.plan_updated.plan))
+        self._plan_lines(self._plans.updated(event.plan_updated))
 
     def plan_removed(self, event: Event) -> None:
-        self._plan_lines(self._plans.removed(event.plan_removed.plan_id))
+        self._plan_lines(self._plans.removed(event.plan_removed))
 
     def _plan_lines(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -166,7 +166,7 @@ def test_a_program_gets_the_events_of_plans(bench) -> None:
         (bench.project / "go").touch()
         assert told.end() == 0
     messages = json_lines("\n".join(told.lines["out"]))
-    (updated,) = (one["plan_updated"]["plan"] for one in messages if "plan_updated" in one)
+    (updated,) = (one["plan_updated"] for one in messages if "plan_updated" in one)
     assert (updated["version"], len(updated["items"])) == (1, 2)
     (removed,) = (one["plan_removed"] for one in messages if "plan_removed" in one)
-    assert removed == {"plan_id": "main"}
+    assert removed == "main"

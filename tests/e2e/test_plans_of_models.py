@@ -95,5 +95,5 @@ async def test_a_model_behind_http_is_sent_its_plan(bench) -> None:
         told = await asyncio.to_thread(act, bench, "tiny", OPENAI_BASE_URL=server.url)
     check_packet(server.requests[1].json["messages"][1]["content"])
     check_told(bench)
-    plans = [message["plan_updated"]["plan"] for message in json_lines(told) if "plan_updated" in message]
+    plans = [message["plan_updated"] for message in json_lines(told) if "plan_updated" in message]
     assert [(plan["version"], len(plan.get("deltas", ()))) for plan in plans][-1] == (1, 1)

@@ -153,9 +153,9 @@ class RunView(Struct):
             case "pause_required":
                 self.pause_reasons = list(event.pause_required.reasons)
             case "plan_updated":
-                self.held.update(event.plan_updated.plan.plan_id, event.plan_updated.plan)
+                self.held.update(event.plan_updated.plan_id, event.plan_updated)
             case "plan_removed":
-                self.held.remove(event.plan_removed.plan_id)
+                self.held.remove(event.plan_removed)
             case "legacy_plan":
                 self.held.legacy = list(event.legacy_plan.items)
 

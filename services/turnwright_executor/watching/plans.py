@@ -138,9 +138,9 @@ class OperationsTeller(PlanTeller):
             before, now = self._has.get(plan_id, _ABSENT if self._has_all else None), self._state(plan_id)
             if before != _ABSENT and (plan_id in removed or not now[0] or (before and before[0] != now[0])):
                 before = _ABSENT
-                yield {"plan_removed": event_pb2.PlanRemoved(plan_id=plan_id)}
+                yield {"plan_removed": plan_id}
             if now not in (_ABSENT, before):
-                yield {"plan_updated": event_pb2.PlanUpdated(plan=self._plans.known[plan_id].plan)}
+                yield {"plan_updated": self._plans.known[plan_id].plan}
             self._has[plan_id] = now
 
     def _state(self, plan_id: str) -> _State:

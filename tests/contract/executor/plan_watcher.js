@@ -18,9 +18,9 @@ function told(event) {
     case "snapshot":
       return event.snapshot.last && [event.snapshot.plans.map(named), event.snapshot.legacy_plan && listed(event.snapshot.legacy_plan)];
     case "plan_updated":
-      return named(event.plan_updated.plan);
+      return named(event.plan_updated);
     case "plan_removed":
-      return event.plan_removed.plan_id;
+      return event.plan_removed;
     case "legacy_plan":
       return listed(event.legacy_plan);
   }

@@ -94,10 +94,10 @@ class Watcher:
 def short(event):
     match event.WhichOneof("event"):
         case "plan_updated":
-            plan = event.plan_updated.plan
+            plan = event.plan_updated
             return (plan.plan_id, plan.version, len(plan.deltas))
         case "plan_removed":
-            return event.plan_removed.plan_id
+            return event.plan_removed
         case _:
             return [item.content for item in event.legacy_plan.items]
 

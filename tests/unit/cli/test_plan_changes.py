@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from rich.console import Console
-from turnwright.executor.v1 import event_pb2, executor_service_pb2
+from turnwright.executor.v1 import executor_service_pb2
 from turnwright.types.v1 import plan_pb2, run_pb2
 
 from turnwright_cli.plans import PlanChanges
@@ -121,8 +121,8 @@ def test_the_screen_of_a_task_shows_the_lines_among_the_others() -> None:
     screen = TextScreen(Console(file=out, highlight=False))
     screen.begin(run_pb2.Run(project="p", run="r"), 1)
     for plan in (items(1, "a", "b"), items(2, "a", "b", done="a\x1b")):
-        screen.show(Event(plan_updated=event_pb2.PlanUpdated(plan=plan)))
-    screen.show(Event(plan_removed=event_pb2.PlanRemoved(plan_id="main")))
+        screen.show(Event(plan_updated=plan))
+    screen.show(Event(plan_removed="main"))
     assert out.getvalue().splitlines()[1:] == [
         "  plan main, version 1: 2 items",
         *("    [ ] a (high)", "    [ ] b (high)"),

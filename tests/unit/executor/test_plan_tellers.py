@@ -52,10 +52,10 @@ def told(teller, *events):
     for event in teller.insert(events, batched=False):
         match event.WhichOneof("event"):
             case "plan_updated":
-                plan = event.plan_updated.plan
+                plan = event.plan_updated
                 found.append((plan.plan_id, plan.version, len(plan.deltas)))
             case "plan_removed":
-                found.append(event.plan_removed.plan_id)
+                found.append(event.plan_removed)
             case "legacy_plan":
                 found.append(list(event.legacy_plan.texts))
     return found

@@ -829,52 +829,6 @@ class OutputCancelled(_message.Message):
 Global___OutputCancelled: _TypeAlias = OutputCancelled  # noqa: Y015
 
 @_typing.final
-class PlanUpdated(_message.Message):
-    """A plan was set or updated. It replaces the plan with the same `plan_id`. Unchanged plans are not sent."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PLAN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def plan(self) -> _plan_pb2.Plan:
-        """The plan as it is now, with its deltas."""
-
-    def __init__(
-        self,
-        *,
-        plan: _plan_pb2.Plan | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PlanUpdated: _TypeAlias = PlanUpdated  # noqa: Y015
-
-@_typing.final
-class PlanRemoved(_message.Message):
-    """A plan was removed. If it is set again under the same id, it comes last in the order of plans."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PLAN_ID_FIELD_NUMBER: _builtins.int
-    plan_id: _builtins.str
-    """Id of the plan."""
-    def __init__(
-        self,
-        *,
-        plan_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PlanRemoved: _TypeAlias = PlanRemoved  # noqa: Y015
-
-@_typing.final
 class LegacyPlan(_message.Message):
     """All plans of a run as one list of items, for clients that support only one plan. The items of several plans follow
     each other in the order in which the plans first appeared. A text plan contributes its tasks (`- [x] done`), or one

@@ -13,6 +13,7 @@ from turnwright.executor.v1 import event_pb2 as _event_pb2
 from turnwright.executor.v1 import session_event_pb2 as _session_event_pb2
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import heartbeat_pb2 as _heartbeat_pb2
+from turnwright.types.v1 import plan_pb2 as _plan_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -128,6 +129,8 @@ class WatchRunResponse(_message.Message):
     PLAN_REMOVED_FIELD_NUMBER: _builtins.int
     LEGACY_PLAN_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    plan_removed: _builtins.str
+    """Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans` OPERATIONS."""
     @_builtins.property
     def cursor(self) -> _cursor_pb2.EventCursor:
         """Position of this event."""
@@ -241,14 +244,11 @@ class WatchRunResponse(_message.Message):
         """Growing text from a plugin or a client."""
 
     @_builtins.property
-    def plan_updated(self) -> _event_pb2.PlanUpdated:
-        """A plan was set or updated. Only for watches with `plans` OPERATIONS. Events about plans do not increment `seq`:
+    def plan_updated(self) -> _plan_pb2.Plan:
+        """A plan that was set or updated, as it is now with its deltas; it replaces the plan with the same `plan_id`. Unchanged
+        plans are not sent. Only for watches with `plans` OPERATIONS. Events about plans do not increment `seq`:
         they come before the event of the entry that changed, and come again if the watch is resumed before that event.
         """
-
-    @_builtins.property
-    def plan_removed(self) -> _event_pb2.PlanRemoved:
-        """A plan was removed. Only for watches with `plans` OPERATIONS."""
 
     @_builtins.property
     def legacy_plan(self) -> _event_pb2.LegacyPlan:
@@ -289,8 +289,8 @@ class WatchRunResponse(_message.Message):
         budget_exhausted: _event_pb2.BudgetExhausted | None = ...,
         notice: _event_pb2.Notice | None = ...,
         rendering: _event_pb2.Rendering | None = ...,
-        plan_updated: _event_pb2.PlanUpdated | None = ...,
-        plan_removed: _event_pb2.PlanRemoved | None = ...,
+        plan_updated: _plan_pb2.Plan | None = ...,
+        plan_removed: _builtins.str = ...,
         legacy_plan: _event_pb2.LegacyPlan | None = ...,
         batch: Global___EventBatch | None = ...,
     ) -> None: ...

@@ -784,46 +784,6 @@ export declare type OutputCancelled = Message<"turnwright.executor.v1.OutputCanc
 export declare const OutputCancelledSchema: GenMessage<OutputCancelled>;
 
 /**
- * A plan was set or updated. It replaces the plan with the same `plan_id`. Unchanged plans are not sent.
- *
- * @generated from message turnwright.executor.v1.PlanUpdated
- */
-export declare type PlanUpdated = Message<"turnwright.executor.v1.PlanUpdated"> & {
-  /**
-   * The plan as it is now, with its deltas.
-   *
-   * @generated from field: turnwright.types.v1.Plan plan = 1;
-   */
-  plan?: Plan | undefined;
-};
-
-/**
- * Describes the message turnwright.executor.v1.PlanUpdated.
- * Use `create(PlanUpdatedSchema)` to create a new message.
- */
-export declare const PlanUpdatedSchema: GenMessage<PlanUpdated>;
-
-/**
- * A plan was removed. If it is set again under the same id, it comes last in the order of plans.
- *
- * @generated from message turnwright.executor.v1.PlanRemoved
- */
-export declare type PlanRemoved = Message<"turnwright.executor.v1.PlanRemoved"> & {
-  /**
-   * Id of the plan.
-   *
-   * @generated from field: string plan_id = 1;
-   */
-  planId: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.PlanRemoved.
- * Use `create(PlanRemovedSchema)` to create a new message.
- */
-export declare const PlanRemovedSchema: GenMessage<PlanRemoved>;
-
-/**
  * All plans of a run as one list of items, for clients that support only one plan. The items of several plans follow
  * each other in the order in which the plans first appeared. A text plan contributes its tasks (`- [x] done`), or one
  * item with its first line. CANCELLED is sent as COMPLETED, BLOCKED as PENDING. Empty: there are no plans left.

@@ -6,9 +6,10 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { Message } from "@bufbuild/protobuf";
 import type { EventCursor } from "../../types/v1/cursor_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { BudgetExhausted, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, PlanRemoved, PlanUpdated, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
+import type { BudgetExhausted, LegacyPlan, MessageAdded, MessageRemoved, MessageUpdated, Notice, OutputAppended, OutputCancelled, ProposalPending, ProposalResolved, Rendering, RunProgress, RunState, RuntimeUpdated, Snapshot, StreamCancelled, StreamDelta, StreamFinished, StreamStarted, TurnFinished, TurnStarted } from "./event_pb.js";
 import type { DraftUpdated, MessagesTruncated, PauseRequired, QueueUpdated, ThreadUpdated } from "./session_event_pb.js";
 import type { Heartbeat } from "../../types/v1/heartbeat_pb.js";
+import type { Plan } from "../../types/v1/plan_pb.js";
 import type { ActRequestSchema, ActResponseSchema, AskRequestSchema, AskResponseSchema } from "./task_pb.js";
 import type { CallToolRequestSchema, CallToolResponseSchema } from "./control_pb.js";
 import type { DiscoverRequestSchema, DiscoverResponseSchema, NotifyRequestSchema, NotifyResponseSchema } from "./watch_pb.js";
@@ -303,20 +304,21 @@ export declare type WatchRunResponse = Message<"turnwright.executor.v1.WatchRunR
     case: "rendering";
   } | {
     /**
-     * A plan was set or updated. Only for watches with `plans` OPERATIONS. Events about plans do not increment `seq`:
+     * A plan that was set or updated, as it is now with its deltas; it replaces the plan with the same `plan_id`. Unchanged
+     * plans are not sent. Only for watches with `plans` OPERATIONS. Events about plans do not increment `seq`:
      * they come before the event of the entry that changed, and come again if the watch is resumed before that event.
      *
-     * @generated from field: turnwright.executor.v1.PlanUpdated plan_updated = 34;
+     * @generated from field: turnwright.types.v1.Plan plan_updated = 34;
      */
-    value: PlanUpdated;
+    value: Plan;
     case: "planUpdated";
   } | {
     /**
-     * A plan was removed. Only for watches with `plans` OPERATIONS.
+     * Id of a plan that was removed. If it is set again, it comes last in the order of plans. Only for watches with `plans` OPERATIONS.
      *
-     * @generated from field: turnwright.executor.v1.PlanRemoved plan_removed = 35;
+     * @generated from field: string plan_removed = 35;
      */
-    value: PlanRemoved;
+    value: string;
     case: "planRemoved";
   } | {
     /**
