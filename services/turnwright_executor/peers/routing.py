@@ -192,7 +192,7 @@ class Router:
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events of this executor's hub after `request.after`, until the run moves."""
         hub = await held.enter_async_context(self._hubs.hold(RunAddress(request.project, request.run)))
-        moved = held.enter_context(self._monitors.hold(hub, avoided))
+        moved = held.enter_context(self._monitors.here(hub, avoided)).moved
         after = request.after if request.HasField("after") else None
         return hub.watch(after, batched=request.batched, plans=request.plans, moved=moved)
 
@@ -237,29 +237,23 @@ class Router:
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events that the owner sends, until the run moves: then MovedError. Raises TurnwrightError."""
-        received = asyncio.Event()
         address = RunAddress(request.project, request.run)
         try:
             async with self._owners.connected(owner) as channel:
                 with outgoing(path_of(_SERVICE.methods_by_name[WATCH]), owner) as trace:
                     call = ExecutorServiceStub(channel).WatchRun(request, metadata=_passed_on(metadata, trace))
-                    moved = self._monitors.moved_from(owner, address, received)
-                    moving = asyncio.create_task(moved, name="owner elsewhere")
-                    moving.add_done_callback(lambda _: call.cancel())
-                    try:
-                        async for event in call:
-                            received.set()
-                            yield event
-                    except asyncio.CancelledError:
-                        task = asyncio.current_task()
-                        if not moving.done() or (task and task.cancelling()):
-                            raise
-                        raise MovedError from None
-                    finally:
-                        moving.cancel()
-                        call.cancel()
-                        # It fails where the channels are closed before it ends.
-                        await asyncio.gather(moving, return_exceptions=True)
+                    with self._monitors.there(address, owner, call.cancel) as monitor:
+                        try:
+                            async for event in call:
+                                monitor.active.set()
+                                yield event
+                        except asyncio.CancelledError:
+                            task = asyncio.current_task()
+                            if not monitor.moved.is_set() or (task and task.cancelling()):
+                                raise
+                            raise MovedError from None
+                        finally:
+                            call.cancel()
         except grpc.aio.AioRpcError as error:
             raise from_rpc(error, "executor", owner) from None
 

@@ -93,8 +93,8 @@ class RunHub:
         self.address = address
         self.epoch = epoch
         self.holders = 0
-        self.starts = 0
-        """How often the feed has told that somebody may have started to work on the run, while nobody here did."""
+        self.active = asyncio.Event()
+        """Set when the feed tells that somebody may have started to work on the run, while nobody here did."""
         self._ledger = ledger
         self._settings = settings
         self._next_hub = next_hub
@@ -294,7 +294,7 @@ class RunHub:
             self.wake()
         is_started = changes.run and changes.run.status in (QUEUED, RUNNING)
         if self._report_abort is None and (is_started or any(not turn.result for turn in changes.turns)):
-            self.starts += 1
+            self.active.set()
         if changes.run:
             self._aborting = changes.run.loop.sequence if changes.run.loop and changes.abort_requested else 0
             self.report_abort(self._report_abort)

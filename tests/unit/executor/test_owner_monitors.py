@@ -54,9 +54,9 @@ async def test_the_watchers_of_a_run_ask_once_and_all_leave_when_another_executo
         opened = [asyncio.Event() for _ in range(WATCHERS)]
 
         async def watch(number: int) -> int:
-            with monitors.hold(hub, "") as moved:
+            with monitors.here(hub, "") as monitor:
                 try:
-                    async for _ in hub.watch(None, moved=moved):
+                    async for _ in hub.watch(None, moved=monitor.moved):
                         opened[number].set()
                 except MovedError as left:
                     return left.after.seq
@@ -78,6 +78,23 @@ async def test_an_owner_that_does_not_answer_is_not_tried_again_at_once(tmp_path
     store.begins.set()
     async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
         monitors = OwnerMonitors(Owners(hub._ledger, lambda _: False, PLAINTEXT), 0.001)
-        with monitors.hold(hub, "there:1") as moved:
-            await moved.wait()
+        with monitors.here(hub, "there:1") as monitor:
+            await monitor.moved.wait()
     assert store.asked >= AVOIDED_LOOKS
+
+
+async def test_streams_from_one_owner_share_a_monitor_which_rests_until_the_owner_sends(tmp_path) -> None:
+    store, gone = StoreOfMany(), []
+    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
+        monitors = OwnerMonitors(Owners(hub._ledger, lambda _: False, PLAINTEXT), 0.001)
+        with (
+            monitors.there(RUN, "here:1", lambda: gone.append(1)) as monitor,
+            monitors.there(RUN, "here:1", lambda: gone.append(2)) as second,
+        ):
+            assert second is monitor
+            await store.was_asked.wait()
+            store.begins.set()
+            monitor.active.set()
+            await monitor.moved.wait()
+    assert (store.asked, gone) == (2, [1, 2])
+    assert not monitors._monitors
