@@ -1,7 +1,7 @@
 """What the use cases need from a database.
 
-A use case is a synchronous function of a transaction. It runs in the database's own thread, so it must not wait for
-anything but SQL. Source: docs/adr/0003.
+A use case is a synchronous function of a transaction, in the writer's thread, or of a connection, in the event loop: it
+must not wait for anything but SQL. Source: docs/adr/0003, docs/adr/0061.
 """
 
 from __future__ import annotations
@@ -98,9 +98,6 @@ class Transaction(Struct):
         return self.passed | self.bumped.keys()
 
 
-INLINE_BYTES_MAX: Final = 128 * 1024
-"""Bytes of a request up to which its work may run inline, in the event loop."""
-
 ANY_SCOPE: Final = 0
 """The wildcard for subscriptions; no scope has this number.
 
@@ -133,21 +130,17 @@ class Subscription(Protocol):
 class Database(Protocol):
     """Transactions on the one history of a store."""
 
-    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
         """Run a function in a transaction and return its result after the commit.
 
         `locks` names everything that the function changes or depends on (see domain.locks): of two writes with a common
         name, on any replica, the later one sees the effects of the earlier one. The function may run more than once, so
-        it must not have other effects. An exception rolls back its own changes only. `inline`: it reads and writes a
-        few small rows, so that it may run in the event loop (see INLINE_BYTES_MAX). Raises QUEUE_FULL, DRAINING,
+        it must not have other effects. An exception rolls back its own changes only. Raises QUEUE_FULL, DRAINING,
         DATABASE_UNAVAILABLE.
         """
 
-    async def read(self, query: Query[T], *, inline: bool = False) -> T:
-        """Run a function on one consistent snapshot; `inline` as for a write.
-
-        Raises QUEUE_FULL, DATABASE_UNAVAILABLE.
-        """
+    async def read(self, query: Query[T]) -> T:
+        """Run a function on one consistent snapshot. Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE."""
 
     def subscribe(self, scopes: Collection[int], follows: int = ANY_SCOPE) -> Subscription:
         """Subscribe to commits that bump one of these scopes; `follows` is one whose deltas are wanted."""

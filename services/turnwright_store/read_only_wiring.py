@@ -36,7 +36,7 @@ def build(settings: StoreSettings, secret: str) -> Service:
         def is_abandoned(connection: Connection) -> bool:
             return settings.sole_executor and not is_shared and is_any_claimed(connection)
 
-        if not database.open() or await database.read(is_abandoned):
+        if not await database.open() or await database.read(is_abandoned):
             return False
         opened = await database.read(lambda connection: read_opened_store(connection, settings.seeds))
         store.opened = rules_of(opened, settings) if opened else None

@@ -92,7 +92,7 @@ def build(settings: StoreSettings, _secret: str) -> Service:
 
     async def ready() -> None:
         await database.quick_check()
-        await database.read(check_identity, inline=True)
+        await database.read(check_identity)
 
     # Models write entries of their own schemes; which ones is for the schemes to say.
     return Service(

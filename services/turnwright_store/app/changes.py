@@ -84,7 +84,7 @@ class ChangesWatch(Struct):
             yield message
             self.cursor = message.cursor
         elif is_woken:
-            window, drafts, position = await self.database.read(partial(self._begin, rules=rules), inline=True)
+            window, drafts, position = await self.database.read(partial(self._begin, rules=rules))
             if window.to != self.cursor:
                 async for change in self._messages(rules, window, drafts, position):
                     yield change
@@ -127,7 +127,7 @@ class ChangesWatch(Struct):
                 change = draft
                 if shown:
                     query = partial(load_entries, run=window.run, shown=shown, wanted=self.wanted)
-                    change = replace(change, entries=await self.database.read(query, inline=True))
+                    change = replace(change, entries=await self.database.read(query))
                 if position is None and index == len(drafts):
                     change = replace(
                         change,
@@ -174,7 +174,7 @@ async def watch_changes(
     with_plans: bool = False,
 ) -> ChangesWatch:
     """Begin a watch of the changes after a cursor; None: from now on. Raises RUN_NOT_FOUND."""
-    run = await database.read(partial(get_run_head, project=address.project, alias=address.run), inline=True)
+    run = await database.read(partial(get_run_head, project=address.project, alias=address.run))
     subscription = database.subscribe((run.scope, run.project_scope, run.global_scope), follows=run.scope)
     cursor = after or run.cursor(rules_now().incarnation)
     return ChangesWatch(database, subscription, rules_now, address, run.id, wanted, with_plans, cursor)

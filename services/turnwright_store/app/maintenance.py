@@ -103,7 +103,7 @@ def row_chore(
         return False
 
     async def step() -> bool:
-        done = [await process(row) for row in await database.read(find, inline=True)]
+        done = [await process(row) for row in await database.read(find)]
         return len(done) >= more_from and all(done)
 
     return Chore(name, every_s, step)

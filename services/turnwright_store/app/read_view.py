@@ -119,8 +119,7 @@ async def read_view(
         cuts = list(message_batches(found.shown, wanted)) or [[]]
         return found, cuts, load_entries(connection, found.run, cuts[0], wanted)
 
-    # Usually little has changed since a cursor.
-    found, cuts, entries = await database.read(begin, inline=after is not None)
+    found, cuts, entries = await database.read(begin)
     removed = found.removed
     for index, batch in enumerate(cuts):
         if index:

@@ -27,8 +27,6 @@ class Job(Struct, Generic[T]):
     durability: Durability
     locks: Collection[str]
     answer: asyncio.Future[T]
-    inline: bool = False
-    """Whether it is small enough to run in the event loop."""
     result: T | None = None
     error: Exception | None = None
     bumped: set[int] = field(default_factory=set)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
+from urllib.parse import quote
 
-from sqlalchemy import Connection, StaticPool, create_engine
+from sqlalchemy import URL, Connection, StaticPool, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from turnwright_values.store import Durability
 
 from turnwright_store.edge.batch import Job, fail_jobs, run_batch
-from turnwright_store.edge.sqlite_codes import is_busy
+from turnwright_store.edge.readers import Readers
 from turnwright_store.edge.thread import CaughtError
-from turnwright_store.ports import Query
-
-T = TypeVar("T")
 
 STATEMENTS_CACHED = 512
 """Prepared statements that the driver keeps; ours are few, but IN lists of each length count."""
@@ -24,31 +22,32 @@ STATEMENTS_CACHED = 512
 BUSY_TIMEOUT_MS: Final = 5000
 """How long a statement waits for another process with the file open (a backup, a shell)."""
 
-READER_PRAGMAS: Final = (
+_READER_PRAGMAS: Final = (
     "query_only = ON",
     f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "cache_size = -16384",
     "temp_store = MEMORY",
 )
 
-_CHECKPOINT_PAGES: Final = 2000
-"""Pages in the write-ahead log from which a commit in the thread brings them into the file."""
+CHECKPOINT_PAGES: Final = 2000
+"""Pages in the write-ahead log from which a commit brings them into the file."""
 
-_HERE_MAX: Final = 256
-"""Number of requests written in the event loop before one in the thread, which checkpoints the write-ahead log."""
 
-_MODES: Final[dict[object, tuple[str, ...]]] = {
-    "here": ("synchronous = NORMAL", "busy_timeout = 0", "wal_autocheckpoint = 0"),
-    **{
-        durability: (
-            f"synchronous = {durability.name}",
-            f"busy_timeout = {BUSY_TIMEOUT_MS}",
-            f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
-        )
-        for durability in (Durability.NORMAL, Durability.FULL)
-    },
-}
-"""How the writer's connection is set up: in the event loop it waits for nothing, neither a lock nor a disk."""
+def sqlite_readers(path: Path, *pragmas: str, readers: int, queue_max: int) -> Readers:
+    """The readers of a file, which must be there. `pragmas` run once on each connection, beside those of all."""
+    # SQLite would create a file that is gone.
+    url = URL.create("sqlite+aiosqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"})
+    settings = {"isolation_level": None, "cached_statements": STATEMENTS_CACHED}
+    found = Readers(url, "BEGIN", readers=readers, queue_max=queue_max, connect_args=settings)
+
+    def set_up(raw: DBAPIConnection, _record: object) -> None:
+        cursor = raw.cursor()
+        for pragma in (*_READER_PRAGMAS, *pragmas):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    event.listen(found.events, "connect", set_up)
+    return found
 
 
 class SqliteLink:
@@ -64,13 +63,7 @@ class SqliteLink:
 
     def open(self) -> None:
         """Open the file."""
-        self.raw = sqlite3.connect(
-            self.path,
-            isolation_level=None,
-            cached_statements=STATEMENTS_CACHED,
-            # The event loop uses it too, while the thread has nothing to do.
-            check_same_thread=False,
-        )
+        self.raw = sqlite3.connect(self.path, isolation_level=None, cached_statements=STATEMENTS_CACHED)
         try:
             for pragma in self._pragmas:
                 self.raw.execute(f"PRAGMA {pragma}").close()
@@ -93,75 +86,32 @@ class SqliteLink:
         self.core.engine.dispose()
         self.raw.close()
 
-    def snapshot(self, query: Query[T]) -> T:
-        """Run a query whose statements all see one snapshot."""
-        self.core.exec_driver_sql("BEGIN")
-        try:
-            return query(self.core)
-        finally:
-            self.core.exec_driver_sql("COMMIT")
-
 
 class SqliteWriter:
-    """Commits batches. Used by one thread at a time; is the session of its own transactions."""
+    """Commits batches. Used by the writer thread only; is the session of its own transactions."""
 
     def __init__(self, link: SqliteLink, clock_ms: Callable[[], int], is_followed: Callable[[int], bool]) -> None:
         """`clock_ms` gives the time of the writes, in milliseconds since 1970."""
         self.is_followed = is_followed
         self._link = link
         self._clock_ms = clock_ms
-        self._mode: object = None
-        self._here = 0
-        self._log_file = -1
+        self._durability: Durability | None = None
         self._last_entry = -1
 
     def write(self, batch: Sequence[Job[Any]]) -> None:
-        """Run a batch in the thread. Never raises: each job then has its result or its error."""
-        self._here = 0
-        self._run(batch, max(job.durability for job in batch))
-
-    def write_inline(self, batch: Sequence[Job[Any]]) -> bool:
-        """Run a batch in the event loop if that needs no waiting; returns whether it did.
-
-        With FULL durability it is committed but not yet on disk: see `sync`.
-        """
-        if self._here >= _HERE_MAX:
-            return False
-        error = self._run(batch, "here")
-        if error and is_busy(error):
-            return False
-        self._here += len(batch)
-        return True
-
-    def sync(self, batch: Sequence[Job[Any]]) -> None:
-        """Sync the commits of the event loop to disk, as a commit with synchronous = FULL does."""
-        with CaughtError() as failed:
-            if self._log_file < 0:
-                self._log_file = os.open(f"{self._link.path}-wal", os.O_RDONLY)
-            os.fdatasync(self._log_file)
-        if failed.error is not None:
-            fail_jobs(batch, failed.error)
-
-    def close(self) -> None:
-        if self._log_file >= 0:
-            os.close(self._log_file)
-
-    def _run(self, batch: Sequence[Job[Any]], mode: object) -> Exception | None:
-        """Run a batch; what ended it as a whole."""
+        """Run a batch. Never raises: each job then has its result or its error."""
         with CaughtError() as whole:
-            self._set_up(mode)
+            self._sync_as(max(job.durability for job in batch))
             run_batch(self, batch)
         if whole.error is not None:
             if self._link.raw.in_transaction:
                 self._link.core.exec_driver_sql("ROLLBACK")
             fail_jobs(batch, whole.error)
-        return whole.error
 
-    def _set_up(self, mode: object) -> None:
-        if mode is not self._mode:
-            for pragma in _MODES[mode]:
-                self._link.raw.execute(f"PRAGMA {pragma}").close()
-            self._mode = mode
+    def _sync_as(self, durability: Durability) -> None:
+        if durability is not self._durability:
+            self._link.raw.execute(f"PRAGMA synchronous = {durability.name}").close()
+            self._durability = durability
 
     @property
     def core(self) -> Connection:

@@ -3,16 +3,11 @@
 Theory of operation. Group commit: the writer takes all waiting requests, up to a limit, as one batch: one BEGIN
 IMMEDIATE, one savepoint for each request, one COMMIT. A failed request is rolled back to its savepoint; the others are
 answered after the commit. `synchronous` is set between transactions to the strongest durability in the batch.
-
-A hop to a thread costs more than the statements of a small request. So these are run in the event loop itself, on the
-same connections, while their threads are idle. Whatever may block is left to the thread: a locked file, checkpoints of
-the write-ahead log, and syncs to disk.
 Source: architecture 3, 12.2, 12.3; docs/adr/0003.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sqlite3
@@ -25,10 +20,10 @@ from turnwright_values.store import Durability
 
 from turnwright_kit.threads import DaemonThreadPool
 from turnwright_store.edge.batch import Job
-from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, READER_PRAGMAS, SqliteLink, SqliteWriter
+from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, CHECKPOINT_PAGES, SqliteLink, SqliteWriter, sqlite_readers
 from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
-from turnwright_store.edge.queues import ReadQueue, WriteQueue
+from turnwright_store.edge.queues import WriteQueue
 from turnwright_store.edge.schema import is_behind, upgrade_to_head
 from turnwright_store.edge.sqlite_codes import driver_error, refuse_orphaned_wal, to_fault, unusable_error
 from turnwright_store.edge.thread import ThreadConnection
@@ -48,6 +43,7 @@ _WRITER_PRAGMAS: Final = (
     f"busy_timeout = {BUSY_TIMEOUT_MS}",
     "cache_size = -32768",
     "temp_store = MEMORY",
+    f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
 )
 
 
@@ -73,12 +69,9 @@ class SqliteDatabase(SubscribableDatabase):
         self._path = path = Path(os.path.realpath(path))
         mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
         self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
-        self._reading = [
-            ThreadConnection(SqliteLink(path, (*READER_PRAGMAS, mapped)), "store-reader") for _ in range(readers)
-        ]
+        self._readers = sqlite_readers(path, mapped, readers=readers, queue_max=queue_max)
         self._writer = SqliteWriter(self._writing.link, clock_ms, self._wakeups.is_followed)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
-        self._reads: ReadQueue[SqliteLink] = ReadQueue(queue_max)
         self._resources = contextlib.AsyncExitStack()
         self._health = FileHealth(path)
         self._checks = DaemonThreadPool("store-check", 2)
@@ -98,21 +91,15 @@ class SqliteDatabase(SubscribableDatabase):
     async def _start(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(FileLock(self._path).release)
-            stack.callback(self._writer.close)
             refuse_orphaned_wal(self._path)
             # The write-ahead log and shared memory get the mode of the file.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-            await self._open(stack, self._writing)
+            await self._writing.open()
+            stack.push_async_callback(self._writing.close)
             await self._writing.run(_upgrade)
-            for reader in self._reading:
-                await self._open(stack, reader)
+            stack.push_async_callback(self._readers.close)
             self._health.remember_files()
             self._resources = stack.pop_all()
-        self._reads.start(self._reading)
-
-    async def _open(self, stack: contextlib.AsyncExitStack, connection: ThreadConnection[SqliteLink]) -> None:
-        await connection.open()
-        stack.push_async_callback(connection.close)
 
     async def close(self) -> None:
         self._health.close()
@@ -125,24 +112,24 @@ class SqliteDatabase(SubscribableDatabase):
     async def integrity_check(self) -> None:
         await self._checks.run(self._health.integrity_check)
 
-    async def write(self, work: Work[T], durability: Durability, locks: Collection[str], *, inline: bool = False) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
         """Run a function in a transaction and return its result after the commit.
 
         Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         self._health.raise_if_damaged()
         try:
-            result = await self._writes.put(work, durability, locks, inline=inline)
+            result = await self._writes.put(work, durability, locks)
         except (sqlite3.Error, DBAPIError) as error:
             raise self._translated(error) from error.__cause__
         # What is in a file that has lost its name is not kept.
         self._health.check_files()
         return result
 
-    async def read(self, query: Query[T], *, inline: bool = False) -> T:
+    async def read(self, query: Query[T]) -> T:
         self._health.raise_if_damaged()
         try:
-            return await self._reads.run(lambda link: link.snapshot(query), inline=inline)
+            return await self._readers.run(query)
         except (sqlite3.Error, DBAPIError) as error:
             raise self._translated(error) from error.__cause__
 
@@ -153,12 +140,7 @@ class SqliteDatabase(SubscribableDatabase):
         return to_fault(error, self._path)
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
-        if not (batch[0].inline and self._writer.write_inline(batch)):
-            self._writing.post(lambda _link: self._writer.write(batch), done)
-        elif any(job.durability is Durability.FULL and job.error is None for job in batch):
-            self._writing.post(lambda _link: self._writer.sync(batch), done)
-        else:
-            asyncio.get_running_loop().call_soon(done)
+        self._writing.post(lambda _link: self._writer.write(batch), done)
 
 
 def _upgrade(link: SqliteLink) -> None:

@@ -1,14 +1,13 @@
 """PostgreSQL as the store's database, for several replicas of the store at once.
 
-Theory of operation. As on SQLite: one writer with group commit and a savepoint for each request, some readers, each a
-connection in its own thread. Where SQLite has a single writer, replicas use advisory locks: a batch first locks the
-names of everything that it changes. Every commit is synchronous. A notification with each commit wakes the watchers of
+Theory of operation. As on SQLite: one writer with group commit and a savepoint for each request, and some readers on
+one asynchronous engine. Where SQLite has a single writer, replicas use advisory locks: a batch first locks the names of
+everything that it changes. Every commit is synchronous. A notification with each commit wakes the watchers of
 other replicas. Source: architecture 3, 12.2, 12.8; docs/adr/0003, docs/adr/0006.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
@@ -18,8 +17,9 @@ from turnwright_values.store import Durability
 from turnwright_store.edge.batch import Job
 from turnwright_store.edge.notify_listener import Listener
 from turnwright_store.edge.postgres_link import Links, PostgresLink, Server
+from turnwright_store.edge.postgres_readers import PostgresReaders
 from turnwright_store.edge.postgres_writer import PostgresWriter
-from turnwright_store.edge.queues import ReadQueue, WriteQueue
+from turnwright_store.edge.queues import WriteQueue
 from turnwright_store.edge.schema import upgrade_to_head
 from turnwright_store.edge.thread import ThreadConnection
 from turnwright_store.edge.wakeups import SubscribableDatabase
@@ -39,27 +39,23 @@ class PostgresDatabase(SubscribableDatabase):
         super().__init__()
         self._links = Links(server)
         self._writing = ThreadConnection(PostgresLink(self._links), "store-writer")
-        self._reading = [ThreadConnection(PostgresLink(self._links), "store-reader") for _ in range(readers)]
+        self._readers = PostgresReaders(server, readers=readers, queue_max=queue_max)
         self._writer = PostgresWriter(self._writing.link, self._wakeups.is_followed)
-        self._listener = Listener(server, self._wakeups, lambda: self._writing.link.pid, poll_s, self._check_silence)
+        link = self._writing.link
+        self._listener = Listener(server, self._wakeups, lambda: link.pid, poll_s, link.check_silence)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
-        self._reads: ReadQueue[PostgresLink] = ReadQueue(queue_max)
         self._resources = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
         async with contextlib.AsyncExitStack() as stack:
             # A start that is cancelled waits for the server no longer.
             stack.callback(self._links.closing.set)
-            await self._open(stack, self._writing)
+            await self._writing.open()
+            stack.push_async_callback(self._writing.close)
             await self._writing.run(lambda link: upgrade_to_head(link.raw, link.core))
-            await asyncio.gather(*(self._open(stack, reader) for reader in self._reading))
+            stack.push_async_callback(self._readers.close)
             await self._listener.start()
             self._resources = stack.pop_all()
-        self._reads.start(self._reading)
-
-    async def _open(self, stack: contextlib.AsyncExitStack, connection: ThreadConnection[PostgresLink]) -> None:
-        await connection.open()
-        stack.push_async_callback(connection.close)
 
     async def close(self) -> None:
         self._links.closing.set()
@@ -67,32 +63,21 @@ class PostgresDatabase(SubscribableDatabase):
         await self._listener.stop()
         await self._resources.aclose()
 
-    async def write(
-        self,
-        work: Work[T],
-        durability: Durability,
-        locks: Collection[str],
-        *,
-        inline: bool = False,  # noqa: ARG002 - there is a network in between
-    ) -> T:
+    async def write(self, work: Work[T], durability: Durability, locks: Collection[str]) -> T:
         """Run a function in a transaction under locks and return its result after the commit.
 
         Raises QUEUE_FULL, DRAINING, DATABASE_UNAVAILABLE.
         """
         return await self._writes.put(work, durability, locks)
 
-    async def read(self, query: Query[T], *, inline: bool = False) -> T:  # noqa: ARG002 - as above
-        return await self._reads.run(lambda link: link.snapshot(query))
+    async def read(self, query: Query[T]) -> T:
+        return await self._readers.run(query)
 
     async def quick_check(self) -> None:
         """Nothing: the server checks its own files."""
 
     async def integrity_check(self) -> None:
         """Nothing, as above."""
-
-    def _check_silence(self) -> None:
-        for connection in (self._writing, *self._reading):
-            connection.link.check_silence()
 
     def _post(self, batch: list[Job[Any]], done: Callable[[], None]) -> None:
         self._writing.post(lambda _link: self._writer.write(batch), done)

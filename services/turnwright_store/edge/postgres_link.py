@@ -21,8 +21,9 @@ from sqlalchemy.pool import NullPool
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, fault
 from turnwright_kit.logs import get_logger
+from turnwright_store.edge.schema import DriverConnection
 from turnwright_store.edge.sqlstates import RecoveryAction, driver_error, recovery_of, to_fault
-from turnwright_store.ports import UNANSWERED, Query
+from turnwright_store.ports import UNANSWERED
 
 T = TypeVar("T")
 
@@ -50,8 +51,6 @@ _KEEPALIVE: Final = {
 """Seconds after which a dead host is detected; in milliseconds while data is in flight."""
 
 _log = get_logger("postgres")
-
-_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class DatabaseUnreachableError(OSError):
@@ -95,7 +94,7 @@ class Server(Struct, frozen=True):
             **_KEEPALIVE,
         }
 
-    def prepare(self, raw: psycopg.Connection[Any]) -> None:
+    def prepare(self, raw: DriverConnection) -> None:
         """Set the timeouts and the durability; synchronous replication settings of the server are kept."""
         statement_ms, lock_ms = round(self.statement_s * 1000), round(self.lock_s * 1000)
         raw.execute(
@@ -172,6 +171,12 @@ def _backend_of(raw: psycopg.Connection[Any]) -> int:
     """The process that serves a transaction of this connection."""
     [pid] = raw.execute("SELECT pg_backend_pid()").fetchone() or (0,)
     return int(pid)
+
+
+def hang_up(raw: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    """Give up a server: who waits for its answer gets the error of a lost connection. Thread-safe."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(raw.fileno())) as copy:
+        copy.shutdown(socket.SHUT_RDWR)
 
 
 class Links:
@@ -345,8 +350,7 @@ class PostgresLink:
         """Give up a server that owes an answer for too long: who waits for it is told, and reconnects. Thread-safe."""
         raw, asked_s = self._raw, self._asked_s
         if raw and asked_s is not None and time.monotonic() - asked_s > self._links.server.lost_after_s:
-            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(raw.fileno())) as copy:
-                copy.shutdown(socket.SHUT_RDWR)
+            hang_up(raw)
 
     def drain(self) -> None:
         """Wait for everything that was sent, ignoring errors."""
@@ -363,14 +367,3 @@ class PostgresLink:
             self.core.exec_driver_sql("ROLLBACK")
         except DBAPIError:
             self.close()
-
-    def snapshot(self, query: Query[T]) -> T:
-        """Run a query whose statements all see one snapshot."""
-
-        def transaction() -> T:
-            self.send(_READ)
-            result = query(self.core)
-            self.send("COMMIT")
-            return result
-
-        return self.run_transaction(transaction)

@@ -92,11 +92,6 @@ def is_corruption(error: BaseException) -> bool:
     return _code(error) in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
-def is_busy(error: BaseException) -> bool:
-    """Whether somebody else has locked the file."""
-    return _code(error) == sqlite3.SQLITE_BUSY
-
-
 def _code(error: BaseException) -> int:
     # The other bits are details.
     return int(getattr(driver_error(error), "sqlite_errorcode", 0)) & 0xFF

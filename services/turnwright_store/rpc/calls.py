@@ -1,8 +1,7 @@
 """What every rpc of the store shares: the caller, the database, and answers to repeated requests.
 
 Most rpcs are one transaction, one query or one watch, and are declared as that: `mutation`, `query` and `watch` make
-the handler of the function that does the work, which gives the fields of the answer. It runs in the database's thread,
-and may run more than once.
+the handler of the function that does the work, which gives the fields of the answer. It may run more than once.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from turnwright_values.store import Durability, EntryWrite
 from turnwright_values.types import Cursor, Tier
 
 from turnwright_core.checks import check_words
-from turnwright_core.entries import destination_of
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.entries import cursor_from_pb, write_from_pb
@@ -34,7 +32,7 @@ from turnwright_store.domain.locks import REGISTRY_LOCK, project_lock, request_l
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.pages import BOUND_CHARS, bind_token, unbound_token
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import INLINE_BYTES_MAX, Database, Transaction
+from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql.idempotency import RequestKey
 
 M = TypeVar("M")
@@ -109,7 +107,6 @@ class Calls:
         min_tier: Tier = Tier.CLIENT,
         durability: Durability = Durability.FULL,
         starts: Callable[[R], str] = starts_no_run,
-        inline: bool = False,
         caller: Caller | None = None,
     ) -> R:
         """Run a mutation, idempotent by its request id; that of a command is its own.
@@ -121,10 +118,9 @@ class Calls:
         caller = caller or current_caller()
         method = answer.__name__.removesuffix("Response")
         check_min_tier(caller, min_tier, method)
-        inline = inline and is_small(request)
         id_field = "request_id" if hasattr(request, "request_id") else "command_id"
         if not (request_id := getattr(request, id_field, "")):
-            return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
+            return await self._database.write(lambda tx: work(tx, caller), durability, locks)
         check_words(id_field, request_id, NAME_CHARS_MAX)
         key = RequestKey(getattr(request, "project", ""), caller.principal, method, request_id)
         asked = _without_owner_fields(request)
@@ -132,7 +128,6 @@ class Calls:
             lambda tx: run_once(tx, key, asked, answer, lambda tx: work(tx, caller), starts),
             durability,
             {*locks, request_lock(*key)},
-            inline=inline,
         )
 
 
@@ -158,7 +153,6 @@ def mutation(
     min_tier: Tier = Tier.CLIENT,
     durability: Durability = Durability.FULL,
     starts: Callable[[Any], str] = starts_no_run,
-    inline: bool = False,
     deployment: bool = False,
 ) -> Callable[[Callable[[C, Q, Transaction, Caller], Fields]], Handler[C, Q]]:
     """Declare an rpc as one transaction; see `Calls._once`. `deployment`: not for derived tokens."""
@@ -178,7 +172,6 @@ def mutation(
                 min_tier=min_tier,
                 durability=durability,
                 starts=starts,
-                inline=inline,
             )
 
         return handle
@@ -186,7 +179,7 @@ def mutation(
     return declare
 
 
-def query(read: Callable[[C, Q, Connection], Fields], *, inline: bool = False) -> Handler[C, Q]:
+def query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:
     """Declare an rpc as one query. The tokens of pages are bound to what the request asks for."""
     method = read.__name__
     read_page = _paged(read, method)
@@ -194,7 +187,7 @@ def query(read: Callable[[C, Q, Connection], Fields], *, inline: bool = False) -
     async def handle(self: C, request: Any, _context: Any) -> Any:
         answer = _answer_of(request, method)
         work = read_page if "page_token" in request.DESCRIPTOR.fields_by_name else read
-        return await self._database.read(lambda connection: answer(**work(self, request, connection)), inline=inline)
+        return await self._database.read(lambda connection: answer(**work(self, request, connection)))
 
     return handle
 
@@ -223,11 +216,6 @@ def _paged(read: Callable[[C, Q, Connection], Fields], method: str) -> Callable[
 def _answer_of(request: Any, method: str) -> type[Any]:
     """The message that an rpc answers with. It stands in the file of its request."""
     return GetMessageClass(request.DESCRIPTOR.file.message_types_by_name[f"{method}Response"])
-
-
-def inline_query(read: Callable[[C, Q, Connection], Fields]) -> Handler[C, Q]:
-    """Declare an rpc as one query of a few small rows."""
-    return query(read, inline=True)
 
 
 def watch(
@@ -268,16 +256,6 @@ def alias_locks(request: Any) -> set[str]:
     """Locks to create, rename or delete a run: the project's too, so that no run is deleted while it is forked."""
     new = {run_lock(request.project, request.new_run)} if hasattr(request, "new_run") else set()
     return {project_lock(request.project), run_lock(request.project, request.run), *new}
-
-
-def is_small(request: Any) -> bool:
-
-    return bool(request.ByteSize() <= INLINE_BYTES_MAX)
-
-
-def needs_bodies(writes: Iterable[EntryWrite]) -> bool:
-    """Whether one of the writes has to read a body."""
-    return any(destination_of(write.change) is not None for write in writes)
 
 
 def writes_of(messages: Any) -> list[EntryWrite]:

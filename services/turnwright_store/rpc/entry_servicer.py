@@ -18,7 +18,7 @@ from turnwright_core.wire.schemes import categories_from_pb
 from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import PathsQuery, get_entries
 from turnwright_store.app.search import search_entries
-from turnwright_store.rpc.calls import Calls, Fields, address_of, inline_query, query
+from turnwright_store.rpc.calls import Calls, Fields, address_of, query
 from turnwright_store.rpc.read_servicer import at_of
 from turnwright_store.sql.runs import get_run_head
 from turnwright_store.sql.streams import read_part
@@ -36,7 +36,7 @@ PART_BYTES_MAX: Final = 1024 * 1024
 class EntryServicer(Calls, entry_service_pb2_grpc.EntryServiceServicer):
     """Serves turnwright.entries.v1.EntryService."""
 
-    @inline_query
+    @query
     def GetEntry(self, request: pb.GetEntryRequest, connection: Connection) -> Fields:
         found = get_entries(connection, self._rules, address_of(request), PathsQuery((request.path,)))
         if not found:

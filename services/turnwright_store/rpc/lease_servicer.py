@@ -44,7 +44,7 @@ class LeaseRpcs(Calls):
             who=claimant_of(self._rules, request),
         )
         locks = run_locks(request)
-        claim = await self._database.write(work, Durability.NORMAL, locks, inline=True)
+        claim = await self._database.write(work, Durability.NORMAL, locks)
         schemes = self._service.newer_schemes(self._rules, request.schemes_version)
         return claim_to_pb(replace(claim, schemes=schemes))
 
@@ -85,10 +85,10 @@ class LeaseRpcs(Calls):
         states: list[LeaseState] = []
         first, *others = _parts([Lease(one.project, one.run, one.epoch) for one in request.leases])
         work = partial(app.register_and_renew, who=who, workspaces=request.workspace_ids, leases=first)
-        states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)}, inline=True)
+        states += await self._database.write(work, Durability.NORMAL, {REGISTRY_LOCK, *_locks(first)})
         for part in others:
             work = partial(app.renew_leases, who=who, leases=part)
-            states += await self._database.write(work, Durability.NORMAL, _locks(part), inline=True)
+            states += await self._database.write(work, Durability.NORMAL, _locks(part))
         return lease_pb2.RenewLeasesResponse(
             states=[
                 lease_pb2.LeaseState(lease=lease, held=state.held, abort_requested=state.abort_requested)
@@ -99,9 +99,9 @@ class LeaseRpcs(Calls):
 
     async def GetLease(self, request: lease_pb2.GetLeaseRequest, _context: Any) -> lease_pb2.GetLeaseResponse:
         query = partial(app.get_lease, caller=current_caller(), address=address_of(request))
-        return lease_to_pb(await self._database.read(query, inline=True))
+        return lease_to_pb(await self._database.read(query))
 
-    @mutation(locks=run_locks, min_tier=Tier.MODEL, durability=Durability.NORMAL, inline=True)
+    @mutation(locks=run_locks, min_tier=Tier.MODEL, durability=Durability.NORMAL)
     def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller) -> Fields:
         app.release_run(tx, caller, address_of(request), request.fence.epoch)
         return {}

@@ -19,7 +19,6 @@ from turnwright_values.store import (
 from turnwright_values.types import Tier, ViewChange
 
 from turnwright_core.checks import invalid
-from turnwright_core.owner_calls import writes_bytes
 from turnwright_core.wire import entries as entry_wire
 from turnwright_core.wire import runs as wire
 from turnwright_core.wire.claims import claim_to_pb
@@ -31,11 +30,10 @@ from turnwright_store.app.write_entries import write_entries
 from turnwright_store.domain.locks import packets_lock, paths_of, run_lock, write_locks
 from turnwright_store.domain.packets import check_packet
 from turnwright_store.domain.store_rules import StoreRules
-from turnwright_store.ports import INLINE_BYTES_MAX, Transaction
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import (
     Calls,
     address_of,
-    needs_bodies,
     project_locks,
     run_locks,
 )
@@ -107,7 +105,6 @@ class LedgerRpcs(Calls):
             work,
             locks=_queue_locks(request),
             starts=lambda answer: answer.run.run,
-            inline=True,
             caller=_principal_of(new) if new else None,
         )
         # A repeated call gets no claim: it may not hold any more.
@@ -151,13 +148,11 @@ class LedgerRpcs(Calls):
             done = write_entries(tx, rules, caller, call)
             return replace(done, view_change=self._view_change(rules, done.view_change))
 
-        durability, inline = durability_of(call.durability), not needs_bodies(call.writes)
+        durability = durability_of(call.durability)
         if not call.request_id:
             caller = current_caller()
             check_min_tier(caller, Tier.MODEL, "WriteEntries")
-            size = writes_bytes(call.writes) + (sum(map(len, packet.texts)) if packet else 0)
-            inline = inline and size <= INLINE_BYTES_MAX
-            return await self._database.write(lambda tx: work(tx, caller), durability, locks, inline=inline)
+            return await self._database.write(lambda tx: work(tx, caller), durability, locks)
         answer = await self._once(
             WRITE_ENTRIES.request_to_pb(call),
             ledger_pb2.WriteEntriesResponse,
@@ -165,7 +160,6 @@ class LedgerRpcs(Calls):
             min_tier=Tier.MODEL,
             durability=durability,
             locks=locks,
-            inline=inline,
         )
         written: WriteEntriesResponse = WRITE_ENTRIES.answer_from_pb(answer)
         return written
@@ -178,7 +172,6 @@ class LedgerRpcs(Calls):
             partial(ledger.end_turn, rules=rules, caller=caller, end=call),
             Durability.FULL if call.turn or call.loop_end else Durability.NORMAL,
             write_locks(rules, call.project, call.run, paths_of(writes)),
-            inline=writes_bytes(writes) <= INLINE_BYTES_MAX,
         )
         schemes = self._service.newer_schemes(rules, call.schemes_version) if ended.next else None
         return replace(ended, schemes=schemes, view_change=self._view_change(rules, ended.view_change))

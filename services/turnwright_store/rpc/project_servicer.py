@@ -13,7 +13,7 @@ from turnwright_core.wire.codec import known
 from turnwright_kit.auth import Caller
 from turnwright_store.app import registry, store_rules
 from turnwright_store.ports import Transaction
-from turnwright_store.rpc.calls import Calls, Fields, inline_query, mutation, project_locks, query, registry_locks
+from turnwright_store.rpc.calls import Calls, Fields, mutation, project_locks, query, registry_locks
 
 
 class ProjectServicer(Calls, project_service_pb2_grpc.ProjectServiceServicer):
@@ -27,7 +27,7 @@ class ProjectServicer(Calls, project_service_pb2_grpc.ProjectServiceServicer):
         project = registry.init_project(tx, request.root, request.workspace_id, request.name, **changes)
         return {"project": wire.project_to_pb(project)}
 
-    @inline_query
+    @query
     def GetProject(self, request: pb.GetProjectRequest, connection: Connection) -> Fields:
         project = registry.get_project(connection, request.project, request.workspace_id)
         return {"project": wire.project_to_pb(project)}
@@ -43,7 +43,7 @@ class ProjectServicer(Calls, project_service_pb2_grpc.ProjectServiceServicer):
         stored = store_rules.set_constraints(tx, request.project, wanted, request.remove_patterns)
         return {"constraints": map(constraint_to_pb, stored)}
 
-    @inline_query
+    @query
     def ListFileConstraints(self, request: pb.ListFileConstraintsRequest, connection: Connection) -> Fields:
         found, token = store_rules.list_constraints(connection, request.project, request.page_size, request.page_token)
         return {"constraints": map(constraint_to_pb, found), "next_page_token": token}

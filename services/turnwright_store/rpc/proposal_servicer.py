@@ -66,7 +66,7 @@ class ProposalServicer(Calls, proposal_service_pb2_grpc.ProposalServiceServicer)
     async def WatchProposals(self, request: pb.WatchProposalsRequest) -> InboxWatch:
         return await watch_inbox(self._database, request.project)
 
-    @mutation(locks=run_locks, inline=True)
+    @mutation(locks=run_locks)
     def ResolveProposal(self, request: pb.ResolveProposalRequest, tx: Transaction, caller: Caller) -> Fields:
         resolution = resolution_of(request)
         done = proposals.resolve_proposal(tx, self._rules, caller, address_of(request), request.path, resolution)

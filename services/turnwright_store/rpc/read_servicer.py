@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 from turnwright.store.v1 import read_pb2
@@ -19,9 +19,6 @@ from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.rpc.calls import Calls, address_of, after_cursor, watch
 from turnwright_store.sql.views import Wanted
-
-INLINE_PATHS_MAX: Final = 8
-"""Entries up to which their reading is brief."""
 
 
 def filter_of(value: int) -> ViewFilter:
@@ -97,8 +94,7 @@ class ReadRpcs(Calls):
         query = PathsQuery(tuple(request.paths), not request.without_bodies, lines_of(request), at_of(request))
         address = address_of(request)
         read = partial(get_entries, rules=self._rules, address=address, query=query)
-        inline = len(query.paths) <= INLINE_PATHS_MAX and query.lines is None and query.at is None
-        got = await self._database.read(read, inline=inline)
+        got = await self._database.read(read)
         return read_pb2.GetEntriesResponse(
             entries=[entry_wire.entry_to_pb(one.entry) for one in got],
             spans=[span_of(one.lines) for one in got if one.lines],

@@ -33,7 +33,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         if not request.run_only:
             return await self._database.read(partial(self._details, request))
         read = partial(registry.get_run, project=request.project, alias=request.run)
-        run = await self._database.read(read, inline=True)
+        run = await self._database.read(read)
         return pb.GetRunResponse(run=wire.run_to_pb(run), schemes=self._schemes_for(request))
 
     def _details(self, request: pb.GetRunRequest, connection: Connection) -> pb.GetRunResponse:
@@ -96,7 +96,7 @@ class RunServicer(Calls, run_service_pb2_grpc.RunServiceServicer):
         retention.remove_run(tx, address_of(request))
         return {}
 
-    @mutation(locks=run_locks, inline=True)
+    @mutation(locks=run_locks)
     def AbortRun(self, request: pb.AbortRunRequest, tx: Transaction, caller: Caller) -> Fields:
         run, cursor = control.abort_run(tx, self._rules, caller, address_of(request))
         return {"run": _show(tx, run), "cursor": cursor_to_pb(cursor)}

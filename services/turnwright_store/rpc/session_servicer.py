@@ -38,7 +38,7 @@ def _starts(answer: Any) -> str:
 class SessionServicer(Calls, session_service_pb2_grpc.SessionServiceServicer):
     """Serves turnwright.sessions.v1.SessionService."""
 
-    @mutation(locks=_locks, starts=_starts, inline=True)
+    @mutation(locks=_locks, starts=_starts)
     def SubmitCommand(self, request: pb.SubmitCommandRequest, tx: Transaction, caller: Caller) -> Fields:
         if not request.command_id:
             raise invalid("command_id", "command_id is required: choose a new one for each command.")

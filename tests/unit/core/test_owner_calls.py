@@ -61,7 +61,7 @@ from turnwright_core.chat.prompt_edits import PromptEdit, Verb
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.models import Reasoning, ToolChoice
-from turnwright_core.owner_calls import ReturnView, return_view_of, writes_bytes
+from turnwright_core.owner_calls import ReturnView, return_view_of
 from turnwright_core.packet_values import PacketMessage, TurnPacket
 from turnwright_core.plans.plan import Plan, PlanKind
 from turnwright_core.schemes import BUILT_IN
@@ -242,13 +242,6 @@ def test_what_is_left_out_stays_out():
         ).epoch
         is None
     )
-
-
-def test_writes_weigh_what_their_texts_do():
-    small, large = [EntryWrite("a", SetEntry("b"))], [EntryWrite("a", SetEntry("b" * 10_000))]
-    assert writes_bytes(small) < 1000
-    assert all(writes_bytes(one) >= 10_000 for one in (large, [EntryWrite("a", AppendEntry("b" * 10_000))]))
-    assert writes_bytes([*large, *large]) == 2 * writes_bytes(large)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """The database: group commit, durability classes, bounds, wake-ups, snapshots; on SQLite and on PostgreSQL."""
 
 import asyncio
-import os
 import sqlite3
 import threading
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -185,58 +183,9 @@ async def test_synchronous_follows_the_strongest_durability_of_a_batch(database)
     assert await synchronous(Durability.NORMAL) == {1}
 
 
-async def test_brief_requests_that_wait_together_share_a_transaction(database):
-    waiting = [
-        database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), Durability.NORMAL, (), inline=True) for n in range(20)
-    ]
-    with counted_statements() as counted:
-        ids = await asyncio.gather(*waiting)
-    assert sorted(ids) == ids
-    assert counted["COMMIT"] <= 2
-    assert len(await database.read(keys, inline=True)) == 20
-
-
-async def test_brief_requests_wait_behind_what_is_being_written(database):
-    task, release = await occupied(database)
-    waiting = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), inline=True))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
-    release.set()
-    assert await waiting > 0
-    await task
-
-
-@SQLITE_ONLY
-async def test_what_is_brief_and_fully_durable_is_on_the_disk_before_it_is_answered(database, monkeypatch):
-    synced, done = [], []
-
-    def fdatasync(file):
-        synced.append((str(Path(f"/proc/self/fd/{file}").readlink()).endswith(".db-wal"), list(done)))
-        real(file)
-
-    real = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", fdatasync)
-    for durability in (Durability.NORMAL, Durability.FULL):
-        await database.write(lambda tx, d=durability: add_scope(tx, f"run:{d}"), durability, (), inline=True)
-        done.append(durability)
-    assert synced == [(True, [Durability.NORMAL])]
-
-
-@SQLITE_ONLY
-async def test_a_disk_that_fails_is_told_to_whoever_needs_it(database, monkeypatch):
-    def fail(_file):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fdatasync", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        await database.write(lambda tx: add_scope(tx, "run:1"), Durability.FULL, (), inline=True)
-    assert await database.write(lambda tx: add_scope(tx, "run:2"), Durability.NORMAL, (), inline=True) > 0
-
-
 @SQLITE_ONLY
 @pytest.mark.parametrize("together", [1, 3])
-@pytest.mark.parametrize("inline", [False, True])
-async def test_a_full_disk_is_reported_as_what_passes_and_nothing_of_the_batch_is_written(database, inline, together):
+async def test_a_full_disk_is_reported_as_what_passes_and_nothing_of_the_batch_is_written(database, together):
     """SQLite's own limit of pages stands for the disk: what it raises is the same."""
 
     async def room(pages):
@@ -245,7 +194,7 @@ async def test_a_full_disk_is_reported_as_what_passes_and_nothing_of_the_batch_i
 
     def write(number):
         work = lambda tx: add_scope(tx, f"run:{number}" + "x" * 100_000)  # noqa: E731 - one for each request
-        return database.write(work, Durability.FULL, (), inline=inline)
+        return database.write(work, Durability.FULL, ())
 
     await room(1)
     refused = await asyncio.gather(*map(write, range(together)), return_exceptions=True)
@@ -287,9 +236,7 @@ async def test_a_log_whose_file_is_gone_is_kept_and_refused(database, tmp_path, 
 async def test_a_file_that_somebody_else_has_locked_does_not_stop_the_event_loop(database, tmp_path):
     other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    waiting = asyncio.ensure_future(
-        database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, (), inline=True)
-    )
+    waiting = asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, ()))
     await asyncio.sleep(0.2)
     assert not waiting.done()
     other.execute("ROLLBACK")
@@ -298,11 +245,9 @@ async def test_a_file_that_somebody_else_has_locked_does_not_stop_the_event_loop
 
 
 @SQLITE_ONLY
-async def test_brief_writes_leave_no_log_that_grows(database, tmp_path):
+async def test_writes_leave_no_log_that_grows(database, tmp_path):
     for number in range(3000):
-        await database.write(
-            lambda tx, n=number: add_scope(tx, f"run:{n}" + "x" * 2000), Durability.NORMAL, (), inline=True
-        )
+        await database.write(lambda tx, n=number: add_scope(tx, f"run:{n}" + "x" * 2000), Durability.NORMAL, ())
     assert (tmp_path / "x.db-wal").stat().st_size < 16 * 1024 * 1024
 
 
@@ -322,16 +267,16 @@ async def test_a_reader_sees_one_moment_and_waits_for_no_writer(database):
     assert await database.read(keys) == set()
     release.set()
     await task
-    entered, go_on = threading.Event(), threading.Event()
+    entered, go_on = asyncio.Event(), asyncio.Event()
 
     def twice(connection):
         first = keys(connection)
         entered.set()
-        go_on.wait()
+        connection.connection.dbapi_connection.run_async(lambda _: go_on.wait())
         return first, keys(connection)
 
     reading = asyncio.ensure_future(database.read(twice))
-    await asyncio.to_thread(entered.wait)
+    await entered.wait()
     await database.write(lambda tx: add_scope(tx, "run:1"), Durability.NORMAL, ())
     go_on.set()
     assert await reading == (set(), set())

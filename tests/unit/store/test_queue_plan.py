@@ -66,7 +66,7 @@ async def asked(tmp_path):
         await database.start()
         opened.append(database)
         await database.write(lambda tx: fill(tx, waiting, ended), Durability.NORMAL, ())
-        return await database.read(lambda connection: steps(connection, question))
+        return await database.write(lambda tx: steps(tx.connection, question), Durability.NORMAL, ())
 
     yield ask
     for database in opened:
