@@ -23,10 +23,10 @@ from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import TaskDefaults, budget_of
 from turnwright_cli.keyboard import make_blocking
 from turnwright_cli.lists import spend_words
-from turnwright_cli.output import put
+from turnwright_cli.output import put, show_table
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_lines, progress_words
-from turnwright_cli.run_list import full_alias, show_runs
+from turnwright_cli.run_list import NO_RUNS, RUNS, full_alias
 from turnwright_cli.status_words import usage_words
 from turnwright_cli.tasks import reasoning_of
 from turnwright_client import Client, QueuedLoop
@@ -369,7 +369,7 @@ class ChatCommands:
             self._say(f"  {safe_line(model)}: {', '.join([*usage_words(used), *_unpriced(used)])}")
 
     async def _runs(self, _argument: str) -> None:
-        show_runs([run async for run in self._client.list_runs(self._state.project)])
+        show_table(RUNS, [run async for run in self._client.list_runs(self._state.project)], empty=NO_RUNS)
 
     async def _run(self, argument: str) -> None:
         if not argument:

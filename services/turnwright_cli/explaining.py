@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct, to_builtins
@@ -60,30 +61,23 @@ def _show_plain(run: str, explanation: pb.PacketExplanation) -> None:
     for sentence in (heading(run, explanation), budget_words(explanation), *change_words(explanation)):
         write_line(safe_line(sentence))
     by_size = sorted(explanation.pieces, key=lambda piece: (-piece.tokens, -piece.whole_tokens, piece.begin))
-    columns = (
-        "tokens", "kind", "section", "path", "form", "reduced by", "in turn", "begin", "bytes", "why", "whole",
-        "healed",
-    )  # fmt: skip
-    show_table(
-        list(map(Column, columns)),
-        [
-            (
-                str(piece.tokens),
-                words_of(piece.kind).name,
-                piece.section,
-                piece.path,
-                FORMS.get(piece.form, "whole"),
-                piece.reduced_by,
-                str(piece.reduced_in_turn or ""),
-                str(piece.begin),
-                str(piece.bytes),
-                piece.why,
-                str(piece.whole_tokens or ""),
-                piece.healed,
-            )
-            for piece in by_size
-        ],
-    )
+    show_table(_PIECES, by_size)
+
+
+_PIECES: Final[Sequence[Column[pb.ExplainedPiece]]] = (
+    Column("tokens", lambda piece: str(piece.tokens)),
+    Column("kind", lambda piece: words_of(piece.kind).name),
+    Column("section", lambda piece: piece.section),
+    Column("path", lambda piece: piece.path),
+    Column("form", lambda piece: FORMS.get(piece.form, "whole")),
+    Column("reduced by", lambda piece: piece.reduced_by),
+    Column("in turn", lambda piece: str(piece.reduced_in_turn or "")),
+    Column("begin", lambda piece: str(piece.begin)),
+    Column("bytes", lambda piece: str(piece.bytes)),
+    Column("why", lambda piece: piece.why),
+    Column("whole", lambda piece: str(piece.whole_tokens or "")),
+    Column("healed", lambda piece: piece.healed),
+)
 
 
 class ReplayCounts(Struct):

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
-from google.protobuf.message import Message
 from turnwright.proposals.v1 import proposal_service_pb2
 from turnwright.types.v1 import proposal_pb2
 
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts, unless_stopped
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, show_list, to_line, while_read, write_line
+from turnwright_cli.output import Column, M, show_list, to_line, while_read, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
-
-M = TypeVar("M", bound=Message)
 
 _PAST: Final = {proposal_pb2.DECISION_KIND_ACCEPTED: "accepted by", proposal_pb2.DECISION_KIND_REJECTED: "rejected by"}
 
@@ -37,8 +34,7 @@ async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
     return show_list(
         call,
         items,
-        (*map(Column, ("project", "run", "path", "waits")), Column("wants to", TITLE_CHARS_MAX, decides=True)),
-        ((item.project, item.run, item.proposal.path, _waits(item), effect_words(item.proposal)) for item in items),
+        _COLUMNS,
         empty="Nothing waits for a decision.",
         hint="Decide with: turnwright resolve RUN PATH (--accept or --reject where nobody can be asked)",
     )
@@ -51,6 +47,15 @@ def _waits(item: proposal_service_pb2.PendingProposal) -> str:
         if seconds >= length:
             return f"{seconds // length} {unit}"
     return f"{seconds} s"
+
+
+_COLUMNS: Final[Sequence[Column[proposal_service_pb2.PendingProposal]]] = (
+    Column("project", lambda item: item.project),
+    Column("run", lambda item: item.run),
+    Column("path", lambda item: item.proposal.path),
+    Column("waits", _waits),
+    Column("wants to", lambda item: effect_words(item.proposal), TITLE_CHARS_MAX, decides=True),
+)
 
 
 async def show_watch(call: Invocation, messages: AsyncGenerator[M, None], show: Callable[[M], None]) -> None:

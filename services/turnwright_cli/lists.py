@@ -31,7 +31,7 @@ from turnwright_cli.output import answer, console, put, show_lines
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_title
 from turnwright_cli.records import record_line
-from turnwright_cli.run_list import SUMMARY_CHARS, found_run, open_run
+from turnwright_cli.run_list import TITLE_CHARS, found_run, open_run
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import loop_words, reason_sentence, run_words, turn_words, turns_words, usage_words
 from turnwright_client import Client, pending_proposals
@@ -107,7 +107,7 @@ def _loop_line(loop: loop_pb2.Loop, run: run_pb2.Run) -> str:
     stands = run_words(run) if loop.status == runs.RUNNING else loop_words(loop)
     parts = [stands, turns_words(loop.turns), *usage_words(loop.usage)]
     reason = f": {sentence}" if sentence else ""
-    return f"{loop.sequence}. {safe_line(loop.prompt, SUMMARY_CHARS)}: {', '.join(parts)}{reason}"
+    return f"{loop.sequence}. {safe_line(loop.prompt, TITLE_CHARS)}: {', '.join(parts)}{reason}"
 
 
 async def abort_run(call: Invocation, *, run: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import asdict
@@ -51,18 +51,26 @@ async def list_models(call: Invocation) -> int:
         models = await session.client.list_models()
         status = await session.client.get_status(check_models=True, timeout_s=CHECK_MODELS_TIMEOUT_S)
     checks = {check.alias: check for check in status.models}
-    rows = []
-    for model in models:
+
+    def known(model: model_pb2.Model) -> model_pb2.Model:
+        return check.model if (check := checks.get(model.alias)) and check.HasField("model") else model
+
+    def usable(model: model_pb2.Model) -> str:
         check = checks.get(model.alias)
-        usable = "not checked" if check is None else "yes" if check.usable else check.problem or "not usable"
-        known = check.model if check and check.HasField("model") else model
-        facts = (context_words(known), output_words(known), can_words(known))
-        rows.append((model.alias, model.vendor_model, *facts, usable))
+        return "not checked" if check is None else "yes" if check.usable else check.problem or "not usable"
+
+    columns: Sequence[Column[model_pb2.Model]] = (
+        Column("alias", lambda one: one.alias),
+        Column("vendor/model", lambda one: one.vendor_model),
+        Column("context", lambda one: context_words(known(one))),
+        Column("output", lambda one: output_words(known(one))),
+        Column("can", lambda one: can_words(known(one))),
+        Column("usable", usable),
+    )
     return show_list(
         call,
         models,
-        tuple(map(Column, ("alias", "vendor/model", "context", "output", "can", "usable"))),
-        rows,
+        columns,
         empty="No models yet. Add one with `turnwright models add ALIAS VENDOR/MODEL`, or name any as vendor/model.",
     )
 

@@ -12,8 +12,8 @@ import errno
 import os
 import select
 import sys
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from typing import IO, TYPE_CHECKING, Final, TypeVar, cast
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from typing import IO, TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
@@ -24,10 +24,12 @@ from turnwright_cli.plugin_output import own_stdout
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from turnwright_cli.invocation import Invocation
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 STALLED_POLL_S: Final = 0.05
 """Pause before standard output is tried again whose reader takes nothing, in seconds."""
@@ -149,66 +151,64 @@ COLUMNS_MIN: Final = 60
 _ESCAPED: Final = str.maketrans({"\\": "\\\\"})
 
 
-class Column(Struct, frozen=True):
-    """A column; on a terminal its values are truncated to `chars_max` characters, if given.
+class Column(Struct, Generic[T], frozen=True):
+    """A column of a list, with its value for each item; on a terminal truncated to `chars_max` characters, if given.
 
     `decides`: people decide by its values, so that even on a terminal nothing in them may be hidden.
     """
 
     name: str
+    value: Callable[[T], str]
     chars_max: int = 0
     whole: bool = False
     """Not broken into lines: people copy its values."""
     decides: bool = False
 
-    def shown(self, text: str) -> str:
-        return (shown_line if self.decides else safe_line)(text, self.chars_max)
+    def shown(self, item: T) -> str:
+        return (shown_line if self.decides else safe_line)(self.value(item), self.chars_max)
 
 
 def show_list(
-    call: Invocation,
-    messages: Iterable[Message],
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[str]],
-    *,
-    empty: str = "",
-    hint: str = "",
+    call: Invocation, messages: Sequence[M], columns: Sequence[Column[M]], *, empty: str = "", hint: str = ""
 ) -> int:
     """Print the messages with --json, else a table."""
     if call.as_json:
         return show_lines(messages)
-    show_table(columns, rows, empty=empty, hint=hint)
+    show_table(columns, messages, empty=empty, hint=hint)
     return 0
 
 
-def show_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, empty: str = "", hint: str = "") -> None:
-    """Print the rows below the column names.
+def show_table(columns: Sequence[Column[T]], items: Sequence[T], *, empty: str = "", hint: str = "") -> None:
+    """Print a row for each item below the column names.
 
     `empty` is printed if there are none, `hint` at the end; both are for people and left out in a pipe.
     """
-    cells = list(rows)
     if is_pipe() or not (out := console()).is_terminal:
-        for line in ([column.name for column in columns], *cells):
+        for line in ([one.name for one in columns], *([one.value(item) for one in columns] for item in items)):
             write_line("\t".join(shown_line(value.translate(_ESCAPED)) for value in line))
-        if not cells and empty:
+        if not items and empty:
             print(empty, file=sys.stderr)
-        return
+    elif not items:
+        out.print(empty, markup=False)
+    elif out.width < COLUMNS_MIN:
+        for item in items:
+            texts = (column.shown(item) for column in columns)
+            out.print("  ".join(filter(None, texts)), markup=False, soft_wrap=False)
+    else:
+        out.print(table_of(columns, items), soft_wrap=False)
+        if hint:
+            out.print(hint, markup=False)
+
+
+def table_of(columns: Sequence[Column[T]], items: Iterable[T], *, is_folded: bool = True) -> Table:
+    """A row for each item; a value that does not fit is folded, or else cut."""
     from rich.table import Table
     from rich.text import Text
 
-    if not cells:
-        out.print(empty, markup=False)
-        return
-    if out.width < COLUMNS_MIN:
-        for row in cells:
-            texts = (column.shown(value) for column, value in zip(columns, row, strict=True))
-            out.print("  ".join(filter(None, texts)), markup=False, soft_wrap=False)
-        return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.name, overflow="fold", no_wrap=column.whole)
-    for row in cells:
-        table.add_row(*(Text(column.shown(value)) for column, value in zip(columns, row, strict=True)))
-    out.print(table, soft_wrap=False)
-    if hint:
-        out.print(hint, markup=False)
+        overflow: Literal["fold", "ellipsis"] = "fold" if is_folded else "ellipsis"
+        table.add_column(column.name, overflow=overflow, no_wrap=column.whole or not is_folded)
+    for item in items:
+        table.add_row(*(Text(column.shown(item)) for column in columns))
+    return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,8 @@ async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) 
         return 0
     alias = safe_line(found.run)
     empty = f"No plans in run {alias} yet. Set one with `turnwright plan set {alias} TEXT`."
-    show_table(tuple(map(Column, _COLUMNS)), [row for plan in plans for row in _rows(plan)], empty=empty)
+    columns = [Column[Sequence[str]](name, itemgetter(at)) for at, name in enumerate(_COLUMNS)]
+    show_table(columns, [row for plan in plans for row in _rows(plan)], empty=empty)
     return 0
 
 

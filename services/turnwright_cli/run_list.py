@@ -6,16 +6,16 @@ That is by its alias, or by a beginning that no other run has.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterable
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
 
 from turnwright.runs.v1 import run_service_pb2
 from turnwright.types.v1 import run_pb2
 
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, console, show_lines, show_table, write_line
+from turnwright_cli.output import Column, console, show_list, table_of, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_project
 from turnwright_cli.status_words import run_words, title_of, turns_words
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 TITLE_CHARS = 60
+"""Length of what a run is about in a list, in characters."""
 ROWS_MAX = 50
 """Runs that a live table shows; the rest is counted."""
 SHOWN_MAX = 5
@@ -83,7 +84,15 @@ async def names_of_models(client: Client) -> list[tuple[str, str]]:
     return [(one.alias, safe_line(one.vendor_model)) for one in await client.list_models()]
 
 
-SUMMARY_CHARS = 60
+RUNS: Final[Sequence[Column[run_pb2.Run]]] = (
+    Column("run", lambda run: run.run, whole=True),
+    Column("status", run_words),
+    Column("turns", lambda run: str(run.turn)),
+    Column("model", lambda run: run.loop.settings.model or run.settings.model),
+    Column("changed", lambda run: run.update_time.ToDatetime(UTC).astimezone().strftime("%Y-%m-%d %H:%M")),
+    Column("title", title_of, TITLE_CHARS),
+)
+NO_RUNS: Final = "No runs yet. Start one with `turnwright act PROMPT`."
 
 
 async def runs(call: Invocation, *, watch: bool) -> int:
@@ -95,32 +104,7 @@ async def runs(call: Invocation, *, watch: bool) -> int:
 async def list_runs(call: Invocation) -> int:
     async with open_project(call, reads=True) as (client, name):
         found = [run async for run in client.list_runs(name)] if name else []
-    if call.as_json:
-        return show_lines(found)
-    show_runs(found)
-    return 0
-
-
-def show_runs(found: Iterable[run_pb2.Run]) -> None:
-    show_table(
-        (
-            Column("run", whole=True),
-            *map(Column, ("status", "turns", "model", "changed")),
-            Column("title", SUMMARY_CHARS),
-        ),
-        (
-            (
-                run.run,
-                run_words(run),
-                str(run.turn),
-                run.loop.settings.model or run.settings.model,
-                datetime.fromtimestamp(run.update_time.seconds).astimezone().strftime("%Y-%m-%d %H:%M"),
-                title_of(run),
-            )
-            for run in found
-        ),
-        empty="No runs yet. Start one with `turnwright act PROMPT`.",
-    )
+    return show_list(call, found, RUNS, empty=NO_RUNS)
 
 
 async def watch_runs(call: Invocation) -> int:
@@ -158,27 +142,23 @@ def _show_lines(message: RunsMessage) -> None:
 
 def overview_line(one: run_pb2.RunOverview) -> str:
     waiting = f", {one.proposals} to decide" if one.proposals else ""
-    text = safe_line(title_of(one.run), SUMMARY_CHARS)
+    text = safe_line(title_of(one.run), TITLE_CHARS)
     stands = f"{run_words(one.run)}, {turns_words(one.run.turn)}{waiting}"
     return f"{safe_line(one.run.run)}: {stands}: {text}"
 
 
-def run_list_table(run_list: RunList) -> Table:
-    from rich.table import Table
-    from rich.text import Text
+_OVERVIEWS: Final[Sequence[Column[run_pb2.RunOverview]]] = (
+    Column("run", lambda one: one.run.run),
+    Column("status", lambda one: run_words(one.run)),
+    Column("turns", lambda one: str(one.run.turn)),
+    Column("to decide", lambda one: str(one.proposals or "")),
+    Column("title", lambda one: title_of(one.run), TITLE_CHARS),
+)
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("run", "status", "turns", "to decide", "title"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True)
+
+def run_list_table(run_list: RunList) -> Table:
     ones = sorted(run_list.runs.values(), key=lambda one: one.run.update_time.ToNanoseconds(), reverse=True)
-    for one in ones[:ROWS_MAX]:
-        table.add_row(
-            Text(safe_line(one.run.run)),
-            run_words(one.run),
-            str(one.run.turn),
-            str(one.proposals or ""),
-            Text(safe_line(title_of(one.run), SUMMARY_CHARS)),
-        )
+    table = table_of(_OVERVIEWS, ones[:ROWS_MAX], is_folded=False)
     if len(ones) > ROWS_MAX:
         table.add_row(f"and {len(ones) - ROWS_MAX} more", "", "", "", "")
     return table

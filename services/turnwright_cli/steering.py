@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,7 @@ from turnwright_cli.lists import budget_words, call_words
 from turnwright_cli.output import Column, answer, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text, text_in
-from turnwright_cli.run_list import SUMMARY_CHARS, open_run
+from turnwright_cli.run_list import TITLE_CHARS, open_run
 from turnwright_cli.session import open_session
 from turnwright_cli.status_words import run_words
 from turnwright_core.limits import COMMENT_BYTES_MAX, PERSONA_BYTES_MAX
@@ -91,7 +91,7 @@ async def configure_project(call: Invocation, *, assembly: str | None, force: bo
 
 
 def settings_lines(settings: settings_pb2.RunSettings) -> list[str]:
-    persona = safe_line(settings.persona, SUMMARY_CHARS) if settings.HasField("persona") else "built in"
+    persona = safe_line(settings.persona, TITLE_CHARS) if settings.HasField("persona") else "built in"
     return [
         f"model          {safe_line(settings.model)}",
         f"temperature    {settings.temperature:g}" if settings.HasField("temperature") else "temperature    default",
@@ -110,7 +110,6 @@ def _words(run: run_pb2.Run, what: str) -> str:
 
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_PROMPT_CHARS: Final = 60
 
 
 async def list_schedules(call: Invocation, *, run: str) -> int:
@@ -119,11 +118,7 @@ async def list_schedules(call: Invocation, *, run: str) -> int:
     return show_list(
         call,
         schedules,
-        (*map(Column, ("id", "when", "next (UTC)", "last (UTC)", "times", "with")), Column("prompt", _PROMPT_CHARS)),
-        (
-            (one.schedule_id, _rule(one), _next(one), _time(one.last_time), str(one.fired), _own(one), one.prompt)
-            for one in schedules
-        ),
+        _COLUMNS,
         empty=f"{found.run} has no schedules. Add one with `turnwright schedules add RUN ID --every TIME [PROMPT]`.",
     )
 
@@ -205,3 +200,14 @@ def _own(one: schedule_pb2.Schedule) -> str:
 
 def _time(time: Timestamp) -> str:
     return datetime.fromtimestamp(time.seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if time.seconds else ""
+
+
+_COLUMNS: Final[Sequence[Column[schedule_pb2.Schedule]]] = (
+    Column("id", lambda one: one.schedule_id),
+    Column("when", _rule),
+    Column("next (UTC)", _next),
+    Column("last (UTC)", lambda one: _time(one.last_time)),
+    Column("times", lambda one: str(one.fired)),
+    Column("with", _own),
+    Column("prompt", lambda one: one.prompt, TITLE_CHARS),
+)
