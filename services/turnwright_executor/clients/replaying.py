@@ -7,7 +7,9 @@ real history: what a loop would have done after another verdict is unknown. Sour
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from msgspec import Struct, field
@@ -15,15 +17,20 @@ from msgspec.structs import replace
 from turnwright_values.types import Assembly, Entry, RequestKind, State, Turn, TurnResult
 
 from turnwright_core.tools import TOOL_ORDER
+from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress, TurnAddress
 from turnwright_executor.domain.budgets import WORD as BUDGET_EXHAUSTED
 from turnwright_executor.domain.command_record import CommandRecord
 from turnwright_executor.domain.verdict import REFUTED_OUTCOME, Limits, TurnFacts
 from turnwright_executor.hooks.chains import Hooks
-from turnwright_executor.turn.judging import facts_of, judge
+from turnwright_executor.hooks.plugins import load_plugins
+from turnwright_executor.hooks.points import TURN_VERDICT
+from turnwright_executor.hooks.registry import HookSubscription, Registry
+from turnwright_executor.turn.judging import facts_of, judge, limits_of
 from turnwright_executor.turn.model_call import model_call_from_entry
 from turnwright_executor.turn.recording import ANSWER
 from turnwright_executor.wire.command_records import is_command, record_from_entry
+from turnwright_kit.plugins import HOOKS, UNVERSIONED, Plugin, import_object, register
 
 BUDGET_TURN: Final = "error/budget_turn"
 """Path of the error of a turn whose results did not fit, below the turn's records."""
@@ -154,3 +161,40 @@ async def replay(hooks: Hooks, stored: Iterable[StoredVerdict]) -> list[Replayed
         verdict = await judge(hooks, one.facts)
         replayed.append(ReplayedVerdict(one, verdict.status, verdict.reason))
     return replayed
+
+
+class Replay:
+    """Runs judged again by an executor's chain with these settings, and by further functions."""
+
+    def __init__(self, settings: ExecutorSettings, targets: Iterable[str]) -> None:
+        """`targets`: voters and `register` functions, as `module:function`. Raises SettingsError."""
+        registry = load_plugins(settings.hooks, settings.tools)
+        for target in targets:
+            plugin = Plugin(target, target, UNVERSIONED, partial(_register_of, target))
+            register(plugin, registry, "--hook", HOOKS.setting)
+        self._hooks = Hooks(registry, settings.hook_deadline_s)
+        self._limits = limits_of(settings)
+        self.failures: list[tuple[HookSubscription, BaseException]] = []
+        """The voters that failed, and so did not vote."""
+        self._hooks.failures = self.failures
+        self.verdicts: list[ReplayedVerdict] = []
+        self.incomplete = 0
+        """Turns that were left out: records of them are missing."""
+
+    async def add_run(self, project: str, run: str, turns: Iterable[Turn], entries: Iterable[Entry]) -> None:
+        """Judge a run's turns again. `entries` is its timeline."""
+        stored = stored_turns(RunAddress(project, run), turns, entries, self._limits)
+        self.verdicts += await replay(self._hooks, stored.verdicts)
+        self.incomplete += stored.incomplete
+
+
+def _register_of(target: str) -> object:
+    """The named `register` function; a function with two parameters is itself a voter."""
+    function = import_object(target)
+    if len(inspect.signature(function).parameters) != 2:
+        return function
+
+    def register_voter(registry: Registry) -> None:
+        registry.filter(TURN_VERDICT, function)
+
+    return register_voter

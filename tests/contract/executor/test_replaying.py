@@ -8,7 +8,7 @@ from turnwright_values.types import State
 
 from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from services import Services, running
-from turnwright_cli.policy import read_stored
+from turnwright_cli.policy import read_turns
 from turnwright_core.wire.entries import entry_from_pb
 from turnwright_core.wire.runs import turn_from_pb
 from turnwright_executor.clients.replaying import StoredTurns, replay, stored_turns
@@ -30,7 +30,8 @@ TRANSCRIPT = {"assembly": settings_pb2.ASSEMBLY_TRANSCRIPT}
 
 
 async def stored(services: Services, run: str = "r", limits: Limits | None = None) -> StoredTurns:
-    return await read_stored(services.client, RunAddress(services.project, run), limits or Limits())
+    turns, entries = await read_turns(services.client, services.project, run)
+    return stored_turns(RunAddress(services.project, run), turns, entries, limits or Limits())
 
 
 async def again(found: StoredTurns) -> list[tuple[tuple[int, str], tuple[int, str]]]:

@@ -24,8 +24,8 @@ from contract.executor.test_transcripts import (
 from services import running
 from sse_server import Answer, SseServer, chat, never
 from strict_vendors import STRICT, Reply, unmarked
-from turnwright_cli.policy import read_stored
-from turnwright_executor.clients.replaying import replay
+from turnwright_cli.policy import read_turns
+from turnwright_executor.clients.replaying import replay, stored_turns
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.verdict import Limits
 from turnwright_executor.hooks import Hooks
@@ -228,7 +228,8 @@ async def test_a_run_that_turns_it_on_has_its_messages_summarized_before_they_ar
             told = [one async for one in services.client.list_messages(services.project, "r")]
             run = (await services.client.get_run(services.project, "r")).run
             packets = [await services.client.explain_packet(services.project, "r", turn.number) for turn in turns]
-            judged = await read_stored(services.client, RunAddress(services.project, "r"), Limits())
+            read = await read_turns(services.client, services.project, "r")
+    judged = stored_turns(RunAddress("p", "r"), *read, Limits())
     assert vendor.refusals == []
     assert (loop.status, loop.summary) == (200, "All is read.")
     kinds = [turn.result.kind for turn in turns]
