@@ -54,11 +54,11 @@ class OwnerMonitors:
         self._monitors: dict[tuple[RunAddress, str], Monitor] = {}
 
     def here(self, hub: RunHub, avoided: str) -> contextlib.AbstractContextManager[Monitor]:
-        """Wake the watchers of a hub when another executor owns the run.
+        """Have the watchers of a hub leave when another executor owns the run.
 
         `avoided` is the address of an owner that did not answer: it counts again only after AVOIDED_LOOKS.
         """
-        return self._hold(Monitor((hub.address, hub.epoch), "", hub.active, avoided), hub.wake)
+        return self._hold(Monitor((hub.address, hub.epoch), "", hub.active, avoided), hub.leave)
 
     def there(
         self, address: RunAddress, owner: str, leave: Callable[[], object]

@@ -19,10 +19,8 @@ from turnwright.types.v1.cursor_pb2 import EventCursor
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.wire.events import events_of
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.watching.hub import MovedError
 from turnwright_executor.watching.plans import PLAN_EVENTS
-from turnwright_executor.watching.signals import Signal
-from turnwright_executor.watching.tail import Tail, TailBounds
+from turnwright_executor.watching.tail import FellBehindError, MovedError, Tail, TailBounds
 from turnwright_kit.logs import get_logger
 
 _log = get_logger("relaying")
@@ -34,93 +32,41 @@ Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
 """Opens a run's event stream after a cursor."""
 
 
-class FellBehindError(Exception):
-    """The relay no longer has the events after a watcher's position."""
-
-
-class Relay:
-    """The newest events of a run at another executor, and its watchers."""
+class Relay(Tail):
+    """The newest events of a run at another executor."""
 
     def __init__(self, after: EventCursor, bounds: TailBounds) -> None:
+        super().__init__(bounds, after.epoch, after.seq)
         self.holders = 0
-        self._epoch = after.epoch
-        self._tail = Tail(bounds, after.seq)
         self._unnumbered: list[WatchRunResponse] = []
         """What comes before the next event."""
-        self._heartbeat: WatchRunResponse | None = None
-        self._changed = Signal()
-        self._cause: Exception | None = None
-        self._ended = False
-        self._task: asyncio.Task[None] | None = None
 
-    def covers(self, position: EventCursor) -> bool:
-        """Whether everything after a position is available."""
-        return not self._ended and position.epoch == self._epoch and position.seq >= self._tail.base
-
-    @property
-    def has_ended(self) -> bool:
-        return self._ended
-
-    def start(self, events: AsyncGenerator[WatchRunResponse, None], name: str) -> None:
-        self._task = asyncio.create_task(self._run(events), name=name)
-        self._task.add_done_callback(_log_crash)
-
-    async def stop(self) -> None:
-        if self._task:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _run(self, events: AsyncGenerator[WatchRunResponse, None]) -> None:
+    async def fill(self, events: AsyncGenerator[WatchRunResponse, None]) -> None:
         """Receive events until the stream ends; watchers get the reason."""
+        cause: Exception | None = None
         try:
             async with contextlib.aclosing(events):
                 async for message in events:
                     for event in events_of(message):
                         self._take(event)
         except (TurnwrightError, MovedError, FellBehindError) as error:
-            self._cause = error
+            cause = error
         finally:
-            self._ended = True
-            self._changed.notify()
+            self.end(cause)
 
     def _take(self, event: WatchRunResponse) -> None:
         if event.WhichOneof("event") == "heartbeat":
-            self._heartbeat = event
+            self.beat(event)
         elif event.WhichOneof("event") in PLAN_EVENTS:
             self._unnumbered.append(event)
-        elif event.cursor.epoch == self._epoch and event.cursor.seq == self._tail.seq + 1:
-            self._tail.add(event, self._unnumbered)
+        elif (event.cursor.epoch, event.cursor.seq) == (self.epoch, self.seq + 1):
+            self.add(event, self._unnumbered)
             self._unnumbered = []
+            # The owner has combined events already.
+            self.wake_at_once()
         else:
             # A snapshot means that the owner no longer has the events. Each watcher gets a stream of its own.
             raise FellBehindError
-        self._changed.notify()
-
-    async def watch(self, position: int, *, batched: bool = False) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events after a position until the owner's stream ends, with its heartbeats if there is nothing else.
-
-        `batched`: pending events are combined into one message. Raises FellBehindError, and what ended the owner's
-        stream.
-        """
-        heartbeat = self._heartbeat
-        while True:
-            changed = self._changed.next()
-            if position < self._tail.base:
-                raise FellBehindError
-            for message in self._tail.after(position, batched=batched):
-                yield message
-                position = message.cursor.seq
-            if position < self._tail.seq:
-                continue
-            if self._heartbeat is not heartbeat and self._heartbeat:
-                heartbeat = self._heartbeat
-                yield heartbeat
-            elif self._ended:
-                break
-            else:
-                await changed.wait()
-        if self._cause:
-            raise self._cause
 
 
 def _log_crash(task: asyncio.Task[None]) -> None:
@@ -146,7 +92,7 @@ class Relays:
         relay = self._relays.get(key)
         if relay is None or relay.has_ended:
             relay = self._relays[key] = Relay(position, self._bounds)
-            relay.start(upstream(position), f"relay {key[0].run}")
+            relay.start(relay.fill(upstream(position)), f"relay {key[0].run}").add_done_callback(_log_crash)
         relay.holders += 1
         try:
             yield relay
@@ -155,4 +101,4 @@ class Relays:
             if not relay.holders:
                 if self._relays.get(key) is relay:
                     del self._relays[key]
-                await relay.stop()
+                await relay.close()

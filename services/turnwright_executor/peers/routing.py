@@ -32,10 +32,10 @@ from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.owner_monitors import OwnerMonitors
 from turnwright_executor.peers.owners import Owners
-from turnwright_executor.peers.relaying import FellBehindError, Relays
-from turnwright_executor.watching.hub import MovedError
+from turnwright_executor.peers.relaying import Relays
 from turnwright_executor.watching.hubs import Hubs
 from turnwright_executor.watching.plans import PLAN_EVENTS
+from turnwright_executor.watching.tail import FellBehindError, MovedError
 from turnwright_kit.auth import AUTHORIZATION, TIER
 from turnwright_kit.errors import from_rpc
 from turnwright_kit.logs import get_logger
@@ -192,9 +192,10 @@ class Router:
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events of this executor's hub after `request.after`, until the run moves."""
         hub = await held.enter_async_context(self._hubs.hold(RunAddress(request.project, request.run)))
-        moved = held.enter_context(self._monitors.here(hub, avoided)).moved
         after = request.after if request.HasField("after") else None
-        return hub.watch(after, batched=request.batched, plans=request.plans, moved=moved)
+        coming = await hub.watch(after, batched=request.batched, plans=request.plans)
+        held.enter_context(self._monitors.here(hub, avoided))
+        return coming
 
     async def _relayed(
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
@@ -216,9 +217,8 @@ class Router:
             if request.HasField("after") and self._relays.can_join(key, request.after):
                 with contextlib.suppress(FellBehindError):
                     async with self._relays.hold(key, request.after, shared) as relay:
-                        async with contextlib.aclosing(
-                            relay.watch(request.after.seq, batched=request.batched)
-                        ) as events:
+                        following = relay.follow(request.after.seq, batched=request.batched)
+                        async with contextlib.aclosing(following) as events:
                             async for event in events:
                                 yield event
                                 _advance(request, event)

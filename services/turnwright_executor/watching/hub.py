@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Final
 
 from turnwright.executor.v1 import event_pb2
@@ -22,12 +22,11 @@ from turnwright.executor.v1.executor_service_pb2 import (
     PlanEvents,
     WatchRunResponse,
 )
-from turnwright.types.v1 import cursor_pb2, heartbeat_pb2
+from turnwright.types.v1 import cursor_pb2
 from turnwright_values.store import WatchChangesResponse
 from turnwright_values.types import Cursor, SessionState, State
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.coalesced_timers import heartbeat_due_s
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS
 from turnwright_core.plans.plan import SCHEME as PLANS
@@ -43,10 +42,9 @@ from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
 from turnwright_executor.watching.plans import plan_teller, read_plan
 from turnwright_executor.watching.run_fold import BeforeCall, FreshRun, RunFold, set_now
-from turnwright_executor.watching.signals import GatheredSignal, Signal
+from turnwright_executor.watching.signals import Signal
 from turnwright_executor.watching.tail import Tail, TailBounds
 from turnwright_kit.logs import get_logger
-from turnwright_kit.scope import detached
 
 FEED_BACKOFF: Final = Backoff(0.1, 5.0)
 """Backoff before the change feed is opened again."""
@@ -69,16 +67,7 @@ class HubEndedError(Exception):
     """The hub has ended; what was awaited may be published by the next one."""
 
 
-class MovedError(Exception):
-    """The run has moved to another executor; the watch continues there."""
-
-    def __init__(self, after: cursor_pb2.EventCursor | None = None) -> None:
-        """`after` is the last event that was sent, if that is known here."""
-        super().__init__()
-        self.after = after
-
-
-class RunHub:
+class RunHub(Tail):
     """Events of one run within one epoch."""
 
     def __init__(
@@ -90,8 +79,9 @@ class RunHub:
         next_hub: Callable[[Predicate], Awaitable[None]],
     ) -> None:
         """`next_hub` continues the waiting of callers on the next hub when this one ends, or raises TurnwrightError."""
+        bounds = TailBounds(settings.tail_events, settings.tail_bytes)
+        super().__init__(bounds, epoch, heartbeat_s=settings.event_heartbeat_s)
         self.address = address
-        self.epoch = epoch
         self.holders = 0
         self.active = asyncio.Event()
         """Set when the feed tells that somebody may have started to work on the run, while nobody here did."""
@@ -100,21 +90,9 @@ class RunHub:
         self._next_hub = next_hub
         self._known = RunFold()
         self._change_events = ChangeEvents(address, ledger, self._known, self._append)
-        self._tail = Tail(TailBounds(settings.tail_events, settings.tail_bytes))
         self._fed_signal = Signal()
         """Given when the feed has brought something, and at the end."""
-        self._changed = Signal()
-        """Given with each event."""
-        self._gathered = GatheredSignal()
-        """The same for watchers that take batches."""
-        self._watchers = 0
-        self._beats = 0
-        """Heartbeats so far: one timer wakes all watchers, and those that have nothing else to send send one."""
-        self._heartbeat = WatchRunResponse()
-        self._beating: asyncio.TimerHandle | None = None
         self._cursor = Cursor("", 0, 0, 0)
-        self._feed: asyncio.Task[None] | None = None
-        self._closed = False
         self._aborting = 0
         """Sequence of the loop whose abort was requested; 0: none."""
         self._report_abort: Callable[[int], None] | None = None
@@ -130,9 +108,9 @@ class RunHub:
             self._cursor = fresh.cursor
         else:
             await self._load()
-        if self._closed:
+        if self.has_ended:
             raise draining_error()
-        self._feed = detached(self._follow(), name=f"feed {self.address.run}")
+        self.start(self._follow(), f"feed {self.address.run}")
 
     async def _load(self) -> None:
         entries, cursor = await self._ledger.read_timeline(self.address, EVENT_BODY_BYTES_MAX, WHOLE_IN_EVENTS)
@@ -144,11 +122,9 @@ class RunHub:
         self._cursor = cursor
         self._known.load(run_to_pb(run), entries, queue, plans)
 
-    async def close(self) -> None:
-        self._end()
-        if self._feed:
-            self._feed.cancel()
-            await asyncio.gather(self._feed, return_exceptions=True)
+    def end(self, cause: Exception | None = None) -> None:
+        super().end(cause)
+        self._fed_signal.notify()
 
     # Writing side ---------------------------------------------------------------------------------------------
 
@@ -162,9 +138,9 @@ class RunHub:
         self.wake()
 
     def _append(self, event: WatchRunResponse) -> None:
-        event.cursor.epoch, event.cursor.seq = self.epoch, self._tail.seq + 1
+        event.cursor.epoch, event.cursor.seq = self.epoch, self.seq + 1
         set_now(event.time)
-        self._tail.add(event)
+        self.add(event)
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
         self._send(events.progress(activity, turn, detail, wait_s))
@@ -180,9 +156,6 @@ class RunHub:
     def state(self) -> SessionState:
         """What the run is doing, as watchers were told."""
         return self._known.state
-
-    def cursor(self) -> cursor_pb2.EventCursor:
-        return cursor_pb2.EventCursor(epoch=self.epoch, seq=self._tail.seq)
 
     def before_call(self) -> BeforeCall:
         return BeforeCall(self.cursor(), self.moment)
@@ -221,7 +194,7 @@ class RunHub:
 
     async def until(self, condition: Predicate) -> None:
         while not condition(self):
-            if self._closed:
+            if self.has_ended:
                 raise HubEndedError
             await self._fed_signal.next().wait()
 
@@ -239,11 +212,6 @@ class RunHub:
         entry = self._known.entries.get(path)
         return entry is not None and entry.revision > after and State(entry.state).is_settled
 
-    def wake(self) -> None:
-        """Have the watchers look."""
-        self._changed.notify()
-        self._gathered.gather()
-
     async def _follow(self) -> None:
         """Publish the change feed. If the state is stale, reload it first: watchers then get a snapshot.
 
@@ -254,7 +222,7 @@ class RunHub:
             try:
                 if is_stale:
                     await self._load()
-                    self._tail.forget()
+                    self.forget()
                     self._fed_signal.notify()
                     self.wake()
                     is_stale = False
@@ -267,7 +235,7 @@ class RunHub:
             except TurnwrightError as error:
                 if error.reason is Reason.RUN_NOT_FOUND:
                     _log.warning("feed_ended", run=self.address.run, reason=error.reason.name)
-                    return self._end()
+                    return self.end()
                 is_stale = is_stale or error.reason is Reason.CURSOR_FOREIGN
                 if failures == 1 and error.reason in AWAY:
                     self.warn(STORE_AWAY)
@@ -277,14 +245,9 @@ class RunHub:
                 _log.error("feed_crashed", run=self.address.run, exc_info=error)
                 crashes, is_stale = crashes + 1, True
                 if crashes > FEED_CRASHES_MAX:
-                    return self._end()
+                    return self.end()
             failures += 1
             await asyncio.sleep(FEED_BACKOFF.pause_s(failures))
-
-    def _end(self) -> None:
-        self._closed = True
-        for signal in (self._fed_signal, self._changed, self._gathered):
-            signal.notify()
 
     async def _publish_changes(self, changes: WatchChangesResponse) -> None:
         try:
@@ -309,70 +272,16 @@ class RunHub:
         *,
         batched: bool = False,
         plans: PlanEvents.ValueType = PLAN_EVENTS_UNSPECIFIED,
-        moved: asyncio.Event | None = None,
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events after a position if the tail still has them, else a snapshot first. Ends when the hub closes.
 
-        `batched`: pending events are combined into one message. `plans`: the form in which plans are told. Raises
-        MovedError once `moved` is set and the watchers are woken.
+        `plans`: the form in which plans are told; the rest as in Tail.follow.
         """
-        position = after.seq if after and self._retains(after) else -1
-        signal = self._gathered if batched else self._changed
+        position = after.seq if after and self.covers(after) and after.seq <= self.seq else -1
         teller = plan_teller(plans, self._known.plans)
         if plans == PLAN_EVENTS_LEGACY:
             await self._known.plans.read_files(self._change_events.read_body)
-        with self._beats_wanted():
-            while not self._closed:
-                changed = signal.next()
-                if moved and moved.is_set():
-                    raise MovedError(cursor_pb2.EventCursor(epoch=self.epoch, seq=position) if position >= 0 else None)
-                while position < self._tail.base:
-                    snapshot, position = self._known.snapshot(self.cursor(), teller), self._tail.seq
-                    for part in snapshot:
-                        yield part
-                newest = self._tail.seq
-                if newest > position:
-                    messages = self._tail.after(position, batched=batched)
-                    for message in teller.insert(messages, batched=batched) if teller else messages:
-                        yield message
-                    position = newest
-                beats = self._beats
-                await changed.wait()
-                if beats != self._beats and position == self._tail.seq and not self._closed:
-                    yield self._heartbeat
-
-    @contextlib.contextmanager
-    def _beats_wanted(self) -> Iterator[None]:
-        """Heartbeats while somebody watches."""
-        self._watchers += 1
-        if self._watchers == 1:
-            self._schedule_beat()
-        try:
-            yield
-        finally:
-            self._watchers -= 1
-            if self._beating and not self._watchers:
-                self._beating.cancel()
-
-    def _schedule_beat(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._beating = loop.call_at(heartbeat_due_s(loop.time(), self._settings.event_heartbeat_s), self._beat)
-
-    def _beat(self) -> None:
-        self._beats += 1
-        self._heartbeat = WatchRunResponse(cursor=self.cursor(), heartbeat=heartbeat_pb2.Heartbeat())
-        set_now(self._heartbeat.time)
-        self._changed.notify()
-        self._gathered.notify()
-        self._schedule_beat()
-
-    def _retains(self, after: cursor_pb2.EventCursor) -> bool:
-        return after.epoch == self.epoch and self._tail.base <= after.seq <= self._tail.seq
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has ended."""
-        return self._closed
+        return self.follow(position, lambda: self._known.snapshot(self.cursor(), teller), teller, batched=batched)
 
 
 def draining_error() -> TurnwrightError:

@@ -43,7 +43,7 @@ class Hubs:
     def find(self, address: RunAddress) -> RunHub | None:
         """The hub of a run, if it is open."""
         hub = self._hubs.get(address)
-        return None if hub is None or hub.is_closed else hub
+        return None if hub is None or hub.has_ended else hub
 
     def report_waiting(self, address: RunAddress) -> None:
         """Send those who watch a run that it waits for its turn."""
@@ -87,7 +87,7 @@ class Hubs:
         if timer := self._lingering.pop(address, None):
             timer.cancel()
         hub = self._hubs.get(address)
-        if hub is None or hub.is_closed:
+        if hub is None or hub.has_ended:
             # The one that has ended goes even if there is none to follow it.
             self._hubs.pop(address, None)
             self._opened += 1

@@ -11,7 +11,7 @@ from turnwright.types.v1 import run_pb2
 from turnwright_core.runs import QUEUED
 from turnwright_executor.peers.owner_monitors import AVOIDED_LOOKS, OwnerMonitors
 from turnwright_executor.peers.owners import Owners
-from turnwright_executor.watching.hub import MovedError
+from turnwright_executor.watching.tail import MovedError
 from turnwright_kit.transport import PLAINTEXT
 from unit.executor.test_hubs import RUN, OddStore, hubs_over
 
@@ -54,9 +54,10 @@ async def test_the_watchers_of_a_run_ask_once_and_all_leave_when_another_executo
         opened = [asyncio.Event() for _ in range(WATCHERS)]
 
         async def watch(number: int) -> int:
-            with monitors.here(hub, "") as monitor:
+            events = await hub.watch(None)
+            with monitors.here(hub, ""):
                 try:
-                    async for _ in hub.watch(None, moved=monitor.moved):
+                    async for _ in events:
                         opened[number].set()
                 except MovedError as left:
                     return left.after.seq

@@ -14,8 +14,8 @@ from turnwright.types.v1.heartbeat_pb2 import Heartbeat
 from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_executor.domain.addresses import RunAddress
-from turnwright_executor.peers.relaying import FellBehindError, Relays
-from turnwright_executor.watching.tail import TailBounds
+from turnwright_executor.peers.relaying import Relays
+from turnwright_executor.watching.tail import FellBehindError, TailBounds
 
 pytestmark = pytest.mark.asyncio
 
@@ -70,7 +70,7 @@ async def test_each_watcher_goes_on_from_its_own_place() -> None:
     owner = Owner()
     async with relayed(owner) as relay:
         owner.send(*map(event, range(1, 6)))
-        first, second = relay.watch(0), relay.watch(3)
+        first, second = relay.follow(0), relay.follow(3)
         assert await taken(first, 5) == [1, 2, 3, 4, 5]
         assert await taken(second, 2) == [4, 5]
     assert owner.opened == [at(0)]
@@ -79,7 +79,7 @@ async def test_each_watcher_goes_on_from_its_own_place() -> None:
 async def test_who_is_ahead_of_the_relay_hears_nothing_twice() -> None:
     owner = Owner()
     async with relayed(owner) as relay:
-        ahead = relay.watch(3)
+        ahead = relay.follow(3)
         owner.send(*map(event, range(1, 6)))
         assert await taken(ahead, 2) == [4, 5]
 
@@ -87,7 +87,7 @@ async def test_who_is_ahead_of_the_relay_hears_nothing_twice() -> None:
 async def test_a_slow_watcher_falls_behind_and_holds_up_nobody() -> None:
     owner = Owner()
     async with relayed(owner) as relay:
-        slow, quick = relay.watch(0), relay.watch(0)
+        slow, quick = relay.follow(0), relay.follow(0)
         owner.send(event(1))
         assert await taken(slow, 1) == await taken(quick, 1) == [1]
         for seq in range(2, KEPT + 10):
@@ -106,7 +106,7 @@ async def test_what_does_not_follow_sends_every_watcher_to_the_owner(sent) -> No
     async with relayed(owner) as relay:
         owner.send(event(1), sent)
         for _ in range(2):
-            watcher = relay.watch(0)
+            watcher = relay.follow(0)
             assert await taken(watcher, 1) == [1]
             with pytest.raises(FellBehindError):
                 await taken(watcher, 1)
@@ -115,7 +115,7 @@ async def test_what_does_not_follow_sends_every_watcher_to_the_owner(sent) -> No
 async def test_the_owners_heartbeats_reach_who_has_heard_all() -> None:
     owner = Owner()
     async with relayed(owner) as relay:
-        watchers = [relay.watch(0) for _ in range(2)]
+        watchers = [relay.follow(0) for _ in range(2)]
         owner.send(event(1))
         for watcher in watchers:
             assert await taken(watcher, 1) == [1]
@@ -129,7 +129,7 @@ async def test_the_owners_heartbeats_reach_who_has_heard_all() -> None:
 async def test_what_ends_the_owners_stream_is_told_to_all_once_they_have_heard_the_rest() -> None:
     owner = Owner()
     async with relayed(owner) as relay:
-        watchers = [relay.watch(0) for _ in range(2)]
+        watchers = [relay.follow(0) for _ in range(2)]
         owner.send(event(1), fault(Reason.DRAINING, "It ends."))
         for watcher in watchers:
             assert await taken(watcher, 1) == [1]
@@ -143,7 +143,7 @@ async def test_a_stream_that_just_ends_ends_every_watch() -> None:
     owner = Owner()
     async with relayed(owner) as relay:
         owner.send(event(1), None)
-        assert [one.cursor.seq async for one in relay.watch(0)] == [1]
+        assert [one.cursor.seq async for one in relay.follow(0)] == [1]
 
 
 async def test_a_relay_ends_with_its_last_watcher_and_begins_anew_with_the_next() -> None:
@@ -164,11 +164,11 @@ async def test_a_relay_that_ended_is_replaced_while_others_still_hold_it() -> No
     owner, relays = Owner(), Relays(TailBounds(KEPT, 1_000_000))
     async with relayed(owner, 0, relays) as ended:
         owner.send(event(1), None)
-        assert [one.cursor.seq async for one in ended.watch(0)] == [1]
+        assert [one.cursor.seq async for one in ended.follow(0)] == [1]
         assert relays.can_join(KEY, at(9))
         async with relayed(owner, 9, relays) as anew:
             owner.send(event(10))
-            assert await taken(anew.watch(9), 1) == [10]
+            assert await taken(anew.follow(9), 1) == [10]
 
 
 async def test_a_relay_that_crashes_ends_its_watches_and_says_so() -> None:
@@ -177,7 +177,7 @@ async def test_a_relay_that_crashes_ends_its_watches_and_says_so() -> None:
         async with relayed(owner) as relay:
             owner.send(event(1), ValueError("This is no event."))
             async with asyncio.timeout(60):
-                seen = [one.cursor.seq async for one in relay.watch(0)]
+                seen = [one.cursor.seq async for one in relay.follow(0)]
             # What a task leaves behind it is said in the next round of the event loop.
             await asyncio.sleep(0)
     assert (seen, [(line["event"], line["relay"]) for line in lines]) == ([1], [("relay_crashed", "relay r")])

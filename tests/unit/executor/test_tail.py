@@ -13,7 +13,7 @@ from turnwright_executor.watching.tail import Tail, TailBounds
 
 
 def tail_of(*texts: str) -> Tail:
-    tail = Tail(TailBounds(100, 100 * CHUNK_BYTES))
+    tail = Tail(TailBounds(100, 100 * CHUNK_BYTES), "e")
     for text in texts:
         add(tail, text)
     return tail
