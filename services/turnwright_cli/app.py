@@ -8,9 +8,9 @@ from typing import Final
 import click
 from click import Argument, Option
 
-from turnwright_cli.app_runs import add_model_commands, add_run_commands, add_schedule_commands
 from turnwright_cli.options import (
     AS_JSON,
+    AT_LEAST_0,
     CALLS,
     COMMON,
     DATABASE,
@@ -28,130 +28,6 @@ from turnwright_cli.options import (
     make_app,
     offering,
 )
-
-# Commands that run services and look after them.
-
-_BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)
-
-
-def add_service_commands(app: click.Group) -> None:
-    _add_services(app)
-    _add_store(app)
-    _add_others(app)
-
-
-def _add_services(app: click.Group) -> None:
-    add_command(
-        app,
-        "init",
-        "initializing:init",
-        "Find a model server on this host, and write it into your turnwright.toml.\n\n"
-        "--clients instead opens the project of the directory to derived tokens, --no-clients closes it again.",
-        Option(["--url"], metavar="URL", help="Ask this server instead, such as http://127.0.0.1:8080/v1."),
-        Option(["--force"], is_flag=True, help="Replace the file that there is."),
-        Option(["--clients/--no-clients"], default=None, help="Whether tokens for clients may use this project."),
-        common=(PROJECT, SERVER),
-    )
-    add_command(
-        app,
-        "project",
-        "steering:configure_project",
-        "Show or change the settings of the project.",
-        Option(
-            ["--assembly"],
-            type=click.Choice(["packet", "transcript", "default"]),
-            help="How new runs are sent to the model, unless their task says; default: as TURNWRIGHT_ASSEMBLY says.",
-        ),
-        Option(["--force"], is_flag=True, help="Take a folder of the system or a home as a project, too."),
-    )
-    add_command(
-        app,
-        "doctor",
-        "doctor:doctor",
-        "Show what is configured, which services answer, and what is missing.",
-        common=WITHOUT_PROJECT,
-    )
-    add_command(
-        app,
-        "serve",
-        "serving:serve",
-        "Run all four services, or those named, until SIGINT or SIGTERM.",
-        Option(["--only"], metavar="NAME", multiple=True, help="Run this service; repeatable."),
-        Option(
-            ["--listen"],
-            metavar="[NAME=]ADDR",
-            multiple=True,
-            help="Address to listen on; without NAME, the executor's.",
-        ),
-        *(
-            Option([f"--{peer}"], metavar="ADDR", help=f"Address of {article} {peer} that runs elsewhere.")
-            for article, peer in (("a", "store"), ("an", "assembler"), ("a", "provider"))
-        ),
-        DATABASE,
-        common=(),
-    )
-
-
-def _add_store(app: click.Group) -> None:
-    store = add_group(app, "store", "The store's database.")
-    add_command(
-        store,
-        "backup",
-        "storing:backup_store",
-        "Back up the store's database into a new file, also while the store is running.",
-        *_BACKUP,
-        common=(),
-    )
-    add_command(
-        store,
-        "restore",
-        "storing:restore_store",
-        "Restore a backup into an empty database, SQLite or PostgreSQL.",
-        *_BACKUP,
-        common=(),
-    )
-
-
-def _add_others(app: click.Group) -> None:
-    policy = add_group(app, "policy", "Test voters and other plugins.")
-    add_command(
-        policy,
-        "test",
-        "policy:try_policy",
-        "Show which verdicts of stored turns would differ with a voter; changes nothing. Exits with 1 if some would.",
-        Option(
-            ["--hook"], metavar="MODULE:FUNCTION", multiple=True, help="A voter, or a plugin's register; repeatable."
-        ),
-        Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Test on this run; repeatable."),
-        Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),
-    )
-
-    add_command(
-        app,
-        "token",
-        "tokens:print_token",
-        "Print a token with fewer rights, derived from this deployment's secret.",
-        Option(["--tier"], type=click.Choice(["client", "model", "plugin"]), required=True, help="What it may do."),
-        Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
-        common=(),
-    )
-    add_command(
-        app,
-        "completion",
-        "completing:print_script",
-        "Print a script with which a shell completes commands, options, and names of runs and models.",
-        Argument(["shell"], metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]), help="bash, zsh or fish."),
-        common=(),
-    )
-    add_command(
-        app,
-        "demo",
-        "demonstration:demo",
-        "Show a complete run on a small project, without a key or a network.",
-        Option(["--source"], hidden=True, type=click.Path(path_type=Path, exists=True, file_okay=False)),
-        common=(),
-    )
-
 
 _MODEL: Final = Option(
     ["-m", "--model"],
@@ -262,7 +138,340 @@ add_command(
     RUN,
 )
 
-add_run_commands(app)
-add_schedule_commands(app)
-add_model_commands(app)
-add_service_commands(app)
+# Runs: list, show and change them.
+
+runs = add_group(
+    app,
+    "runs",
+    "Manage the runs of a project; without a command, list them, latest first.",
+    WATCH,
+    *COMMON,
+    work="run_list:runs",
+)
+add_command(
+    runs,
+    "show",
+    "lists:show_run",
+    "Show one run: its loops, and what waits for a decision.\n\n"
+    "--diff shows what its commands changed in files, as recorded; in a pipe `patch -p1` takes it.",
+    RUN,
+    Option(["--full"], is_flag=True, help="Show long proposals in full."),
+    Option(["--turns"], is_flag=True, help="Show its turns too, with each command and how it ended."),
+    Option(["--diff"], is_flag=True, help="Show only what its commands changed in files."),
+    Option(["--packet"], metavar="N", type=AT_LEAST_0, default=0, help="Show only the packet of turn N."),
+)
+add_command(runs, "list", "run_list:list_runs", "List the runs, as without a command.")
+add_command(runs, "abort", "lists:abort_run", "End the active loop of a run.", RUN)
+add_command(
+    runs,
+    "remove",
+    "steering:remove_run",
+    "Remove a run with everything that belongs to it alone; its loops must have ended.",
+    RUN,
+)
+
+add_command(
+    app,
+    "explain",
+    "explaining:explain",
+    "Show what a packet consists of: the budget, each piece with its tokens and why it is in, and where it leaves "
+    "the prefix of the turn before.",
+    RUN,
+    Argument(["turn"], metavar="[TURN]", default=0, type=AT_LEAST_0, help="Number of the turn [the latest]"),
+    Option(["--next", "following"], is_flag=True, help="Preview the packet of the next turn; writes nothing."),
+    Option(["--full"], is_flag=True, help="Show all pieces, not only the largest ones."),
+)
+add_command(
+    app,
+    "replay",
+    "explaining:replay",
+    "Assemble the packet of every stored turn again, and show those that differ from what was sent. Exits with 1 "
+    "if some do.",
+    RUN,
+)
+
+add_command(
+    app,
+    "undo",
+    "changes:undo",
+    "Take back what a turn changed in files, if they are still what it made of them. Exits with 1 if some files "
+    "stay as they are, with 5 if all do.",
+    RUN,
+    Argument(["turn"], metavar="[TURN]", default=0, type=AT_LEAST_0, help="Number of the turn [the latest]"),
+)
+add_command(
+    app,
+    "fork",
+    "steering:fork_run",
+    "Fork a run: make one that starts with its state.",
+    RUN,
+    Option(["--to"], default="", metavar="ALIAS", help="Alias of the fork; by default one is generated."),
+    Option(["--turn"], default=0, metavar="N", type=AT_LEAST_0, help="Begin at the end of this turn."),
+)
+add_command(
+    app,
+    "rename",
+    "steering:rename_run",
+    "Change the alias of a run; its loops must have ended.",
+    RUN,
+    Argument(["new"], metavar="NEW", help="The new alias."),
+)
+add_command(
+    app,
+    "inject",
+    "steering:inject_message",
+    "Send the model a message for its next turn, without giving it a task.",
+    RUN,
+    Argument(["message"], metavar="MESSAGE", help="Message to the model; - reads standard input."),
+)
+add_command(
+    app,
+    "config",
+    "steering:configure_run",
+    "Show or change the settings of a run. Limits replace all existing limits of the run.",
+    RUN,
+    Option(
+        ["--model"],
+        metavar="MODEL",
+        help="Alias of the model for later loops, or vendor/model.",
+        shell_complete=offering("completing:models"),
+    ),
+    Option(["--temperature"], metavar="T", type=click.FloatRange(0, 2), help="Sampling temperature."),
+    Option(["--persona-file"], metavar="FILE", type=FILE, help="Persona; before the first turn only."),
+    Option(["--context-limit"], metavar="TOKENS", type=AT_LEAST_0, help="Context window; 0: the model's."),
+    *LIMITS,
+    Option(["--yolo/--no-yolo"], default=None, help="Accept every proposal of the run."),
+    CALLS,
+)
+
+# Plans.
+
+_PLAN_ID: Final = Option(["--plan-id"], default="", metavar="ID", help="Which plan [main]")
+_TEXT_FILE: Final = Option(["--file"], metavar="FILE", type=FILE, help="Read the text from this file.")
+
+plan = add_group(app, "plan", "Manage the plans of a run: what it intends to do, and its progress.")
+add_command(
+    plan,
+    "show",
+    "plans:show_plans",
+    "Show the plans of a run, or one of them.",
+    RUN,
+    Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
+    Option(["--version"], default=0, metavar="N", type=AT_LEAST_0, help="This version of it [the latest]"),
+)
+add_command(plan, "list", "plans:list_plans", "List the plans of a run.", RUN)
+add_command(
+    plan,
+    "set",
+    "plans:set_plan",
+    "Create a plan, or replace it with a new version.\n\n"
+    "An item is an object with content, priority (high, medium, low), status (pending, in_progress, completed, "
+    "cancelled, blocked) and, optionally, evidence_paths.",
+    RUN,
+    Argument(["text"], metavar="[TEXT]", required=False, help="The plan, in Markdown; - reads standard input."),
+    _TEXT_FILE,
+    Option(["--items"], metavar="JSON", help="A plan of items: a JSON array; - reads standard input."),
+    Option(["--mode"], default="", metavar="WORD", help="The mode in which it was written."),
+    _PLAN_ID,
+)
+add_command(
+    plan,
+    "update",
+    "plans:update_plan",
+    "Append to a plan without changing what it says.",
+    RUN,
+    Argument(["text"], metavar="[TEXT]", required=False, help="What to add; - reads standard input."),
+    _TEXT_FILE,
+    _PLAN_ID,
+)
+add_command(plan, "rm", "plans:remove_plan", "Remove a plan; its versions can still be shown.", RUN, _PLAN_ID)
+
+# Schedules.
+
+_ID: Final = Argument(["schedule_id"], metavar="ID", help="Id of the schedule: letters, digits, _ and -.")
+
+schedules = add_group(
+    app, "schedules", "Manage the schedules of a run: what the agent does again and again, without anybody who asks."
+)
+add_command(schedules, "list", "steering:list_schedules", "List the schedules of a run, with times in UTC.", RUN)
+add_command(
+    schedules,
+    "add",
+    "steering:add_schedule",
+    "Add a schedule, or replace the one with this id. With a prompt, it begins a loop each time; without one, the "
+    "model only reads in its next turn that the time has come.",
+    RUN,
+    _ID,
+    Argument(["prompt"], metavar="[PROMPT]", default="", help="What to do each time; - reads standard input."),
+    Option(["--cron"], metavar="EXPRESSION", default="", help="When: five fields, in UTC, such as '0 3 * * 1-5'."),
+    Option(["--every"], metavar="TIME", default="", help="How often: such as 90s, 10m, 2h or 1d."),
+    Option(["--mode"], type=click.Choice(["ask", "act"]), help="Mode of its loops [that of the latest task]"),
+    Option(["-m", "--model"], metavar="MODEL", default="", help="Model of its loops [that of the run]"),
+    Option(["-y", "--yolo"], is_flag=True, help="Its loops accept every proposal without asking."),
+    WITHOUT,
+    *LIMITS,
+)
+add_command(schedules, "remove", "steering:remove_schedule", "Remove a schedule; what it has begun goes on.", RUN, _ID)
+
+# Models.
+
+_ALIAS: Final = Argument(
+    ["alias"], metavar="ALIAS", help="Alias of the model.", shell_complete=offering("completing:models")
+)
+_OF_MODEL: Final = (
+    Option(["--context"], type=AT_LEAST_0, metavar="TOKENS", help="Length of its context window; 0: ask its vendor."),
+    Option(["--output"], type=AT_LEAST_0, metavar="TOKENS", help="Longest reply that it writes; 0: ask its vendor."),
+    Option(
+        ["--price"],
+        metavar="IN/CACHED/OUT",
+        help="What a million tokens of each kind cost, in US dollars, where its vendor tells no cost.",
+    ),
+    Option(["--tools/--no-tools"], default=None, help="Whether it calls tools natively."),
+    Option(["--images/--no-images"], default=None, help="Whether it reads images."),
+    Option(["--reasoning/--no-reasoning"], default=None, help="Whether it reasons before it answers."),
+    Option(["--response-format/--no-response-format"], default=None, help="Whether it answers by a JSON Schema."),
+    Option(["--prefill/--no-prefill"], default=None, help="Whether it continues a message of its own."),
+)
+
+models = add_group(
+    app,
+    "models",
+    "Manage models; without a command, list them and whether each can be called now.",
+    *WITHOUT_PROJECT,
+    work="models:list_models",
+)
+add_command(models, "list", "models:list_models", "List the models, as without a command.", common=WITHOUT_PROJECT)
+add_command(
+    models,
+    "add",
+    "models:add_model",
+    "Add a model, or change which model an alias names. What you leave out is asked from its vendor.",
+    Argument(["alias"], metavar="ALIAS", help="Name that runs use."),
+    Argument(["vendor_model"], metavar="VENDOR/MODEL", help="The vendor and its own name for the model."),
+    *_OF_MODEL,
+    common=WITHOUT_PROJECT,
+)
+add_command(
+    models,
+    "set",
+    "models:set_model",
+    "Change the properties of a model; what you leave out stays as it is.",
+    _ALIAS,
+    Option(["--model", "vendor_model"], metavar="VENDOR/MODEL", help="Another vendor or model."),
+    *_OF_MODEL,
+    common=WITHOUT_PROJECT,
+)
+add_command(
+    models,
+    "remove",
+    "models:remove_model",
+    "Remove a model, so that runs can no longer name it.",
+    _ALIAS,
+    common=WITHOUT_PROJECT,
+)
+
+# Services, and what looks after them.
+
+add_command(
+    app,
+    "init",
+    "initializing:init",
+    "Find a model server on this host, and write it into your turnwright.toml.\n\n"
+    "--clients instead opens the project of the directory to derived tokens, --no-clients closes it again.",
+    Option(["--url"], metavar="URL", help="Ask this server instead, such as http://127.0.0.1:8080/v1."),
+    Option(["--force"], is_flag=True, help="Replace the file that there is."),
+    Option(["--clients/--no-clients"], default=None, help="Whether tokens for clients may use this project."),
+    common=(PROJECT, SERVER),
+)
+add_command(
+    app,
+    "project",
+    "steering:configure_project",
+    "Show or change the settings of the project.",
+    Option(
+        ["--assembly"],
+        type=click.Choice(["packet", "transcript", "default"]),
+        help="How new runs are sent to the model, unless their task says; default: as TURNWRIGHT_ASSEMBLY says.",
+    ),
+    Option(["--force"], is_flag=True, help="Take a folder of the system or a home as a project, too."),
+)
+add_command(
+    app,
+    "doctor",
+    "doctor:doctor",
+    "Show what is configured, which services answer, and what is missing.",
+    common=WITHOUT_PROJECT,
+)
+add_command(
+    app,
+    "serve",
+    "serving:serve",
+    "Run all four services, or those named, until SIGINT or SIGTERM.",
+    Option(["--only"], metavar="NAME", multiple=True, help="Run this service; repeatable."),
+    Option(
+        ["--listen"], metavar="[NAME=]ADDR", multiple=True, help="Address to listen on; without NAME, the executor's."
+    ),
+    *(
+        Option([f"--{peer}"], metavar="ADDR", help=f"Address of {article} {peer} that runs elsewhere.")
+        for article, peer in (("a", "store"), ("an", "assembler"), ("a", "provider"))
+    ),
+    DATABASE,
+    common=(),
+)
+
+_BACKUP: Final = (Argument(["file"], metavar="FILE", type=FILE, help="The backup."), DATABASE, AS_JSON)
+
+store = add_group(app, "store", "The store's database.")
+add_command(
+    store,
+    "backup",
+    "storing:backup_store",
+    "Back up the store's database into a new file, also while the store is running.",
+    *_BACKUP,
+    common=(),
+)
+add_command(
+    store,
+    "restore",
+    "storing:restore_store",
+    "Restore a backup into an empty database, SQLite or PostgreSQL.",
+    *_BACKUP,
+    common=(),
+)
+
+policy = add_group(app, "policy", "Test voters and other plugins.")
+add_command(
+    policy,
+    "test",
+    "policy:try_policy",
+    "Show which verdicts of stored turns would differ with a voter; changes nothing. Exits with 1 if some would.",
+    Option(["--hook"], metavar="MODULE:FUNCTION", multiple=True, help="A voter, or a plugin's register; repeatable."),
+    Option(["--run"], metavar="[PROJECT/]RUN", multiple=True, help="Test on this run; repeatable."),
+    Option(["--all", "every"], is_flag=True, help="Test on every run of the project."),
+)
+
+add_command(
+    app,
+    "token",
+    "tokens:print_token",
+    "Print a token with fewer rights, derived from this deployment's secret.",
+    Option(["--tier"], type=click.Choice(["client", "model", "plugin"]), required=True, help="What it may do."),
+    Option(["--principal"], metavar="NAME", required=True, help="Who will use it."),
+    common=(),
+)
+add_command(
+    app,
+    "completion",
+    "completing:print_script",
+    "Print a script with which a shell completes commands, options, and names of runs and models.",
+    Argument(["shell"], metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]), help="bash, zsh or fish."),
+    common=(),
+)
+add_command(
+    app,
+    "demo",
+    "demonstration:demo",
+    "Show a complete run on a small project, without a key or a network.",
+    Option(["--source"], hidden=True, type=click.Path(path_type=Path, exists=True, file_okay=False)),
+    common=(),
+)
