@@ -9,7 +9,7 @@ from rich.text import Text
 from turnwright.types.v1 import explanation_pb2 as pb
 from turnwright.types.v1 import settings_pb2
 
-from turnwright_cli.packet_picture import KINDS, budget_words, picture, scaled
+from turnwright_cli.explaining import KINDS, budget_words, picture, scaled
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LONG = "src/" + "deep/" * 12 + "module.py"
