@@ -213,25 +213,26 @@ class Router:
             )
             return self._there(owner, wanted, self._own_metadata)
 
+        is_shared = False
         while True:
-            if request.HasField("after") and self._relays.can_join(key, request.after):
-                with contextlib.suppress(FellBehindError):
-                    async with self._relays.hold(key, request.after, shared) as relay:
-                        following = relay.follow(request.after.seq, batched=request.batched)
-                        async with contextlib.aclosing(following) as events:
-                            async for event in events:
-                                yield event
-                                _advance(request, event)
+            # Who fell behind the relay gets a stream of its own first.
+            is_shared = not is_shared and request.HasField("after") and self._relays.can_join(key, request.after)
+            with contextlib.suppress(FellBehindError):
+                async with contextlib.AsyncExitStack() as held:
+                    if is_shared:
+                        relay = await held.enter_async_context(self._relays.hold(key, request.after, shared))
+                        coming = relay.follow(request.after.seq, batched=request.batched)
+                    else:
+                        coming = self._there(owner, request, metadata)
+                    held.push_async_callback(coming.aclose)
+                    async for event in coming:
+                        yield event
+                        if _is_position(event):
+                            request.after.CopyFrom(event.cursor)
+                            if not is_shared and self._relays.can_join(key, event.cursor):
+                                break
+                    else:
                         return
-            own = self._there(owner, request, metadata)
-            async with contextlib.aclosing(own):
-                async for event in own:
-                    yield event
-                    _advance(request, event)
-                    if _is_position(event) and self._relays.can_join(key, event.cursor):
-                        break
-                else:
-                    return
 
     async def _there(
         self, owner: str, request: WatchRunRequest, metadata: RpcMetadata
@@ -271,12 +272,6 @@ def _passed_on(metadata: RpcMetadata, trace: TextMetadata) -> tuple[tuple[str, s
 def _not_owner(address: RunAddress, owner: str) -> TurnwrightError:
     message = f"Another executor works on {address.run}: send the call to it, or to any executor again."
     return fault(Reason.NOT_OWNER, message, run=address.run, address=owner)
-
-
-def _advance(request: WatchRunRequest, event: WatchRunResponse) -> None:
-    """Have a watch go on after an event, if it can."""
-    if _is_position(event):
-        request.after.CopyFrom(event.cursor)
 
 
 def _is_position(event: WatchRunResponse) -> bool:
