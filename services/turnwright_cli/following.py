@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -123,7 +123,7 @@ class Follower:
     def _view(self) -> RunView:
         return self._place.view
 
-    async def _pump(self, events: Any) -> FollowResult:
+    async def _pump(self, events: AsyncIterator[Event]) -> FollowResult:
         """Wait for the first of: an event, Ctrl-C, a finished decision."""
         upcoming: asyncio.Task[Event] = asyncio.ensure_future(anext(events))
         asked: asyncio.Task[bool] = asyncio.ensure_future(self._interrupts.asked.wait())

@@ -7,8 +7,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 from turnwright_cli.exit_codes import HUNG_UP, INTERRUPTED
 from turnwright_cli.plugin_output import own_stdout
@@ -64,7 +64,7 @@ async def unless_stopped(work: Awaitable[T], stop: Interrupts) -> T | None:
         await asyncio.gather(working, stopping, return_exceptions=True)
 
 
-async def until_hangup(work: Coroutine[Any, Any, int]) -> int:
+async def until_hangup(work: Awaitable[int]) -> int:
     """The exit code of a command, which is cancelled when its terminal vanishes: loops stay as they are, services stop.
 
     `nohup` has SIGHUP ignored; then the command goes on.

@@ -13,13 +13,13 @@ import signal
 import sys
 import termios
 import textwrap
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.input import create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from turnwright_cli.interrupts import Interrupts, hang_up
@@ -120,7 +120,7 @@ class Keyboard:
         self._attached.close()
         make_blocking()
 
-    def _take(self, pressed: Any) -> None:
+    def _take(self, pressed: Iterable[KeyPress]) -> None:
         for press in pressed:
             match press.key:
                 case Keys.ControlC:

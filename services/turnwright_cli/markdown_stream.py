@@ -8,9 +8,9 @@ not read, because it could name a control character.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -18,6 +18,8 @@ from rich.text import Text
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from rich.live import Live
+    from rich.markdown import Markdown
+    from rich.segment import Segment
 
 REDRAW_S: Final = 0.05
 """Seconds between two drawings of a block."""
@@ -107,7 +109,7 @@ def finished_part(text: str) -> tuple[str, str] | None:
     # What an unfinished line is, is only known below an empty one.
     known = lines if whole and not (whole[-1].strip() or last[:1].isspace()) else whole
     tokens = (token for token in _renderer()[1].parse("\n".join(known)) if not token.level)
-    blocks: list[tuple[Any, int, int]] = [(token, *token.map) for token in tokens if token.map]  # type: ignore[misc]
+    blocks = [(token, token.map[0], token.map[1]) for token in tokens if token.map]
     if len(blocks) > 1:
         at = blocks[1][1]
         return "".join(f"{line}\n" for line in lines[:at]), "\n".join(lines[at:])
@@ -122,7 +124,7 @@ def finished_part(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _rendered(text: str) -> Any:
+def _rendered(text: str) -> Markdown:
     make, parser = _renderer()
     made = make()
     made.parsed = parser.parse(text)
@@ -130,7 +132,7 @@ def _rendered(text: str) -> Any:
 
 
 @cache
-def _renderer() -> tuple[Callable[[], Any], MarkdownIt]:
+def _renderer() -> tuple[Callable[[], Markdown], MarkdownIt]:
     """Loaded with the first text: the import takes as long as the start of a small command."""
     from markdown_it import MarkdownIt
     from rich.markdown import Heading, Markdown, TableElement
@@ -159,7 +161,7 @@ def _renderer() -> tuple[Callable[[], Any], MarkdownIt]:
     return lambda: SafeMarkdown("", hyperlinks=False, code_theme="ansi_dark"), parser
 
 
-def _text_of(segments: Any) -> Text:
+def _text_of(segments: Iterable[Segment]) -> Text:
     line = Text()
     for segment in segments:
         line.append(segment.text, segment.style)

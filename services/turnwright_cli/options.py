@@ -15,7 +15,7 @@ import click
 from click import Argument, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 AT_LEAST_0: Final = click.IntRange(0, 2**32 - 1)
 AT_LEAST_0.name = "whole number"
@@ -182,7 +182,7 @@ def _check_text(given: Mapping[str, object]) -> None:
                 raise click.UsageError(f"{name.upper()} is not UTF-8 text.")
 
 
-def _finish(work: int | Coroutine[Any, Any, int]) -> NoReturn:
+def _finish(work: int | Awaitable[int]) -> NoReturn:
     """Run a command's coroutine to its end, and exit with its code."""
     import asyncio
     import gc

@@ -7,9 +7,9 @@ the same lines come without styles and without anything that moves a cursor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 from turnwright.executor.v1 import event_pb2
 from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run_pb2, session_command_pb2
@@ -235,7 +235,7 @@ class TextScreen(Screen):
         self._status.clear()
         self._break()
 
-    def _line(self, what: Any, *, wrap: bool = True) -> None:
+    def _line(self, what: RenderableType, *, wrap: bool = True) -> None:
         self.pause()
         put(self._console, what, wrap=wrap)
 

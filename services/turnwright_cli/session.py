@@ -116,7 +116,7 @@ async def _stop(stack: Stack) -> None:
         _log.error("stack_abandoned", tasks=sorted(task.get_name() for task in asyncio.all_tasks()))
 
 
-async def in_time(work: Coroutine[Any, Any, None], seconds: float) -> bool:
+async def in_time(work: Coroutine[None, None, None], seconds: float) -> bool:
     """Run work with a time limit; returns whether it finished. Raises what it raises.
 
     Work that is late is cancelled and abandoned, because waiting for its cancellation may take forever.

@@ -6,10 +6,10 @@ import contextlib
 import secrets
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from click import UsageError
 from msgspec import Struct
@@ -34,6 +34,7 @@ from turnwright_cli.run_list import full_alias
 from turnwright_cli.screen import JsonScreen, Screen
 from turnwright_cli.session import announce, open_session
 from turnwright_client import Client, QueuedLoop, pending_proposals
+from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.errors import MissingError, Reason, TurnwrightError
 from turnwright_core.limits import PROMPT_BYTES_MAX
 from turnwright_core.models import Effort, Reasoning
@@ -170,7 +171,8 @@ async def run_task(
     default_model: str = "",
     asks: bool = False,
     as_json: bool = False,
-    **options: Any,
+    fork: task_pb2.TaskFork | None = None,
+    edits: Sequence[PromptEdit] = (),
 ) -> int:
     """Give the task to a run, a new one without a name, and follow it. Returns the exit code."""
     request_id = secrets.token_hex(16)
@@ -180,7 +182,7 @@ async def run_task(
         run_settings.model = settings.model or await _default_model(client, project, run, default_model)
         await _check_vendor(client, run_settings.model)
         give = partial(client.ask if asks else client.act, project, prompt, run=run, request_id=request_id)
-        return LoopToFollow(await give(settings=settings, run_settings=run_settings, **options))
+        return LoopToFollow(await give(settings=settings, run_settings=run_settings, fork=fork, edits=edits))
 
     return await _follow(cli_settings, begin, as_json=as_json)
 

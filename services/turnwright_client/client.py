@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import grpc
+from google.protobuf.message import Message
 from msgspec import Struct
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc, task_pb2
 from turnwright.projects.v1 import project_service_pb2
@@ -38,11 +39,12 @@ from turnwright_core.runs import LOOP_ENDED
 from turnwright_core.wire.prompt_edits import edit_to_pb
 from turnwright_core.wire.resources import FOR_CLIENTS
 from turnwright_core.wire.run_view import Event, RunView
+from turnwright_kit.auth import Caller
 from turnwright_kit.certificates import Tls
 from turnwright_kit.errors import is_of_transport
 from turnwright_kit.idempotency import may_be_repeated
 from turnwright_kit.in_process import LocalServers
-from turnwright_kit.peer import Peer
+from turnwright_kit.peer import Peer, Request, Response
 from turnwright_kit.transport import PLAINTEXT
 
 # Safe retries: calls with a request id, and calls that only read.
@@ -76,7 +78,13 @@ class RetryingPeer(Peer):
         self._policy = policy
         self._has_answered = False
 
-    async def call(self, method: Any, request: object, timeout_s: float | None = None, caller: Any = None) -> Any:
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float | None = None,
+        caller: Caller | None = None,
+    ) -> Response:
         """Call with retries, within one deadline for all attempts. Raises TurnwrightError."""
         end_s = time.monotonic() + (timeout_s or self.timeout_s)
         retries = min(self._policy.retries_max, RETRIES_MAX) if _make_idempotent(request) else 0
@@ -102,9 +110,10 @@ class RetryingPeer(Peer):
         return not self._has_answered and self.channel.get_state() is failing
 
 
-def _make_idempotent(request: Any) -> bool:
+def _make_idempotent(request: object) -> bool:
     """Whether a request is safe to retry; adds a request id if the message has one."""
-    identified = request.task if "task" in request.DESCRIPTOR.fields_by_name else request
+    assert isinstance(request, Message)
+    identified = getattr(request, "task", request)
     for name in ("request_id", "command_id"):
         if name in identified.DESCRIPTOR.fields_by_name:
             setattr(identified, name, getattr(identified, name) or secrets.token_hex(16))
