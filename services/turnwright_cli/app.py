@@ -146,7 +146,7 @@ runs = add_group(
     "Manage the runs of a project; without a command, list them, latest first.",
     WATCH,
     *COMMON,
-    work="run_list:runs",
+    work="run_list:list_runs",
 )
 add_command(
     runs,
@@ -259,7 +259,7 @@ add_command(
     Option(["--plan-id"], default="", metavar="ID", help="Only this plan [all; with --version main]"),
     Option(["--version"], default=0, metavar="N", type=AT_LEAST_0, help="This version of it [the latest]"),
 )
-add_command(plan, "list", "plans:list_plans", "List the plans of a run.", RUN)
+add_command(plan, "list", "plans:show_plans", "List the plans of a run.", RUN)
 add_command(
     plan,
     "set",

@@ -25,17 +25,17 @@ from turnwright.types.v1 import settings_pb2
 
 from turnwright_cli.changes import recorded_changes, show_changes
 from turnwright_cli.exit_codes import DONE, FAILED, FailureError
-from turnwright_cli.invocation import CliSettings, Invocation
+from turnwright_cli.invocation import TABLES, CliSettings, Invocation
 from turnwright_cli.output import console
 from turnwright_cli.plain import safe_text
 from turnwright_cli.session import open_session
 from turnwright_cli.tasks import has_terminal, run_task
 from turnwright_kit.settings import PREFIX
-from turnwright_store.config import MODEL_PREFIX
 
 MODEL: Final = "demo"
 RUN: Final = "demo"
 VENDOR_MODEL: Final = "scripted/demo"
+_VARIABLE: Final = f"{TABLES['models']}{MODEL}"
 PROMPT: Final = "The test of this project fails. Find the bug, fix it, and show that the test passes."
 TEST_TIMEOUT_S: Final = 60.0
 _IGNORED: Final = shutil.ignore_patterns("__pycache__", ".*")
@@ -78,11 +78,11 @@ async def _show(out: Console, scratch: Path, source: Path | None) -> None:
 def _default_settings() -> Iterator[None]:
     """Use the defaults, so that the user's settings cannot break the demo."""
     hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
-    os.environ[f"{MODEL_PREFIX}{MODEL}"] = VENDOR_MODEL
+    os.environ[_VARIABLE] = VENDOR_MODEL
     try:
         yield
     finally:
-        del os.environ[f"{MODEL_PREFIX}{MODEL}"]
+        del os.environ[_VARIABLE]
         os.environ.update(hidden)
 
 

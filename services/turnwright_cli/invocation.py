@@ -83,7 +83,8 @@ def call_style(word: str | None) -> settings_pb2.CallStyle.ValueType | None:
     return settings_pb2.CallStyle.Value(f"CALL_STYLE_{word.upper()}") if word else None
 
 
-_TABLES: Final = {"models": "MODEL", "context": "CONTEXT", "price": "PRICE"}
+TABLES: Final = {"models": f"{PREFIX}MODEL_", "context": f"{PREFIX}CONTEXT_", "price": f"{PREFIX}PRICE_"}
+"""Tables of `turnwright.toml`, and how the variables of their models begin."""
 _SECRET: Final = ("_api_key", "token")
 NAME: Final = "turnwright.toml"
 _BYTES_MAX: Final = 64 * 1024
@@ -136,7 +137,7 @@ def _wrong(variables: Mapping[str, str]) -> Iterator[str]:
                 fields[name].read(value)
             except ValueError as error:
                 yield f"{key} {error}{f' (it is {value!r})' if fields[name].repr else ''}."
-        elif not name.startswith(tuple(f"{PREFIX}{table}_" for table in _TABLES.values())):
+        elif not name.startswith(tuple(TABLES.values())):
             near = did_you_mean(key, (one.removeprefix(PREFIX).lower() for one in fields))
             yield f"there is no setting {key}{near}; docs/settings.md lists them."
 
@@ -190,11 +191,11 @@ def _variables(file: Path, found: Mapping[str, object]) -> Iterator[tuple[str, s
         if key == "task":
             continue
         if isinstance(value, Mapping):
-            if key not in _TABLES:
-                known = ", ".join(f"[{name}]" for name in (*_TABLES, "task"))
+            if key not in TABLES:
+                known = ", ".join(f"[{name}]" for name in (*TABLES, "task"))
                 raise SettingsError(f"{file}: there is no table [{key}]; known are {known}.")
             for alias, one in value.items():
-                yield f"{PREFIX}{_TABLES[key]}_{alias}", _text(file, f"{key}.{alias}", one)
+                yield f"{TABLES[key]}{alias}", _text(file, f"{key}.{alias}", one)
         else:
             yield f"{PREFIX}{key.upper()}", _text(file, key, value)
 

@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from turnwright.types.v1 import model_pb2
 
 from turnwright_cli.exit_codes import usage
-from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, Invocation
+from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, TABLES, Invocation
 from turnwright_cli.output import Column, answer, complain, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
@@ -18,8 +18,7 @@ from turnwright_core.limits import CONTEXT_LENGTH_DEFAULT
 from turnwright_core.models import window_of
 from turnwright_core.suggestions import did_you_mean
 from turnwright_core.wire.runs import model_from_pb
-from turnwright_provider.domain.prices import PRICE_PREFIX, parse_price
-from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
+from turnwright_provider.domain.prices import parse_price
 
 CAPABILITIES: Final = ("tools", "images", "reasoning", "response_format", "prefill")
 
@@ -96,7 +95,7 @@ def _say_model(call: Invocation, model: model_pb2.Model) -> int:
     facts = [f"context {context}", (words := output_words(model)) and f"output {words}", can_words(model)]
     facts.append(price_words(model))
     description = ", ".join(filter(None, facts))
-    for prefix in (MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX):
+    for prefix in TABLES.values():
         if not call.as_json and (variable := f"{prefix}{model.alias}") in os.environ:
             complain(f"{variable} is set here: the next command that starts its own services uses it.")
     return answer(call, [model], f"{safe_line(model.alias)}: {safe_line(model.vendor_model)}, {description}")
@@ -106,7 +105,7 @@ async def remove_model(call: Invocation, *, alias: str) -> int:
     async with open_session(call.settings) as session:
         await session.client.delete_model(alias)
         left = await session.client.list_models()
-    if not call.as_json and (variable := f"{MODEL_PREFIX}{alias}") in os.environ:
+    if not call.as_json and (variable := f"{TABLES['models']}{alias}") in os.environ:
         complain(f"{variable} is set here: the next command that starts its own services adds the model again.")
     return answer(call, left, f"{safe_line(alias)}: removed")
 

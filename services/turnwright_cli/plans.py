@@ -23,7 +23,7 @@ from turnwright_core.plans.plan_diff import count_changed_lines, diff_items
 _COLUMNS: Final = ("plan", "version", "mode", "part", "status", "priority", "text", "evidence")
 
 
-async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) -> int:
+async def show_plans(call: Invocation, *, run: str, plan_id: str = "", version: int = 0) -> int:
     async with open_run(call, run, reads=True) as (client, project, found):
         if plan_id or version:
             plans = [await client.get_plan(project, found.run, plan_id=plan_id, version=version)]
@@ -42,10 +42,6 @@ async def show_plans(call: Invocation, *, run: str, plan_id: str, version: int) 
     columns = [Column[Sequence[str]](name, itemgetter(at)) for at, name in enumerate(_COLUMNS)]
     show_table(columns, [row for plan in plans for row in _rows(plan)], empty=empty)
     return 0
-
-
-async def list_plans(call: Invocation, *, run: str) -> int:
-    return await show_plans(call, run=run, plan_id="", version=0)
 
 
 def _rows(plan: plan_pb2.Plan) -> Iterator[tuple[str, ...]]:

@@ -95,13 +95,9 @@ RUNS: Final[Sequence[Column[run_pb2.Run]]] = (
 NO_RUNS: Final = "No runs yet. Start one with `turnwright act PROMPT`."
 
 
-async def runs(call: Invocation, *, watch: bool) -> int:
+async def list_runs(call: Invocation, *, watch: bool = False) -> int:
     if watch:
         return await watch_runs(call)
-    return await list_runs(call)
-
-
-async def list_runs(call: Invocation) -> int:
     async with open_project(call, reads=True) as (client, name):
         found = [run async for run in client.list_runs(name)] if name else []
     return show_list(call, found, RUNS, empty=NO_RUNS)

@@ -15,7 +15,7 @@ from turnwright.types.v1 import project_pb2
 
 from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
-from turnwright_cli.invocation import CliSettings, Invocation
+from turnwright_cli.invocation import TABLES, CliSettings, Invocation
 from turnwright_cli.output import complain
 from turnwright_cli.plain import safe_line
 from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, setting_fields, settings_class
@@ -219,7 +219,7 @@ _OF_PLACES: Final = frozenset(
     for name in (*("HOME", "TOKEN", "LISTEN", "DB", "STORE", "ASSEMBLER", "PROVIDER", "ADVERTISE"), "LOG_LEVEL")
 )
 """Variables with addresses of services; a stack always differs from a terminal in them."""
-_OF_MODELS: Final = ("TURNWRIGHT_MODEL_", "TURNWRIGHT_CONTEXT_")
+_OF_MODELS: Final = (TABLES["models"], TABLES["context"])
 """Models that are known to the services but not set here do no harm."""
 
 
@@ -246,15 +246,11 @@ def unknown_variables(environment: Iterable[str]) -> list[str]:
     names = sorted(one for one in environment if one.startswith(PREFIX))
     if not names:
         return []
-    from turnwright_provider.domain.prices import PRICE_PREFIX
-    from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
-
     known = setting_fields(CliSettings)
-    prefixes = (MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX)
     return [
         f"no setting is called {safe_line(name)}{did_you_mean(name, known, 0.8)}"
         for name in names
-        if name not in known and not name.startswith(prefixes)
+        if name not in known and not name.startswith(tuple(TABLES.values()))
     ]
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from settings_page import USERS, page, settings_classes
+from turnwright_cli.invocation import TABLES
 from turnwright_kit.settings import PREFIX
+from turnwright_provider.domain.prices import PRICE_PREFIX
+from turnwright_store.config import CONTEXT_PREFIX, MODEL_PREFIX
 
 ALL = {name: field for _, kind in settings_classes() for name, field in kind.fields.items()}
 UNITS = ("_s", "_mb", "_bytes", "_days", "_tokens", "_max", "_min")
@@ -52,3 +55,7 @@ def test_a_name_begins_with_its_subject_and_ends_with_its_unit(name, field) -> N
     assert not name.startswith(("max_", "min_"))
     if field.kind in (int, float):
         assert name.endswith(UNITS) or name in WITHOUT_UNIT
+
+
+def test_the_tables_of_a_file_set_the_variables_that_services_read() -> None:
+    assert tuple(TABLES.values()) == (MODEL_PREFIX, CONTEXT_PREFIX, PRICE_PREFIX)
