@@ -1,4 +1,4 @@
-"""Compression of stored values: by themselves, against a fixed dictionary, or against texts that they show.
+"""Compression of stored values: by zstd, against a fixed dictionary, which packets extend by the texts that they show.
 
 Most values are short and similar: attributes, requests and results of turns, notes, records. Alone they compress badly;
 with a dictionary they shrink to a fifth to a half. Compressed values begin with a byte that begins neither a text in
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -20,16 +19,8 @@ from turnwright_store.ports import POSTGRESQL, SQLITE
 COMPRESSED_FROM_BYTES: Final = 32
 """Length from which a value is compressed: shorter ones hardly get shorter, even against the dictionary."""
 
-_ALONE_FROM_BYTES: Final = 1024
-"""Length from which a value is compressed by itself: the dictionary saves nothing any more."""
-
-_BY_DICTIONARY: Final = b"\xff"
-_BY_DEFLATE: Final = b"\xfe"
-_ALONE: Final = b"\x28\xb5\x2f\xfd"
-"""The magic number of zstd. The other frames go without it."""
-
-_DEFLATED_UP_TO_BYTES: Final = 4096
-"""Length up to which deflate makes a text about a tenth shorter than zstd, for 20 microseconds more of each KB."""
+_COMPRESSED: Final = b"\xff"
+"""What a compressed value begins with; zstd's own magic number is left out."""
 
 _LEVEL: Final = 3
 """Level 1 takes as long, and leaves 4 % more of prose."""
@@ -139,8 +130,6 @@ class _Codecs(threading.local):
     def __init__(self) -> None:
         self.compressor = _compressor(DICTIONARY, is_checked=False)
         self.decompressor = _decompressor(DICTIONARY)
-        self.compressor_alone = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
-        self.decompressor_alone = zstandard.ZstdDecompressor()
 
 
 _codecs: Final = _Codecs()
@@ -148,24 +137,14 @@ _codecs: Final = _Codecs()
 
 def compress(data: bytes) -> bytes:
     """The stored form of a text in UTF-8, or of a record."""
-    size = len(data)
-    if size < COMPRESSED_FROM_BYTES:
+    if len(data) < COMPRESSED_FROM_BYTES:
         return data
-    if size < _ALONE_FROM_BYTES:
-        shorter = _BY_DICTIONARY + _codecs.compressor.compress(data)
-    elif size <= _DEFLATED_UP_TO_BYTES:
-        shorter = _BY_DEFLATE + zlib.compress(data, 6, -zlib.MAX_WBITS)
-    else:
-        shorter = _codecs.compressor_alone.compress(data)
-    return shorter if len(shorter) < size else data
+    shorter = _COMPRESSED + _codecs.compressor.compress(data)
+    return shorter if len(shorter) < len(data) else data
 
 
 def decompress(stored: bytes) -> bytes:
-    if stored.startswith(_BY_DICTIONARY):
-        return _codecs.decompressor.decompress(stored[1:])
-    if stored.startswith(_BY_DEFLATE):
-        return zlib.decompress(stored[1:], -zlib.MAX_WBITS)
-    return _codecs.decompressor_alone.decompress(stored) if stored.startswith(_ALONE) else stored
+    return _codecs.decompressor.decompress(stored[1:]) if stored.startswith(_COMPRESSED) else stored
 
 
 def _stored_text(text: str) -> str | bytes:
