@@ -47,7 +47,10 @@ PLAN_FORMS: Final[Mapping[PlanForm, executor_service_pb2.PlanEvents.ValueType]] 
 
 
 class ControlCalls:
-    """Rpcs of control, watch, plan and stream.proto. Each raises TurnwrightError; an empty `plan_id` means `main`."""
+    """Rpcs of runs, plans, streams, models and projects, and the executor's own.
+
+    Each raises TurnwrightError; an empty `plan_id` means `main`.
+    """
 
     _peer: Peer
     _policy: WatchPolicy

@@ -28,7 +28,7 @@ class LoopStatus(Struct, frozen=True):
     exit_code: int = 0
     """The exit code of such a command; 0 is success."""
     after: int = 0
-    """Status of the run after the loop; 0: the same."""
+    """Status of the run after the loop; 0: the same, which must be one that runs have: one with `to`."""
     error: bool = False
     """Whether the run is in the state ERROR after the loop, unless a terminal update ended it."""
     update: str = ""
@@ -49,7 +49,10 @@ _STATUSES: Final = (
     LoopStatus(FAILED, "failed", "Failed", 5, error=True, to=(RUNNING, ABORTED)),
 )
 STATUSES: Final = {one.code: one for one in _STATUSES}
-"""All statuses of loops. The tables of the store, the tool `update`, exit codes and words for people follow from it."""
+"""All statuses of loops. Tables of the store, the tool `update`, exit codes and words for people follow from it.
+
+CONTRIBUTING.md says what does not.
+"""
 
 RUN_TRANSITIONS: Final = {one.code: frozenset(one.to) for one in STATUSES.values() if one.to}
 """The state machine of a run (RU101-RU107). Writing the same status again is always allowed."""

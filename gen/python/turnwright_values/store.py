@@ -139,7 +139,7 @@ class LoopEnd(Struct, frozen=True):
 
     status: int = 0
     """One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200
-    after 204, 422, a rejection and an expired proposal, 500 after 413, else the same."""
+    after an ending that is no failure, a rejection and an expired proposal, 500 after 413, else the same."""
     reason: str = ""
     """Why it ended: one word, in some cases followed by a text."""
     summary: str = ""

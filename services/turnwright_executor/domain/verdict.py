@@ -266,7 +266,7 @@ def update(vote: Vote, facts: TurnFacts) -> Vote:
 
 
 def refuted(vote: Vote, facts: TurnFacts) -> Vote:
-    """An update of 200 after a failure is wrong (RU140, RU278). 204 and 422 do not claim success and are accepted."""
+    """An update of 200 after a failure is wrong (RU140, RU278). The others do not claim success and are accepted."""
     return Vote(True, RUNNING, "refuted") if facts.is_refuted else vote
 
 

@@ -128,7 +128,7 @@ def _some(table: Table, column: ColumnElement[int], *condition: ColumnElement[bo
     return delete(table).where(run, column.in_(select(column).where(run, *condition).limit(bindparam("rows_max"))))
 
 
-_ROWS: Final = (
+RUN_ROWS: Final = (
     # Each half has an index of its own.
     _some(views, views.c.id, views.c.to_rev.is_(None)),
     _some(views, views.c.id, views.c.to_rev.is_not(None)),
@@ -137,6 +137,7 @@ _ROWS: Final = (
     _some(loops, loops.c.id),
     _some(schedules, schedules.c.id),
 )
+"""What goes with a removed run: rows of each table that has a `run_id`."""
 
 
 def _held(half: ColumnElement[bool]) -> Select[Any]:
@@ -237,7 +238,7 @@ def related_runs(connection: Connection, families: Iterable[int], before_ms: int
 def drop_rows(connection: Connection, run_id: int, rows_max: int) -> bool:
     """Delete a bounded number of views, turns, packets and loops of a run; returns whether there were any."""
     values = {"run": run_id, "rows_max": rows_max}
-    return sum(connection.execute(statement, values).rowcount for statement in _ROWS) > 0
+    return sum(connection.execute(statement, values).rowcount for statement in RUN_ROWS) > 0
 
 
 def versions_seen_by(connection: Connection, relatives: int, scope: int, held: SeenVersions) -> SeenVersions:

@@ -25,6 +25,7 @@ from contract.store.harness import (
 from contract.store.test_forks import fork, seen, work
 from contract.store.test_packets import packet, read
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_store.sql.retention import RUN_ROWS
 from turnwright_store.sql.tables import metadata
 
 pytestmark = pytest.mark.asyncio
@@ -376,6 +377,10 @@ KEEPS = {
 
 async def test_it_is_decided_of_every_table_whether_it_keeps_its_run():
     assert {name for name, table in metadata.tables.items() if "run_id" in table.columns} == set(KEEPS)
+
+
+async def test_the_rows_of_every_table_go_with_their_run():
+    assert {statement.table.name for statement in RUN_ROWS} == set(KEEPS)
 
 
 def aged(store: Store, days: int, *aliases: str) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from turnwright_values.types import State
 
+from turnwright_core.runs import LOOP_ENDED, RUN_TRANSITIONS, run_status_after
 from turnwright_core.value_methods import status_of
 
 
@@ -28,3 +29,7 @@ def test_every_status_is_from_100_to_599() -> None:
 )
 def test_the_code_of_an_outcome_counts_where_it_is_one(state: State, outcome: str, status: int) -> None:
     assert status_of(state, outcome) == status
+
+
+def test_a_run_gets_a_status_that_runs_have_whatever_its_loop_ended_with():
+    assert {run_status_after(status, "") for status in LOOP_ENDED} <= set(RUN_TRANSITIONS)

@@ -394,8 +394,8 @@ type LoopEnd struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200 after
-	// 204, 422, a rejection and an expired proposal, 500 after 413, else the same.
+	// One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200
+	// after an ending that is no failure, a rejection and an expired proposal, 500 after 413, else the same.
 	Status int32 `protobuf:"varint,1,opt,name=status,proto3" json:"status,omitempty"`
 	// Why it ended: one word, in some cases followed by a text.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`

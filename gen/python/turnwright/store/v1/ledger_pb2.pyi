@@ -238,8 +238,8 @@ class LoopEnd(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     status: _builtins.int
-    """One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200 after
-    204, 422, a rejection and an expired proposal, 500 after 413, else the same.
+    """One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200
+    after an ending that is no failure, a rejection and an expired proposal, 500 after 413, else the same.
     """
     reason: _builtins.str
     """Why it ended: one word, in some cases followed by a text."""

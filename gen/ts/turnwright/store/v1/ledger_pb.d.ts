@@ -239,8 +239,8 @@ export declare const WriteEntriesResponseSchema: GenMessage<WriteEntriesResponse
  */
 export declare type LoopEnd = Message<"turnwright.store.v1.LoopEnd"> & {
   /**
-   * One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200 after
-   * 204, 422, a rejection and an expired proposal, 500 after 413, else the same.
+   * One of the statuses with which a loop has ended: see turnwright.types.v1.Loop. The run's status follows: 200
+   * after an ending that is no failure, a rejection and an expired proposal, 500 after 413, else the same.
    *
    * @generated from field: int32 status = 1;
    */
