@@ -2,9 +2,8 @@
 
 Theory of operation. A hub folds what it publishes into a state, so that a snapshot at number N is exactly the fold of
 the events up to N. What is stored comes from the store's change feed only, in the order of revisions; deltas and
-progress come directly from the worker and are never stored. The newest events stay in a tail bounded by count and
-bytes. A watcher is only a position in that tail. If the tail no longer has its position it gets a snapshot, so no
-watcher can make the hub keep more.
+progress come directly from the worker and are never stored. A hub is a tail of its newest events (see tail): a watcher
+whose position it no longer has gets a snapshot.
 Source: architecture 7; rows RE01-RE08, RU242-RU248.
 """
 

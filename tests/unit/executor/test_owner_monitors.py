@@ -18,6 +18,7 @@ from unit.executor.test_hubs import RUN, OddStore, hubs_over
 pytestmark = pytest.mark.asyncio
 
 WATCHERS = 20
+POLL_S = 0.005
 
 
 class StoreOfMany(OddStore):
@@ -50,7 +51,7 @@ async def test_the_watchers_of_a_run_ask_once_and_all_leave_when_another_executo
     store = StoreOfMany()
     async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
         owners = Owners(hub._ledger, lambda _: False, PLAINTEXT)
-        monitors = OwnerMonitors(owners, 0.01)
+        monitors = OwnerMonitors(owners, POLL_S)
         opened = [asyncio.Event() for _ in range(WATCHERS)]
 
         async def watch(number: int) -> int:
@@ -65,6 +66,7 @@ async def test_the_watchers_of_a_run_ask_once_and_all_leave_when_another_executo
 
         watches = [asyncio.create_task(watch(number)) for number in range(WATCHERS)]
         await asyncio.gather(*(each.wait() for each in opened), store.was_asked.wait())
+        await asyncio.sleep(10 * POLL_S)
         at_rest = store.asked
         store.begins.set()
         positions = await asyncio.gather(*watches)
@@ -78,7 +80,7 @@ async def test_an_owner_that_does_not_answer_is_not_tried_again_at_once(tmp_path
     store = StoreOfMany()
     store.begins.set()
     async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
-        monitors = OwnerMonitors(Owners(hub._ledger, lambda _: False, PLAINTEXT), 0.001)
+        monitors = OwnerMonitors(Owners(hub._ledger, lambda _: False, PLAINTEXT), POLL_S)
         with monitors.here(hub, "there:1") as monitor:
             await monitor.moved.wait()
     assert store.asked >= AVOIDED_LOOKS
@@ -87,13 +89,14 @@ async def test_an_owner_that_does_not_answer_is_not_tried_again_at_once(tmp_path
 async def test_streams_from_one_owner_share_a_monitor_which_rests_until_the_owner_sends(tmp_path) -> None:
     store, gone = StoreOfMany(), []
     async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
-        monitors = OwnerMonitors(Owners(hub._ledger, lambda _: False, PLAINTEXT), 0.001)
+        monitors = OwnerMonitors(Owners(hub._ledger, lambda _: False, PLAINTEXT), POLL_S)
         with (
             monitors.there(RUN, "here:1", lambda: gone.append(1)) as monitor,
             monitors.there(RUN, "here:1", lambda: gone.append(2)) as second,
         ):
             assert second is monitor
             await store.was_asked.wait()
+            await asyncio.sleep(10 * POLL_S)
             store.begins.set()
             monitor.active.set()
             await monitor.moved.wait()
