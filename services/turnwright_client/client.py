@@ -301,12 +301,10 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         request = proposal_service_pb2.GetProposalRequest(project=project, run=run, path=path)
         return await self._peer.call(self._proposals.GetProposal, request)
 
-    async def list_proposals(self, project: str = "", run: str = "") -> AsyncIterator[PendingProposal]:
+    def list_proposals(self, project: str = "", run: str = "") -> AsyncIterator[PendingProposal]:
         """Proposals that wait for a decision, in a run, in a project or in all; the longest waiting first."""
         request = proposal_service_pb2.ListProposalsRequest(project=project, run=run)
-        async for page in self._peer.pages(self._proposals.ListProposals, request):
-            for proposal in page.proposals:
-                yield proposal
+        return self._peer.items(self._proposals.ListProposals, request, lambda page: page.proposals)
 
     def watch_proposals(self, project: str = "") -> AsyncGenerator[InboxChange, None]:
         """Stream the proposals that wait for a decision, then changes. Reconnects by itself.

@@ -135,8 +135,8 @@ class ControlCalls:
     async def list_file_constraints(self, project: str) -> list[project_pb2.FileConstraint]:
         """The file constraints of the project, sorted by pattern."""
         request = project_service_pb2.ListFileConstraintsRequest(project=project, page_size=PAGE_SIZE_MAX)
-        pages = self._peer.pages(self._projects.ListFileConstraints, request)
-        return [constraint async for page in pages for constraint in page.constraints]
+        found = self._peer.items(self._projects.ListFileConstraints, request, lambda page: page.constraints)
+        return [constraint async for constraint in found]
 
     async def notify(self, project: str, run: str, message: event_pb2.Notice | event_pb2.Rendering) -> None:
         """Send a transient message to the watchers of a run."""
@@ -189,12 +189,10 @@ class ControlCalls:
         request = plan_service_pb2.GetPlanRequest(project=project, run=run, plan_id=plan_id, version=version)
         return (await self._peer.call(self._plans.GetPlan, request)).plan
 
-    async def list_plans(self, project: str, run: str) -> AsyncIterator[Plan]:
+    def list_plans(self, project: str, run: str) -> AsyncIterator[Plan]:
         """The latest version of each plan of the run, with its deltas, sorted by plan_id."""
         request = plan_service_pb2.ListPlansRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._plans.ListPlans, request):
-            for plan in page.plans:
-                yield plan
+        return self._peer.items(self._plans.ListPlans, request, lambda page: page.plans)
 
     def watch_plans(self, project: str, run: str) -> AsyncGenerator[PlansMessage, None]:
         """Stream the plans of a run, then changes. Reconnects by itself.

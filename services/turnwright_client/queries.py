@@ -46,12 +46,10 @@ class QueryCalls:
         except MissingError:
             return None
 
-    async def list_projects(self) -> AsyncIterator[project_pb2.Project]:
+    def list_projects(self) -> AsyncIterator[project_pb2.Project]:
         """All projects that the caller may use, sorted by name."""
         request = project_service_pb2.ListProjectsRequest(page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._projects.ListProjects, request):
-            for project in page.projects:
-                yield project
+        return self._peer.items(self._projects.ListProjects, request, lambda page: page.projects)
 
     async def get_run(
         self, project: str, run: str, turns_max: int = 0, history_max: int = 0
@@ -68,26 +66,20 @@ class QueryCalls:
                 return loop
         raise fault(Reason.RUN_NOT_FOUND, f"Run {run} has no loop {sequence}.", project=project, run=run)
 
-    async def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
+    def list_runs(self, project: str) -> AsyncIterator[run_pb2.Run]:
         """All runs of the project, most recently written first."""
         request = run_service_pb2.ListRunsRequest(project=project, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._runs.ListRuns, request):
-            for run in page.runs:
-                yield run
+        return self._peer.items(self._runs.ListRuns, request, lambda page: page.runs)
 
-    async def list_messages(self, project: str, run: str) -> AsyncIterator[run_message_pb2.RunMessage]:
+    def list_messages(self, project: str, run: str) -> AsyncIterator[run_message_pb2.RunMessage]:
         """Every message of the run, in their order."""
         request = turn_service_pb2.ListMessagesRequest(project=project, run=run, page_size=PAGE_SIZE_MAX)
-        async for page in self._peer.pages(self._turns.ListMessages, request):
-            for message in page.messages:
-                yield message
+        return self._peer.items(self._turns.ListMessages, request, lambda page: page.messages)
 
-    async def list_turns(self, project: str, run: str, numbers: Sequence[int] = ()) -> AsyncIterator[turn_pb2.Turn]:
+    def list_turns(self, project: str, run: str, numbers: Sequence[int] = ()) -> AsyncIterator[turn_pb2.Turn]:
         """The turns of the run, latest first; or those with these numbers, inherited ones too, earliest first."""
         request = turn_service_pb2.ListTurnsRequest(project=project, run=run, page_size=PAGE_SIZE_MAX, numbers=numbers)
-        async for page in self._peer.pages(self._turns.ListTurns, request):
-            for turn in page.turns:
-                yield turn
+        return self._peer.items(self._turns.ListTurns, request, lambda page: page.turns)
 
     async def read_packet(self, project: str, run: str, turn: int = 0) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """What the model was sent in a turn: roles, each with its text in pieces. Turn 0: the latest that has a packet.
@@ -118,7 +110,7 @@ class QueryCalls:
 
     async def list_models(self) -> list[model_pb2.Model]:
         request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        return [model async for page in self._peer.pages(self._models.ListModels, request) for model in page.models]
+        return [model async for model in self._peer.items(self._models.ListModels, request, lambda page: page.models)]
 
     async def get_entry(self, project: str, run: str, path: str) -> entry_pb2.Entry:
         request = entry_service_pb2.GetEntryRequest(project=project, run=run, path=path)
@@ -135,7 +127,7 @@ class QueryCalls:
         entry.body = "".join(parts)
         return entry
 
-    async def list_entries(
+    def list_entries(
         self, project: str, run: str = "", pattern: str = "", body_pattern: str = "", *, bodies: bool = True
     ) -> AsyncIterator[entry_pb2.Entry]:
         """Entries of a run whose path and body match the patterns, sorted by path; an empty run is the latest one."""
@@ -147,9 +139,7 @@ class QueryCalls:
             without_bodies=not bodies,
             page_size=PAGE_SIZE_MAX,
         )
-        async for page in self._peer.pages(self._entries.ListEntries, request):
-            for entry in page.entries:
-                yield entry
+        return self._peer.items(self._entries.ListEntries, request, lambda page: page.entries)
 
     async def get_status(
         self, *, check_models: bool = False, timeout_s: float | None = None

@@ -5,7 +5,7 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
 
@@ -99,6 +99,7 @@ Around = Callable[[MethodDescriptor, Any], UnaryHandler | StreamHandler]
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Item = TypeVar("Item")
 
 
 class Peer:
@@ -162,6 +163,17 @@ class Peer:
             if not page.next_page_token:
                 return
             asked.page_token = page.next_page_token
+
+    async def items(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        of: Callable[[Response], Iterable[Item]],
+    ) -> AsyncGenerator[Item]:
+        """What the pages of a list have. Raises TurnwrightError."""
+        async for page in self.pages(method, request):
+            for item in of(page):
+                yield item
 
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
         """Metadata to act on behalf of another caller, at its tier; our own token is the deployment's secret."""

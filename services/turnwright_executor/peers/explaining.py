@@ -103,10 +103,9 @@ class RecordedPackets:
 
     async def _model(self, alias: str) -> Model | None:
         request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
-        async for page in self._store.pages(self._models.ListModels, request):
-            for model in page.models:
-                if model.alias == alias:
-                    return model_from_pb(model)
+        async for model in self._store.items(self._models.ListModels, request, lambda page: page.models):
+            if model.alias == alias:
+                return model_from_pb(model)
         return None
 
     async def _turns(self, address: RunAddress, numbers: Sequence[int]) -> list[Turn]:

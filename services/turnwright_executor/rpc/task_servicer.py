@@ -120,8 +120,9 @@ class TaskRpcs(Forwarding):
 
     async def _check_model(self, alias: str) -> None:
         models = model_service_pb2_grpc.ModelServiceStub(self.store.channel)
-        pages = self.store.pages(models.ListModels, model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX))
-        names = [model.alias async for page in pages for model in page.models]
+        request = model_service_pb2.ListModelsRequest(page_size=PAGE_SIZE_MAX)
+        found = self.store.items(models.ListModels, request, lambda page: page.models)
+        names = [model.alias async for model in found]
         if alias not in names:
             available = ", ".join(names[:NAMED_MAX]) or "none"
             message = f"There is no model {alias!r}{did_you_mean(alias, names)}. Available: {available}."
