@@ -102,3 +102,12 @@ async def test_streams_from_one_owner_share_a_monitor_which_rests_until_the_owne
             await monitor.moved.wait()
     assert (store.asked, gone) == (2, [1, 2])
     assert not monitors._monitors
+
+
+async def test_a_stream_from_an_owner_ends_once_this_executor_has_the_run_and_the_store_is_not_asked(tmp_path) -> None:
+    store, gone = StoreOfMany(), []
+    async with hubs_over(store, tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
+        monitors = OwnerMonitors(Owners(hub._ledger, lambda _: True, PLAINTEXT), POLL_S)
+        with monitors.there(RUN, "there:1", lambda: gone.append(1)) as monitor:
+            await monitor.moved.wait()
+    assert (store.asked, gone) == (0, [1])
