@@ -99,7 +99,7 @@ Around = Callable[[MethodDescriptor, Any], UnaryHandler | StreamHandler]
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
-Item = TypeVar("Item")
+ListedItem = TypeVar("ListedItem")
 
 
 class Peer:
@@ -152,28 +152,21 @@ class Peer:
             raise call_lost_error(self.name, self.address, "the call ended without an answer")
         return answer
 
-    async def pages(
-        self, method: grpc.aio.UnaryUnaryMultiCallable[Request, Response], request: Request
-    ) -> AsyncGenerator[Response]:
-        """The pages of a list, from the requested one to the last. Raises TurnwrightError."""
-        asked: Any = request
-        while True:
-            page: Any = await self.call(method, request)
-            yield page
-            if not page.next_page_token:
-                return
-            asked.page_token = page.next_page_token
-
     async def items(
         self,
         method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
         request: Request,
-        of: Callable[[Response], Iterable[Item]],
-    ) -> AsyncGenerator[Item]:
-        """What the pages of a list have. Raises TurnwrightError."""
-        async for page in self.pages(method, request):
+        of: Callable[[Response], Iterable[ListedItem]],
+    ) -> AsyncGenerator[ListedItem]:
+        """What the pages of a list have, from the requested page to the last. Raises TurnwrightError."""
+        asked: Any = request
+        while True:
+            page: Any = await self.call(method, request)
             for item in of(page):
                 yield item
+            if not page.next_page_token:
+                return
+            asked.page_token = page.next_page_token
 
     def _in_name_of(self, caller: Caller) -> tuple[tuple[str, str], ...]:
         """Metadata to act on behalf of another caller, at its tier; our own token is the deployment's secret."""

@@ -167,7 +167,9 @@ async def test_the_list_of_projects_leaves_out_what_is_closed(folders, size):
 
         async def listed(client):
             wanted = project_service_pb2.ListProjectsRequest(page_size=size)
-            pages = [page async for page in client._peer.pages(client._projects.ListProjects, wanted)]
+            pages = [
+                page async for page in client._peer.items(client._projects.ListProjects, wanted, lambda page: [page])
+            ]
             return [project.name for page in pages for project in page.projects]
 
         everything = ["a-closed-one", "closed", "first", "last", services.project]

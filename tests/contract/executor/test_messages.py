@@ -145,7 +145,7 @@ async def test_pages_say_the_same_as_one_and_bring_the_turns_of_their_messages(s
     whole = await messages(services)
     request = turn_service_pb2.ListMessagesRequest(project=services.project, run="r", page_size=2)
     paged, pages = [], 0
-    async for page in services.client._peer.pages(services.client._turns.ListMessages, request):
+    async for page in services.client._peer.items(services.client._turns.ListMessages, request, lambda page: [page]):
         paged += page.messages
         pages += 1
         assert {turn.number for turn in page.turns} == {one.turn for one in page.messages if one.turn}
@@ -184,7 +184,10 @@ async def test_a_page_ends_where_its_messages_become_longer_than_their_entries(s
     services.script(*["=== thinking ===\n" + "x" * 450_000 + f"\n{one}" for one in made], DONE)
     await act(services)
     request = turn_service_pb2.ListMessagesRequest(project=services.project, run="r")
-    pages = [page async for page in services.client._peer.pages(services.client._turns.ListMessages, request)]
+    pages = [
+        page
+        async for page in services.client._peer.items(services.client._turns.ListMessages, request, lambda page: [page])
+    ]
     found = [one for page in pages for one in page.messages]
     assert len(pages) > 1
     assert len({one.path for one in found}) == len(found)
