@@ -193,10 +193,6 @@ def _context(answer: run_service_pb2.GetRunResponse) -> list[str]:
     return []
 
 
-def _unpriced(used: usage_pb2.Usage) -> list[str]:
-    return [] if used.HasField("cost_usd") else ["price unknown"]
-
-
 class ChatCommands:
     """Carries the commands out."""
 
@@ -366,7 +362,8 @@ class ChatCommands:
             if usage.HasField("cost_usd"):
                 one.cost_usd += usage.cost_usd
         for model, used in models.items():
-            self._say(f"  {safe_line(model)}: {', '.join([*usage_words(used), *_unpriced(used)])}")
+            unpriced = [] if used.HasField("cost_usd") else ["price unknown"]
+            self._say(f"  {safe_line(model)}: {', '.join([*usage_words(used), *unpriced])}")
 
     async def _runs(self, _argument: str) -> None:
         show_table(RUNS, [run async for run in self._client.list_runs(self._state.project)], empty=NO_RUNS)

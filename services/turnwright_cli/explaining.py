@@ -113,14 +113,10 @@ async def replay(call: Invocation, *, run: str) -> int:
     if call.as_json:
         write_line(json.dumps(to_builtins(counts)))
     else:
-        write_line(_counted(run, counts))
+        left_out = f", {counts.not_stored} without a stored packet" if counts.not_stored else ""
+        same = f"{counts.equal} of {counts.turns} packets are the same"
+        write_line(f"{safe_line(run)}: {same}, {counts.different} differ{left_out}.")
     return DIFFERENT if counts.different else DONE
-
-
-def _counted(run: str, counts: ReplayCounts) -> str:
-    left_out = f", {counts.not_stored} without a stored packet" if counts.not_stored else ""
-    same = f"{counts.equal} of {counts.turns} packets are the same"
-    return f"{safe_line(run)}: {same}, {counts.different} differ{left_out}."
 
 
 async def _explained(client: Client, project: str, run: str, turn: int) -> pb.PacketExplanation | None:
@@ -431,7 +427,8 @@ def _piece(piece: pb.ExplainedPiece, whole: int, width: int, styled: bool) -> It
     yield line
     yield from map(Text, more)
     healed = f" {piece.healed}" if piece.healed else ""
-    why = f"{_percent(piece.tokens, whole)}{_where(piece)}. {piece.why}{healed}{_reduced(piece)}"
+    reduced = f" By the step {safe_line(piece.reduced_by)} in turn {piece.reduced_in_turn}." if piece.reduced_by else ""
+    why = f"{_percent(piece.tokens, whole)}{_where(piece)}. {piece.why}{healed}{reduced}"
     yield from _lines(why, width, indent=indent)
 
 
@@ -439,10 +436,6 @@ def _where(piece: pb.ExplainedPiece) -> str:
     section = f" in {safe_line(piece.section)}" if piece.section else ""
     whole = f" (whole: {piece.whole_tokens:,})" if piece.whole_tokens else ""
     return f"{section}, {FORMS[piece.form]}{whole}" if piece.form in FORMS else section
-
-
-def _reduced(piece: pb.ExplainedPiece) -> str:
-    return f" By the step {safe_line(piece.reduced_by)} in turn {piece.reduced_in_turn}." if piece.reduced_by else ""
 
 
 def _folded(text: str, width: int, indent: str) -> Sequence[str]:

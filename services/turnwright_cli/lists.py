@@ -171,20 +171,16 @@ _SOURCES: Final[Mapping[int, str]] = {
 }
 
 
-def _expected(result: turn_pb2.TurnResult) -> list[str]:
-    source = _SOURCES.get(result.token_source)
-    tokens = round(result.packet_tokens * result.calibration)
-    return [f"{tokens:,} tokens expected by {source}"] if source else []
-
-
 def _title(turn: turn_pb2.Turn) -> str:
     parts = [safe_line(turn.request.model)]
     if turn.request.calls == settings_pb2.CALL_STYLE_NATIVE:
         parts.append("native calls")
     if turn.HasField("result"):
-        parts += _expected(turn.result)
-        reason = f" {safe_line(turn.result.reason)}" if turn.result.reason else ""
-        parts += [*turn_words(turn), f"{turn.result.status}{reason}"]
+        result = turn.result
+        if source := _SOURCES.get(result.token_source):
+            parts.append(f"{round(result.packet_tokens * result.calibration):,} tokens expected by {source}")
+        reason = f" {safe_line(result.reason)}" if result.reason else ""
+        parts += [*turn_words(turn), f"{result.status}{reason}"]
     else:
         parts.append("open")
     return f"turn {turn.number}: {', '.join(parts)}"

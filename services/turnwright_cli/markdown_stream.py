@@ -8,7 +8,7 @@ not read, because it could name a control character.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from rich.live import Live
     from rich.markdown import Markdown
-    from rich.segment import Segment
 
 REDRAW_S: Final = 0.05
 """Seconds between two drawings of a block."""
@@ -67,7 +66,11 @@ class MarkdownStream:
 
     def _lines(self, text: str) -> list[Text]:
         """The rendered lines; empty ones around a block are those that stand in the text."""
-        lines = [_text_of(line) for line in self._console.render_lines(_rendered(text), pad=False)]
+        make, parser = _renderer()
+        rendered = make()
+        rendered.parsed = parser.parse(text)
+        shown = self._console.render_lines(rendered, pad=False)
+        lines = [Text.assemble(*((part.text, part.style or "") for part in line)) for line in shown]
         while lines and not lines[0].plain.strip():
             del lines[0]
         while lines and not lines[-1].plain.strip():
@@ -124,13 +127,6 @@ def finished_part(text: str) -> tuple[str, str] | None:
     return None
 
 
-def _rendered(text: str) -> Markdown:
-    make, parser = _renderer()
-    made = make()
-    made.parsed = parser.parse(text)
-    return made
-
-
 @cache
 def _renderer() -> tuple[Callable[[], Markdown], MarkdownIt]:
     """Loaded with the first text: the import takes as long as the start of a small command."""
@@ -159,10 +155,3 @@ def _renderer() -> tuple[Callable[[], Markdown], MarkdownIt]:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     parser.disable(["entity", "reference", "lheading"])
     return lambda: SafeMarkdown("", hyperlinks=False, code_theme="ansi_dark"), parser
-
-
-def _text_of(segments: Iterable[Segment]) -> Text:
-    line = Text()
-    for segment in segments:
-        line.append(segment.text, segment.style)
-    return line

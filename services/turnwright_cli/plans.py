@@ -202,9 +202,11 @@ def panel_lines(plan: plan_pb2.Plan | None, columns: int, lines: int) -> list[st
     if plan is None or not progress_words(plan) or columns < COLUMNS_MIN or room < LINES_MIN:
         return []
     now = current_item(plan.items)
-    shown, before, after = _window(len(plan.items), now, room - 1)
+    # The items that fit, the current one among them with one before it.
+    start = max(0, min(now - 1, len(plan.items) - room + 1))
+    shown = range(start, min(len(plan.items), start + room - 1))
     title = f"plan {safe_line(plan.plan_id)}: {items_words(plan)}"
-    if before or after:
+    if len(shown) < len(plan.items):
         title += f" (items {shown.start + 1} to {shown.stop})"
     marked = [f"{'>' if number == now else ' '} {item_line(plan.items[number])}" for number in shown]
     return [_cut(line, columns) for line in (title, *marked)]
@@ -214,13 +216,6 @@ def current_item(items: Sequence[plan_pb2.PlanItem]) -> int:
     """The item that is worked on, or else the first that is not over."""
     working = [number for number, item in enumerate(items) if item.status == plan_pb2.PLAN_STATUS_IN_PROGRESS]
     return next(iter(working), next((n for n, item in enumerate(items) if item.status not in OVER), 0))
-
-
-def _window(count: int, now: int, room: int) -> tuple[range, int, int]:
-    """The items that fit, the current one among them with one before it; how many are left out before and after."""
-    start = max(0, min(now - 1, count - room))
-    shown = range(start, min(count, start + room))
-    return shown, start, count - shown.stop
 
 
 def _cut(line: str, columns: int) -> str:

@@ -25,7 +25,6 @@ from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import PAGE_SIZE_MAX
 from turnwright_core.suggestions import did_you_mean
 from turnwright_kit.home import ensure_home
-from turnwright_kit.in_process import LocalServers
 from turnwright_kit.logs import configure_logs, get_logger
 from turnwright_kit.peer import Peer
 from turnwright_kit.settings import PREFIX, load
@@ -92,7 +91,9 @@ async def open_session(settings: CliSettings, reads: Collection[str] | None = No
         is_embedded = record is not None and record.embedded and record.executor == address
         joined = stack is None and not settings.server and is_embedded
         local_servers = stack.local_servers if stack is not None and own is None else {}
-        async with _connect(settings, address, local_servers, joined=joined) as client:
+        policy = WatchPolicy(retries_max=JOINED_RETRIES_MAX) if joined else WatchPolicy()
+        given = settings.secret(), settings.rpc_timeout_s, policy, settings.tls, local_servers
+        async with _CopyAnnouncer.connect(address, *given) as client:
             yield Session(client, joined, attached=stack is None and not settings.server, named=bool(settings.server))
 
 
@@ -145,15 +146,6 @@ class _CopyAnnouncer(Client):
         return project
 
 
-def _connect(
-    settings: CliSettings, address: str, local_servers: LocalServers, *, joined: bool
-) -> contextlib.AbstractAsyncContextManager[Client]:
-    policy = WatchPolicy(retries_max=JOINED_RETRIES_MAX) if joined else WatchPolicy()
-    return _CopyAnnouncer.connect(
-        address, settings.secret(), settings.rpc_timeout_s, policy, settings.tls, local_servers
-    )
-
-
 async def _embed_or_join(settings: CliSettings, plan: StackPlan) -> tuple[Stack | None, str]:
     """Start a stack, or join the one that was faster.
 
@@ -174,15 +166,13 @@ async def _embed_or_join(settings: CliSettings, plan: StackPlan) -> tuple[Stack 
         if address := await locate(settings.home, tls=settings.tls):
             return None, address
         if clock() >= deadline:
-            raise FailureError(FAILED, _in_use(reason))
+            raise FailureError(
+                FAILED,
+                f"{reason}\nThe process that holds it has not answered as an executor for {JOIN_WAIT_S:g} s. If it "
+                "only runs a store, name the executor with --server; otherwise stop that process, or set another "
+                "TURNWRIGHT_HOME.",
+            )
         await asyncio.sleep(JOIN_POLL_S)
-
-
-def _in_use(reason: str) -> str:
-    return (
-        f"{reason}\nThe process that holds it has not answered as an executor for {JOIN_WAIT_S:g} s. If it only runs a "
-        "store, name the executor with --server; otherwise stop that process, or set another TURNWRIGHT_HOME."
-    )
 
 
 @contextlib.asynccontextmanager

@@ -133,8 +133,10 @@ class Stack:
         self.local_servers[self.addresses[name]] = service.local
 
     def _built(self, name: str, settings: Settings) -> Service:
-        """The service as its composition root makes it."""
-        build = _builder(name, reads=self._plan.reads)
+        """The service as its composition root makes it, imported on demand."""
+        reads_only = self._plan.reads and name in ("store", "executor")
+        wiring = import_module(f"turnwright_{name}.{'read_only_wiring' if reads_only else 'wiring'}")
+        build: Callable[..., Service] = wiring.build
         peers = {peer: self.addresses[peer] for peer in self.addresses if peer in settings.fields}
         known = settings.copied(**peers)
         return build(known, self.secret, self.local_servers) if peers else build(known, self.secret)
@@ -167,14 +169,6 @@ def settings_class(name: str) -> type[Settings]:
     """The settings class of a service, imported on demand."""
     found: type[Settings] = getattr(import_module(f"turnwright_{name}.config"), f"{name.capitalize()}Settings")
     return found
-
-
-def _builder(name: str, *, reads: bool) -> Callable[..., Service]:
-    """What makes a service, imported on demand."""
-    reads_only = reads and name in ("store", "executor")
-    wiring = import_module(f"turnwright_{name}.{'read_only_wiring' if reads_only else 'wiring'}")
-    build: Callable[..., Service] = wiring.build
-    return build
 
 
 def setting_fields(*more: type[Settings]) -> dict[str, Setting]:

@@ -184,11 +184,6 @@ def _rule(one: schedule_pb2.Schedule) -> str:
     return f"{one.every.seconds // _SECONDS[unit]}{unit}"
 
 
-def _next(one: schedule_pb2.Schedule) -> str:
-    """When it happens next, or why it does not."""
-    return f"paused: {one.failures} failed" if one.paused else _time(one.next_time)
-
-
 def _own(one: schedule_pb2.Schedule) -> str:
     """What its loops have of their own."""
     own = one.settings
@@ -205,7 +200,7 @@ def _time(time: Timestamp) -> str:
 _COLUMNS: Final[Sequence[Column[schedule_pb2.Schedule]]] = (
     Column("id", lambda one: one.schedule_id),
     Column("when", _rule),
-    Column("next (UTC)", _next),
+    Column("next (UTC)", lambda one: f"paused: {one.failures} failed" if one.paused else _time(one.next_time)),
     Column("last (UTC)", lambda one: _time(one.last_time)),
     Column("times", lambda one: str(one.fired)),
     Column("with", _own),
