@@ -25,6 +25,7 @@ from edges import IDLE_S, ORIGIN, edge, edge_of_processes
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_client.client import loop_in
+from turnwright_core.errors import ANSWERED
 from turnwright_core.runs import COMPLETED, LOOP_ENDED
 from turnwright_kit.auth import call_metadata, derive_token
 from turnwright_kit.certificates import Tls
@@ -212,10 +213,15 @@ class Bare:
         await runs.GetRun(run_service_pb2.GetRunRequest(**self._asked), metadata=call_metadata(SECRET))
 
     async def _watch(self, channel) -> None:
-        """What a watch is ended with before its first message; later it resumes by its cursor."""
+        """What a watch is ended with before an executor has begun to answer; later it resumes by its cursor."""
         stub = executor_service_pb2_grpc.ExecutorServiceStub(channel)
         call = stub.WatchRun(executor_service_pb2.WatchRunRequest(**self._asked), metadata=call_metadata(SECRET))
-        await call.read()
+        is_begun = ANSWERED in dict(await call.initial_metadata() or ())
+        try:
+            await call.read()
+        except grpc.aio.AioRpcError:
+            if not is_begun:
+                raise
         call.cancel()
 
     async def _write(self, channel) -> None:
