@@ -146,9 +146,8 @@ def abort_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
     return run.run, cursor
 
 
-def get_spend(connection: Connection, address: RunRef, loop: int) -> tuple[Spend, Spend]:
+def get_spend(connection: Connection, run: RunRow, loop: int) -> tuple[Spend, Spend]:
     """Spend of a run and one of its loops; 0: the active or latest one."""
-    run = get_run(connection, address.project, address.run)
     sequence = loop or (run.run.loop.sequence if run.run.loop else 0)
     turns = list(rows.ended_turns(connection, run.id))
     return _sum(turns), _sum(turn for turn in turns if turn[0] == sequence)

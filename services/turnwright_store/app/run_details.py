@@ -23,7 +23,9 @@ from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.contents import load_entries
 from turnwright_store.sql.inbox import entry_rows_of, page_of_waiting
-from turnwright_store.sql.runs import RunHead, get_run_head
+from turnwright_store.sql.loops import list_loops
+from turnwright_store.sql.runs import RunHead, get_run
+from turnwright_store.sql.turns import list_turns
 from turnwright_store.sql.views import EntryRow, Wanted, snapshot
 
 LOOPS_MAX: Final = 100
@@ -59,18 +61,16 @@ def get_run_details(
     """A run with its latest turns and timeline entries, as many as are asked for and fit. Raises LIMIT_EXCEEDED."""
     check_count("turns_max", turns_max, PAGE_SIZE_MAX)
     check_count("history_max", history_max, PAGE_SIZE_MAX)
-    project, alias = address.project, address.run
-    loops, _ = registry.list_loops(connection, project, alias, LOOPS_MAX, "")
-    turns, _ = registry.list_turns(connection, project, alias, max(turns_max, 1), "")
-    spent, loop_spent = get_spend(connection, address, 0)
-    head = get_run_head(connection, project, alias)
-    waiting = page_of_waiting(connection, None, head.id, (0, 0), PAGE_SIZE_MAX)
+    run = get_run(connection, address.project, address.run)
+    turns = _fitting(list_turns(connection, run.id, run.turn + 1, max(turns_max, 1)), turn_bytes)
+    spent, loop_spent = get_spend(connection, run, 0)
+    waiting = page_of_waiting(connection, None, run.id, (0, 0), PAGE_SIZE_MAX)
     proposed = entry_rows_of(connection, [one.view for one in waiting])
-    history, unknowns = _timeline(connection, rules, head, history_max) if history_max else ([], [])
+    history, unknowns = _timeline(connection, rules, run, history_max) if history_max else ([], [])
     return RunDetails(
-        registry.get_run(connection, project, alias),
-        _fitting(loops, loop_bytes),
-        _fitting(turns[:turns_max], turn_bytes),
+        registry.with_origin(connection, run),
+        _fitting(list_loops(connection, run.id, run.loops + 1, LOOPS_MAX), loop_bytes),
+        turns[:turns_max],
         turns[0] if turns else None,
         spent,
         loop_spent,

@@ -38,6 +38,7 @@ from turnwright_store.app import commands, leases, ledger, plans, primitives, re
 from turnwright_store.app.changes import watch_changes
 from turnwright_store.app.open_store import open_store
 from turnwright_store.app.read_view import find_view_delta
+from turnwright_store.app.run_details import get_run_details
 from turnwright_store.app.watches import Watches
 from turnwright_store.app.write_entries import write_entries
 from turnwright_store.config import ModelSeeds
@@ -190,6 +191,17 @@ async def test_a_piece_of_a_stream_costs_few_statements(store):
     for _ in range(3):
         await store.entries(EntryWrite(path, AppendEntry("x"), Tier.PLUGIN))
         assert store.spent == 6
+
+
+async def test_the_details_of_a_run_are_read_with_its_row_once(store):
+    """Clients ask for them again and again while they wait."""
+    with counted_statements() as counted:
+        found = await store.database.read(
+            partial(get_run_details, rules=store.rules, address=ADDRESS, turns_max=1, history_max=1)
+        )
+    assert found.run.run == "r"
+    # The run, its loops, turns and spend, what waits, and the timeline.
+    assert sent(counted) <= 8
 
 
 async def test_a_read_of_nothing_new_is_one_statement(store):
