@@ -29,27 +29,45 @@ KINDS = {
 """The events that RE01 names."""
 
 
-async def through_everything(services) -> None:
-    """A run that sees every kind of event."""
+async def through_everything(services, watcher: Watcher) -> None:
+    """A run that sees every kind of event. Who reads late is told of several changes by one event, so each waits for the one before."""
+
+    async def queued(*previews: str) -> None:
+        await watcher.until(lambda event: waiting(event.queue_updated) == list(previews) and kind(event) == "queue_updated")
+
     services.script(f"{SET}{GO_ON}", DONE, DONE, f"<sh>exit 3</sh>{DONE}")
     await say(services, "One.", ASKING, until="paused")
     await command(services, set_draft=pb.SetDraft(text="Half a sent"))
+    await watcher.until(lambda event: event.draft_updated.text == "Half a sent")
     await command(services, user_message=user_message("Two.", settings=ACT))
+    await queued("Two.")
     late = await command(services, "late", user_message=user_message("Three.", settings=ACT))
+    await queued("Two.", "Three.")
     await command(services, regenerate=pb.Regenerate())
+    await queued("Two.", "Three.", "regenerate")
     await services.client.cancel_command(services.project, "r", loop=late.loop.sequence)
+    await queued("Two.", "regenerate")
     patch = settings_pb2.RunSettingsPatch(temperature=0.5)
     await command(services, set_params=pb.SetParams(patch=patch))
+    await watcher.until(lambda event: kind(event) == "thread_updated")
     await command(services, set_params=pb.SetParams(patch=patch))
     await command(services, set_draft=pb.SetDraft(text="Half a sent"))
     await command(services, approve_tools=pb.ApproveTools(calls=[PROPOSAL]))
     # A later loop repeats the edit, which fits no more.
     await until_state(services, "completed", "error")
     await services.client.wait_loop(services.project, "r", 4)
+    await watcher.until(lambda event: kind(event) == "message_added" and event.message_added.entry.path == "prompt://1")
     await command(services, remove_message=pb.RemoveMessage(message_id="prompt://1"))
+    await watcher.until(lambda event: kind(event) == "message_removed")
     revision = (await services.client.get_run(services.project, "r")).run.revision
     await command(services, truncate_messages=pb.TruncateMessages(from_index=3, expected_revision=revision))
+    await watcher.until(lambda event: kind(event) == "messages_truncated")
     await command(services, clear_draft=pb.ClearDraft())
+    await watcher.until(lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text"))
+
+
+def waiting(told: session_event_pb2.QueueUpdated) -> list[str]:
+    return [one.preview or one.kind for one in told.commands]
 
 
 async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
@@ -57,8 +75,7 @@ async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
     await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m"))
     async with Watcher(services) as watcher:
         await watcher.until(lambda event: kind(event) == "snapshot")
-        await through_everything(services)
-        await watcher.until(lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text"))
+        await through_everything(services, watcher)
     assert {kind(event) for event in watcher.events} >= KINDS
     state = watcher.events[0].snapshot.state
     for event in watcher.events:
@@ -70,10 +87,10 @@ async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
     assert drafts == ["Half a sent", None]
     [thread] = watcher.told("thread_updated")
     assert (thread.settings.temperature, thread.settings.model) == (0.5, "m")
-    queues = [[one.preview or one.kind for one in told.commands] for told in watcher.told("queue_updated")]
-    waiting = ["Two.", "Three.", "regenerate"]
-    filling = queues.index(waiting)
-    assert queues[filling - 2 : filling + 2] == [waiting[:1], waiting[:2], waiting, ["Two.", "regenerate"]]
+    queues = [waiting(told) for told in watcher.told("queue_updated")]
+    filled = ["Two.", "Three.", "regenerate"]
+    filling = queues.index(filled)
+    assert queues[filling - 2 : filling + 2] == [filled[:1], filled[:2], filled, ["Two.", "regenerate"]]
     assert all(one != other for one, other in itertools.pairwise(queues))
     assert queues[-1] == []
     [truncated] = watcher.told("messages_truncated")
@@ -155,8 +172,7 @@ async def test_folding_any_prefix_of_a_real_run_gives_a_snapshot_taken_there(ser
     async with Watcher(services) as watcher:
         await watcher.until(lambda event: kind(event) == "snapshot")
         looking = asyncio.create_task(look())
-        await through_everything(services)
-        await watcher.until(lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text"))
+        await through_everything(services, watcher)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
     state, follower = RunFold(), RunView()
