@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 from turnwright_values.types import Tier
 
 from services import SECRET, running
+from sse_server import Answer, delta, events
 from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.errors import TurnwrightError
@@ -20,10 +22,20 @@ from turnwright_kit.auth import derive_token
 from turnwright_kit.server import RunningServer
 
 DONE = '<update status="200">All is done.</update>'
-SLOW = f"=== reply chunk_chars=4 delay_ms=40 ===\nA long thought, and then some more of it.\n{DONE}\n"
 
 
 OWNER_POLL_S = 0.1
+
+
+def talking(enough: asyncio.Event) -> Answer:
+    """A reply that goes on until a test has heard enough of it."""
+
+    def said() -> Iterator[bytes]:
+        while not enough.is_set():
+            yield from events(delta(content="and "), done=False)
+        yield from events(delta(content=DONE), delta(finish="stop"))
+
+    return Answer(chunks=said(), pause_s=0.04)
 
 
 class Seen(grpc.aio.ServerInterceptor):
@@ -96,6 +108,37 @@ async def begun(services, client):
             return (await client.get_run(services.project, "r")).run.turn
 
     await eventually(has_turn)
+
+
+class Watcher:
+    """A client's watch, read in the background up to the end of a loop, heartbeats left out."""
+
+    def __init__(self, client, project: str, after=None):
+        self.events = []
+        self._reading = asyncio.create_task(self._read(client.watch(project, "r", after)))
+
+    async def _read(self, stream) -> None:
+        async with contextlib.aclosing(stream) as events:
+            async for event in events:
+                if event.HasField("heartbeat"):
+                    continue
+                self.events.append(event)
+                loop = loop_in(event)
+                if loop and loop.status in LOOP_ENDED:
+                    return
+
+    async def hears(self, more_than: int = 3) -> None:
+        """Wait until it has more deltas."""
+
+        async def has_heard():
+            return sum(event.WhichOneof("event") == "stream_delta" for event in self.events) > more_than
+
+        await eventually(has_heard)
+
+    async def ended(self):
+        """All events up to the loop's end."""
+        await asyncio.wait_for(self._reading, 60)
+        return self.events
 
 
 async def watched(client, project, run, kind="", after=None):

@@ -33,7 +33,9 @@ async def through_everything(services, watcher: Watcher) -> None:
     """A run that sees every kind of event. Who reads late is told of several changes by one event, so each waits for the one before."""
 
     async def queued(*previews: str) -> None:
-        await watcher.until(lambda event: waiting(event.queue_updated) == list(previews) and kind(event) == "queue_updated")
+        await watcher.until(
+            lambda event: waiting(event.queue_updated) == list(previews) and kind(event) == "queue_updated"
+        )
 
     services.script(f"{SET}{GO_ON}", DONE, DONE, f"<sh>exit 3</sh>{DONE}")
     await say(services, "One.", ASKING, until="paused")

@@ -11,10 +11,11 @@ from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 from turnwright_values.types import Tier
 
-from contract.executor.replicas import DONE, SLOW, begun, eventually, two_executors, watched
+from contract.executor.replicas import DONE, Watcher, begun, eventually, talking, two_executors, watched
 from contract.store.harness import Client as StoreClient
 from crash.stack import ENDURING, Stack, insisted
 from services import SECRET
+from sse_server import chat
 from turnwright_client import Client, RunView
 from turnwright_client.client import loop_in
 from turnwright_core.errors import Reason, TurnwrightError
@@ -35,14 +36,15 @@ async def pair(tmp_path, monkeypatch):
         yield made
 
 
-async def test_a_watch_through_any_executor_has_the_owners_deltas_and_numbers(pair):
-    services, other, seen = pair
-    (services.root / "m.txt").write_text(SLOW)
-    queued = await services.act()
-    await begun(services, other)
-    here, there = await asyncio.gather(
-        watched(services.client, services.project, "r", after=queued.cursor), watched(other, services.project, "r")
-    )
+async def test_a_watch_through_any_executor_has_the_owners_deltas_and_numbers(tmp_path, over_http):
+    enough = asyncio.Event()
+    async with over_http(talking(enough)), two_executors(tmp_path) as (services, other, seen):
+        queued = await services.act()
+        await begun(services, other)
+        watcher = Watcher(other, services.project)
+        await watcher.hears()
+        enough.set()
+        here, there = await watched(services.client, services.project, "r", after=queued.cursor), await watcher.ended()
     assert {event.cursor.epoch for event in there} == {queued.cursor.epoch}
     assert {event.WhichOneof("event") for event in there} >= {"snapshot", "stream_delta", "turn_finished"}
     first = there[0].cursor.seq
@@ -78,40 +80,37 @@ async def test_a_proposal_is_decided_through_any_executor(pair):
     assert (services.files / "a.txt").read_text() == "new\n"
 
 
-async def test_a_watch_of_a_run_at_rest_follows_it_to_the_executor_that_takes_it_up(pair):
-    services, other, _ = pair
-    services.script(DONE)
-    await services.until(await services.act())
-    watching = asyncio.create_task(watched(other, services.project, "r", kind="stream_delta"))
-    await asyncio.sleep(0.3)
-    (services.root / "m.txt").write_text(SLOW)
-    await services.act()
-    assert (await watching)[-1].stream_delta.turn == 2
+async def test_a_watch_of_a_run_at_rest_follows_it_to_the_executor_that_takes_it_up(tmp_path, over_http):
+    async with over_http(chat(DONE), talking(asyncio.Event())), two_executors(tmp_path) as (services, other, _):
+        await services.until(await services.act())
+        watching = asyncio.create_task(watched(other, services.project, "r", kind="stream_delta"))
+        await asyncio.sleep(0.3)
+        await services.act()
+        assert (await watching)[-1].stream_delta.turn == 2
 
 
 @pytest.mark.parametrize("kind", [run_service_pb2.AbortRunRequest, executor_service_pb2.WatchRunRequest])
-async def test_a_call_that_was_forwarded_is_not_forwarded_again(pair, tmp_path, kind):
-    services, other, _ = pair
-    (services.root / "m.txt").write_text(SLOW)
-    await services.act()
-    await begun(services, other)
-    peer = Peer("executor", f"unix:{tmp_path}/second.sock", SECRET, 10.0)
-    peer._metadata = (*peer._metadata, (FORWARDED, "1"))
-    stub, runs = (
-        executor_service_pb2_grpc.ExecutorServiceStub(peer.channel),
-        run_service_pb2_grpc.RunServiceStub(peer.channel),
-    )
-    request = kind(project=services.project, run="r")
+async def test_a_call_that_was_forwarded_is_not_forwarded_again(tmp_path, over_http, kind):
+    async with over_http(talking(asyncio.Event())), two_executors(tmp_path) as (services, other, _):
+        await services.act()
+        await begun(services, other)
+        peer = Peer("executor", f"unix:{tmp_path}/second.sock", SECRET, 60.0)
+        peer._metadata = (*peer._metadata, (FORWARDED, "1"))
+        stub, runs = (
+            executor_service_pb2_grpc.ExecutorServiceStub(peer.channel),
+            run_service_pb2_grpc.RunServiceStub(peer.channel),
+        )
+        request = kind(project=services.project, run="r")
 
-    async def called():
-        if kind is run_service_pb2.AbortRunRequest:
-            return await peer.call(runs.AbortRun, request)
-        async with peer.stream(stub.WatchRun, request, 10.0) as events:
-            return await anext(events)
+        async def called():
+            if kind is run_service_pb2.AbortRunRequest:
+                return await peer.call(runs.AbortRun, request)
+            async with peer.stream(stub.WatchRun, request, 60.0) as events:
+                return await anext(events)
 
-    with pytest.raises(TurnwrightError) as refused:
-        await called()
-    await peer.close()
+        with pytest.raises(TurnwrightError) as refused:
+            await called()
+        await peer.close()
     assert (refused.value.reason, refused.value.metadata) == (
         Reason.NOT_OWNER,
         {"run": "r", "address": services.addresses["executor"]},
@@ -119,6 +118,9 @@ async def test_a_call_that_was_forwarded_is_not_forwarded_again(pair, tmp_path, 
 
 
 # ---- Executors that are processes
+
+ENDLESS, ENDLESS_MS = "A long thought, and then some more of it.", 60_000
+"""A reply, and milliseconds between its words: nobody waits for its end."""
 
 
 @contextlib.asynccontextmanager
@@ -161,12 +163,11 @@ async def test_the_runs_of_a_dead_executor_move_after_what_the_default_settings_
     defaults = {"lease_s": store.lease_s, "lease_grace_s": store.lease_grace_s, "work_poll_s": executor.work_poll_s}
     assert sum(defaults.values()) < 10
     async with stacked(tmp_path, **defaults) as (stack, first, second):
-        await act(stack, first, f"A long thought, and some more of it. {DONE}", delay_ms=400)
+        await act(stack, first, ENDLESS, delay_ms=ENDLESS_MS)
         owner = await owner_of(stack)
-        await begun(stack, first)
-        survivor = second if owner == "executor0" else first
-        watching = asyncio.create_task(watched(survivor, stack.project, "r"))
-        await asyncio.sleep(0.3)
+        watcher = Watcher(second if owner == "executor0" else first, stack.project)
+        await watcher.hears(0)
+        await stack.add_model("m", DONE)
         stack.lives[owner].kill()
         killed_s = time.monotonic()
 
@@ -175,29 +176,26 @@ async def test_the_runs_of_a_dead_executor_move_after_what_the_default_settings_
 
         await eventually(has_moved)
         print(f"the run moved after {time.monotonic() - killed_s:.1f} s")
-        assert loop_in((await watching)[-1]).status == 200
+        assert loop_in((await watcher.ended())[-1]).status == 200
 
 
 async def test_a_watch_survives_the_death_of_its_runs_owner_and_misses_nothing(tmp_path):
     async with stacked(tmp_path) as (stack, first, second):
-        slow = "A long thought, and then some more of it, and more."
-        await act(stack, first, f"{slow}<sh>echo a >> effects.txt</sh>", f"{slow}{DONE}", delay_ms=30)
+        await act(stack, first, ENDLESS, delay_ms=ENDLESS_MS)
         owner = await owner_of(stack)
         survivor = second if owner == "executor0" else first
-        watching = asyncio.create_task(watched(survivor, stack.project, "r"))
-        await asyncio.sleep(0.4)
+        watcher = Watcher(survivor, stack.project)
+        await watcher.hears(0)
+        await stack.add_model("m", "A thought.<sh>echo a >> effects.txt</sh>", f"And another.{DONE}")
         stack.lives[owner].kill()
-        events = await watching
+        events = await watcher.ended()
         told = RunView().apply_all(events)
         again = RunView().apply_all((await watched(survivor, stack.project, "r"))[:1])
         assert {path: entry.state for path, entry in told.entries.items()} == {
             path: entry.state for path, entry in again.entries.items()
         }
         assert len({event.cursor.epoch for event in events}) > 1
-        deltas = [event for event in events if event.WhichOneof("event") == "stream_delta"]
-        assert {event.cursor.epoch for event in deltas} == {event.cursor.epoch for event in events if event in deltas}
-        # None where the owner died between the mark of the effect and the effect: that is told, not repeated.
-        assert stack.effects["a"] <= 1
+        assert stack.effects == {"a": 1}
 
 
 @pytest.mark.parametrize("step", ["confirm", "write", "generate"])
@@ -239,7 +237,7 @@ async def let_go(life):
 
 async def test_an_abort_is_taken_by_any_executor_while_the_owner_is_paused(tmp_path):
     async with stacked(tmp_path) as (stack, first, second):
-        await act(stack, first, f"A long thought, and some more of it. {DONE}", delay_ms=300)
+        await act(stack, first, ENDLESS, delay_ms=ENDLESS_MS)
         owner = await owner_of(stack)
         await begun(stack, first)
         stack.lives[owner].pause()
