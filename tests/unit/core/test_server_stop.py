@@ -24,7 +24,7 @@ async def test_a_step_that_hangs_is_given_up_and_reported(tmp_path, step):
     with logged("warning") as lines:
         async with asyncio.timeout(60):
             await running.stop()
-    assert [line["step"] for line in lines if line["event"] == "stop_delayed"] == [step]
+    assert step in [line["step"] for line in lines if line["event"] == "stop_delayed"]
 
 
 @pytest.mark.asyncio

@@ -136,7 +136,9 @@ async def test_a_run_whose_worker_crashes_is_given_back(tmp_path) -> None:
             runner.kick(RUN)
             await asyncio.gather(runner._workers[RUN].task)
             assert (store.released.is_set(), leases.holds(RUN)) == (True, False)
-    assert [(line["event"], line["run"]) for line in lines if "run" in line] == [("worker_crashed", "r")]
+    assert [(line["event"], line["run"]) for line in lines if line["logger"] == "scheduler"] == [
+        ("worker_crashed", "r")
+    ]
 
 
 async def test_a_run_that_waits_for_a_decision_again_is_looked_after_once(tmp_path) -> None:

@@ -21,6 +21,7 @@ from turnwright_store.edge.queues import LOCKS_MAX
 from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.scopes import add_scope, bump_scope
 from turnwright_store.sql.tables import scopes
+from unit.store.test_database import occupied
 
 pytestmark = pytest.mark.asyncio
 
@@ -147,13 +148,18 @@ async def test_a_name_that_is_held_too_long_fails_those_who_need_it_alone(postgr
 
 async def test_requests_that_lock_many_names_are_not_all_committed_together(database):
     """The locks of all clients lie in one table of the server, and it is not large."""
+    task, release = await occupied(database)
     many = [
-        database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), FULL, {f"{n}/{k}" for k in range(LOCKS_MAX // 2)})
+        asyncio.ensure_future(
+            database.write(lambda tx, n=n: add_scope(tx, f"run:{n}"), FULL, {f"{n}/{k}" for k in range(LOCKS_MAX // 2)})
+        )
         for n in range(5)
     ]
+    await asyncio.sleep(0)
     with counted_statements() as counted:
-        await asyncio.gather(*many)
-    assert counted["COMMIT"] == 3
+        release.set()
+        await asyncio.gather(task, *many)
+    assert counted["COMMIT"] == 1 + 3
 
 
 # ---- Transactions that are run again
@@ -372,16 +378,17 @@ def away(postgres, admin):
     postgres.server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
-async def test_a_short_absence_of_the_server_is_waited_out(database, postgres, admin):
-    with away(postgres, admin):
-        waiting = [
-            asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:x"), FULL, ())),
-            asyncio.ensure_future(database.read(keys)),
-        ]
-        done, _ = await asyncio.wait(waiting, timeout=0.3)
-        assert not done
-    await asyncio.gather(*waiting)
-    assert await database.read(keys) == {"run:x"}
+async def test_a_short_absence_of_the_server_is_waited_out(postgres_url, postgres, admin):
+    async with replica(postgres_url, connect_s=60.0) as database:
+        with away(postgres, admin):
+            waiting = [
+                asyncio.ensure_future(database.write(lambda tx: add_scope(tx, "run:x"), FULL, ())),
+                asyncio.ensure_future(database.read(keys)),
+            ]
+            done, _ = await asyncio.wait(waiting, timeout=0.3)
+            assert not done
+        await asyncio.gather(*waiting)
+        assert await database.read(keys) == {"run:x"}
 
 
 async def test_a_long_absence_of_the_server_is_reported(postgres_url, postgres, admin):
