@@ -1,9 +1,10 @@
 """Relays: one stream of events from a run's owner for all watchers at this executor.
 
 Theory of operation. A relay begins after an event that a watcher got from the owner itself, and keeps the newest events
-as the owner's own tail does. A watcher is a position in it. A watcher whose position the relay does not have, because
-it is new or was too slow, gets a stream of its own until it has reached a position of the relay. So snapshots, numbers
-and bytes are always the owner's, and a relay needs to know nothing about a run but its newest events.
+as the owner's own tail does; its stream lasts as long as somebody follows it. A watcher whose position the relay does
+not have, because it is new or was too slow, gets a stream of its own until it has reached a position of the relay. So
+snapshots, numbers and bytes are always the owner's, and a relay needs to know nothing about a run but its newest
+events.
 Source: architecture 7 (one upstream watch per run).
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from weakref import WeakValueDictionary
 
 from turnwright.executor.v1.executor_service_pb2 import PlanEvents, WatchRunResponse
 from turnwright.types.v1.cursor_pb2 import EventCursor
@@ -35,13 +37,25 @@ Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
 class Relay(Tail):
     """The newest events of a run at another executor."""
 
-    def __init__(self, after: EventCursor, bounds: TailBounds) -> None:
+    def __init__(self, run: str, after: EventCursor, bounds: TailBounds, upstream: Upstream) -> None:
         super().__init__(bounds, after.epoch, after.seq)
-        self.holders = 0
+        self._run = run
+        self._upstream = upstream
         self._unnumbered: list[WatchRunResponse] = []
         """What comes before the next event."""
 
-    async def fill(self, events: AsyncGenerator[WatchRunResponse, None]) -> None:
+    @contextlib.asynccontextmanager
+    async def _followed(self) -> AsyncIterator[None]:
+        if not self._followers:
+            self.start(self._fill(self._upstream(self.cursor())), f"relay {self._run}").add_done_callback(_log_crash)
+        try:
+            async with super()._followed():
+                yield
+        finally:
+            if not self._followers:
+                await self.close()
+
+    async def _fill(self, events: AsyncGenerator[WatchRunResponse, None]) -> None:
         """Receive events until the stream ends; watchers get the reason."""
         cause: Exception | None = None
         try:
@@ -75,30 +89,15 @@ def _log_crash(task: asyncio.Task[None]) -> None:
 
 
 class Relays:
-    """The relays with watchers; each ends with the last of its watchers."""
+    """The relays with followers."""
 
     def __init__(self, bounds: TailBounds) -> None:
         self._bounds = bounds
-        self._relays: dict[RelayKey, Relay] = {}
+        self._relays: WeakValueDictionary[RelayKey, Relay] = WeakValueDictionary()
 
-    def can_join(self, key: RelayKey, position: EventCursor) -> bool:
-        """Whether a relay can serve a position: an existing one, or a new one that begins there."""
-        relay = self._relays.get(key)
-        return relay is None or relay.has_ended or relay.covers(position)
-
-    @contextlib.asynccontextmanager
-    async def hold(self, key: RelayKey, position: EventCursor, upstream: Upstream) -> AsyncIterator[Relay]:
-        """The relay of a run, kept during the block; created at the position if there is none."""
+    def find(self, key: RelayKey, position: EventCursor, upstream: Upstream) -> Relay | None:
+        """The relay of a run, a new one if there is none; None if it began after this position."""
         relay = self._relays.get(key)
         if relay is None or relay.has_ended:
-            relay = self._relays[key] = Relay(position, self._bounds)
-            relay.start(relay.fill(upstream(position)), f"relay {key[0].run}").add_done_callback(_log_crash)
-        relay.holders += 1
-        try:
-            yield relay
-        finally:
-            relay.holders -= 1
-            if not relay.holders:
-                if self._relays.get(key) is relay:
-                    del self._relays[key]
-                await relay.close()
+            relay = self._relays[key] = Relay(key[0].run, position, self._bounds, upstream)
+        return relay if relay.covers(position) else None

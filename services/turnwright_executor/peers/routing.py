@@ -171,9 +171,7 @@ class Router:
                     held.push_async_callback(coming.aclose)
                     async for event in coming:
                         yield event
-            except MovedError as moved:
-                if moved.after:
-                    request.after.CopyFrom(moved.after)
+            except MovedError:
                 avoided = ""
                 continue
             except TurnwrightError as error:
@@ -192,8 +190,7 @@ class Router:
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events of this executor's hub after `request.after`, until the run moves."""
         hub = await held.enter_async_context(self._hubs.hold(RunAddress(request.project, request.run)))
-        after = request.after if request.HasField("after") else None
-        coming = await hub.watch(after, batched=request.batched, plans=request.plans)
+        coming = await hub.watch(request.after, batched=request.batched, plans=request.plans)
         held.enter_context(self._monitors.here(hub, avoided))
         return coming
 
@@ -213,23 +210,21 @@ class Router:
             )
             return self._there(owner, wanted, self._own_metadata)
 
-        is_shared = False
+        relay = None
         while True:
             # Who fell behind the relay gets a stream of its own first.
-            is_shared = not is_shared and request.HasField("after") and self._relays.can_join(key, request.after)
+            relay = None if relay or not request.after.epoch else self._relays.find(key, request.after, shared)
+            if relay:
+                coming = relay.follow(request.after, batched=request.batched)
+            else:
+                coming = self._there(owner, request, metadata)
             with contextlib.suppress(FellBehindError):
-                async with contextlib.AsyncExitStack() as held:
-                    if is_shared:
-                        relay = await held.enter_async_context(self._relays.hold(key, request.after, shared))
-                        coming = relay.follow(request.after.seq, batched=request.batched)
-                    else:
-                        coming = self._there(owner, request, metadata)
-                    held.push_async_callback(coming.aclose)
+                async with contextlib.aclosing(coming):
                     async for event in coming:
                         yield event
-                        if _is_position(event):
+                        if relay is None and _is_position(event):
                             request.after.CopyFrom(event.cursor)
-                            if not is_shared and self._relays.can_join(key, event.cursor):
+                            if self._relays.find(key, event.cursor, shared):
                                 break
                     else:
                         return

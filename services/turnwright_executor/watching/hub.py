@@ -267,7 +267,7 @@ class RunHub(Tail):
 
     async def watch(
         self,
-        after: cursor_pb2.EventCursor | None,
+        after: cursor_pb2.EventCursor,
         *,
         batched: bool = False,
         plans: PlanEvents.ValueType = PLAN_EVENTS_UNSPECIFIED,
@@ -276,11 +276,10 @@ class RunHub(Tail):
 
         `plans`: the form in which plans are told; the rest as in Tail.follow.
         """
-        position = after.seq if after and self.covers(after) and after.seq <= self.seq else -1
         teller = plan_teller(plans, self._known.plans)
         if plans == PLAN_EVENTS_LEGACY:
             await self._known.plans.read_files(self._change_events.read_body)
-        return self.follow(position, lambda: self._known.snapshot(self.cursor(), teller), teller, batched=batched)
+        return self.follow(after, lambda: self._known.snapshot(self.cursor(), teller), teller, batched=batched)
 
 
 def draining_error() -> TurnwrightError:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from operator import itemgetter
 
 from msgspec import Struct
@@ -37,11 +37,6 @@ class TailBounds(Struct, frozen=True):
 
 class MovedError(Exception):
     """The run has moved to another executor; the watch continues there, after the last event that was sent."""
-
-    def __init__(self, after: EventCursor | None = None) -> None:
-        """`after` is that event, if it is known here."""
-        super().__init__()
-        self.after = after
 
 
 class FellBehindError(Exception):
@@ -165,20 +160,22 @@ class Tail:
 
     async def follow(
         self,
-        position: int,
+        after: EventCursor,
         missed: Callable[[], Iterable[WatchRunResponse]] | None = None,
         teller: PlanTeller | None = None,
         *,
         batched: bool = False,
     ) -> AsyncGenerator[WatchRunResponse, None]:
-        """The events after a position until the end, with heartbeats if there is nothing else.
+        """The events after a position, which moves with them, until the end; heartbeats if there is nothing else.
 
-        `missed` makes up for all events so far when the tail no longer has those after the position. `batched`: pending
+        `missed` makes up for all events so far when the tail does not have those after the position. `batched`: pending
         events are combined into one message. Raises MovedError, what ended the tail, and FellBehindError without
         `missed`.
         """
         signal, moves = self._gathered if batched else self._changed, self._moves
-        with self._beating_for_one():
+        # A relay may be behind who comes from the owner itself.
+        position = after.seq if missed is None or (self.covers(after) and after.seq <= self.seq) else -1
+        async with self._followed():
             while position < self.seq or not self.has_ended:
                 changed = signal.next()
                 while position < self.base:
@@ -191,18 +188,19 @@ class Tail:
                 for message in teller.insert(messages, batched=batched) if teller else messages:
                     yield message
                 position, heartbeat = max(position, newest), self._heartbeat
+                after.epoch, after.seq = self.epoch, position
                 if not self.has_ended:
                     await changed.wait()
                 if self._moves != moves:
-                    raise MovedError(EventCursor(epoch=self.epoch, seq=position))
+                    raise MovedError
                 if self._heartbeat is not heartbeat and position >= self.seq:
                     yield self._heartbeat
-        if self._cause:
-            raise self._cause
+            if self._cause:
+                raise self._cause
 
-    @contextlib.contextmanager
-    def _beating_for_one(self) -> Iterator[None]:
-        """Heartbeats for one more follower."""
+    @contextlib.asynccontextmanager
+    async def _followed(self) -> AsyncIterator[None]:
+        """There is one more follower."""
         self._followers += 1
         if self._followers == 1 and self._heartbeat_s:
             self._schedule_beat()

@@ -220,7 +220,7 @@ async def check_hub(case: dict) -> None:
     watches = {}
     for step in case["input"]["server"]:
         if "subscribe" in step:
-            watch = watches[step["subscribe"]] = await hub.watch(None)
+            watch = watches[step["subscribe"]] = await hub.watch(cursor_pb2.EventCursor())
             told[step["subscribe"]] = [await anext(watch)]
         for _ in range(step.get("times", 1) if "emit" in step else 0):
             hub.progress(Activity.THINKING, 1, "")

@@ -11,6 +11,7 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import entry_pb2, run_pb2, settings_pb2
+from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from log_lines import logged
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -68,7 +69,7 @@ async def test_nothing_is_kept_of_a_run_that_was_removed_while_somebody_watched(
     stub, address = await idle_run(bench, store, "idle")
     hubs = Hubs("o", bench.entries.ledger, ExecutorSettings())
     async with hubs.hold(address) as hub, asyncio.timeout(60):
-        events = await hub.watch(None)
+        events = await hub.watch(EventCursor())
         first = (await anext(events)).WhichOneof("event")
         await store.call(stub.DeleteRun, run_service_pb2.DeleteRunRequest(project=address.project, run=address.run))
         rest = [event async for event in events]
@@ -139,7 +140,7 @@ async def test_changes_that_cannot_be_told_again_and_again_end_the_watches_and_t
     async with hubs_over(OddStore(), tmp_path) as hubs:
         with logged("info") as lines:
             async with asyncio.timeout(60), hubs.hold(RUN) as hub:
-                told = [event.WhichOneof("event") async for event in await hub.watch(None)]
+                told = [event.WhichOneof("event") async for event in await hub.watch(EventCursor())]
     said = [(line["event"], line["run"]) for line in lines if line["logger"] == "hub"]
     assert (told, said) == (["snapshot"] * crashes, [("feed_crashed", "r")] * crashes)
 
@@ -205,7 +206,7 @@ async def test_after_a_change_that_could_not_be_told_watchers_get_a_snapshot_and
     """A worker keeps its hub: what it tells must not go where nobody listens any more."""
     told = []
     async with hubs_over(OddAtFirst(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
-        async for event in await hub.watch(None):
+        async for event in await hub.watch(EventCursor()):
             told.append((event.WhichOneof("event"), event.cursor.seq))
             if event.snapshot.last and event.snapshot.entries[0].state == entry_pb2.STATE_CANCELLED:
                 hub.publish(WatchRunResponse(stream_started=event_pb2.StreamStarted(turn=1)))
@@ -231,7 +232,7 @@ class OtherHistory(OddStore):
 
 async def test_in_another_history_of_the_store_watchers_get_a_snapshot_of_it_in_the_same_watch(tmp_path) -> None:
     async with hubs_over(OtherHistory(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
-        async with contextlib.aclosing(await hub.watch(None)) as events:
+        async with contextlib.aclosing(await hub.watch(EventCursor())) as events:
             told = [(await anext(events)).WhichOneof("event") for _ in range(2)]
         assert (told, hub.has_ended) == (["snapshot", "snapshot"], False)
 
@@ -321,7 +322,7 @@ class AwayStore(OddStore):
 
 async def test_watchers_are_told_once_that_the_store_is_away(tmp_path) -> None:
     async with hubs_over(AwayStore(), tmp_path) as hubs, asyncio.timeout(60), hubs.hold(RUN) as hub:
-        async with contextlib.aclosing(await hub.watch(None)) as events:
+        async with contextlib.aclosing(await hub.watch(EventCursor())) as events:
             told = [await anext(events) for _ in range(2)]
         assert [event.WhichOneof("event") for event in told] == ["snapshot", "notice"]
         assert told[1].notice.text == STORE_AWAY
