@@ -12,7 +12,7 @@ import pytest
 from turnwright.executor.v1 import executor_service_pb2, executor_service_pb2_grpc
 from turnwright.types.v1 import plan_pb2
 
-from contract.executor.replicas import two_executors
+from contract.executor.replicas import talking, two_executors
 from contract.executor.shared_stack import ON_BOTH_DATABASES, SHARED_SERVICES
 from services import SECRET, running
 from turnwright_client import RunView
@@ -67,7 +67,7 @@ class Watcher:
                 self.view.apply(event)
 
     async def until(self, condition):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not condition(self):
                 if self._task.done():
                     self._task.result()
@@ -166,17 +166,17 @@ async def test_two_watchers_of_a_run_hear_each_its_own_form(services) -> None:
         await asked.began()
         await old.began()
         assert (old.items, asked.view.held.legacy) == ([], None)
-        await client.set_plan(*at, checklist("b", ("b1", "pending")))
-        await old.until(lambda one: one.items == ["b1"])
-        await client.set_plan(*at, markdown("a", "Text\n- [x] a1\n- [ ] a2"))
-        await old.until(lambda one: one.items == ["b1", "a1", "a2"])
-        await client.delete_plan(*at, plan_id="b")
-        await old.until(lambda one: one.items == ["a1", "a2"])
-        await client.delete_plan(*at, plan_id="a")
-        await old.until(lambda one: one.items == [])
-        await asked.until(lambda one: len(one.told()) == 4)
-    assert asked.told() == [("b", 1, 0), ("a", 1, 0), "b", "a"]
-    assert old.told() == [["b1"], ["b1", "a1", "a2"], ["a1", "a2"], []]
+        told, lists = [("b", 1, 0), ("a", 1, 0), "b", "a"], [["b1"], ["b1", "a1", "a2"], ["a1", "a2"], []]
+        for step, change in enumerate((
+            client.set_plan(*at, checklist("b", ("b1", "pending"))),
+            client.set_plan(*at, markdown("a", "Text\n- [x] a1\n- [ ] a2")),
+            client.delete_plan(*at, plan_id="b"),
+            client.delete_plan(*at, plan_id="a"),
+        )):  # fmt: skip
+            await change
+            await old.until(lambda one, wanted=step + 1: one.told() == lists[:wanted])
+            await asked.until(lambda one, wanted=step + 1: one.told() == told[:wanted])
+    assert (asked.told(), old.told()) == (told, lists)
 
 
 async def test_a_list_is_reported_without_what_its_readers_do_not_know(services) -> None:
@@ -315,11 +315,10 @@ async def test_plans_of_any_length_come_in_messages_that_every_client_takes(serv
     assert asked.told() == [("p0", 1, 1)]
 
 
-async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_form(own_database, tmp_path) -> None:
-    async with two_executors(tmp_path) as (services, other, seen):
-        (services.root / "m.txt").write_text(
-            f"=== reply chunk_chars=2 delay_ms=50 ===\n{'A long thought. ' * 12}\n{DONE}\n"
-        )
+async def test_through_an_executor_that_does_not_own_the_run_a_watch_has_its_form(
+    own_database, tmp_path, over_http
+) -> None:
+    async with over_http(talking(asyncio.Event())), two_executors(tmp_path) as (services, other, seen):
         await services.act()
         at = (services.project, "r")
         await other.set_plan(*at, markdown("early", "- [ ] zero"))

@@ -166,14 +166,22 @@ async def test_folding_any_prefix_of_a_real_run_gives_a_snapshot_taken_there(ser
     given: dict[int, RunView] = {}
 
     async def look() -> None:
-        while True:
-            view = await snapshot(services)
-            assert view.cursor is not None
-            given[view.cursor.seq] = view
+        view = await snapshot(services)
+        assert view.cursor is not None
+        given[view.cursor.seq] = view
 
-    async with Watcher(services) as watcher:
+    async def look_again() -> None:
+        while True:
+            await look()
+
+    class Looking(Watcher):
+        async def until(self, condition):
+            await super().until(condition)
+            await look()
+
+    async with Looking(services) as watcher:
         await watcher.until(lambda event: kind(event) == "snapshot")
-        looking = asyncio.create_task(look())
+        looking = asyncio.create_task(look_again())
         await through_everything(services, watcher)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
