@@ -169,6 +169,17 @@ add_command(
     "Remove a run with everything that belongs to it alone; its loops must have ended.",
     RUN,
 )
+add_command(
+    runs,
+    "export",
+    "documents:export_run",
+    "Write a run as one JSON document, which `runs import` reads.",
+    RUN,
+    Option(
+        ["-o", "--output"], metavar="FILE", required=True, help="The file, which is replaced; - is standard output."
+    ),
+    Option(["--without-files"], is_flag=True, help="Leave out the contents of project files."),
+)
 
 add_command(
     app,

@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
+from turnwright.documents.v1 import document_service_pb2, document_service_pb2_grpc
 from turnwright.executor.v1 import (
     control_pb2,
     event_pb2,
@@ -55,6 +56,7 @@ class ControlCalls:
     _peer: Peer
     _policy: WatchPolicy
     _stub: executor_service_pb2_grpc.ExecutorServiceAsyncStub
+    _documents: document_service_pb2_grpc.DocumentServiceAsyncStub
     _models: model_service_pb2_grpc.ModelServiceAsyncStub
     _plans: plan_service_pb2_grpc.PlanServiceAsyncStub
     _projects: project_service_pb2_grpc.ProjectServiceAsyncStub
@@ -92,6 +94,20 @@ class ControlCalls:
     ) -> run_pb2.Run:
         request = run_service_pb2.ConfigureRunRequest(project=project, run=run, patch=patch, request_id=request_id)
         return (await self._peer.call(self._runs.ConfigureRun, request)).run
+
+    async def export_run(self, project: str, run: str, *, without_files: bool = False) -> AsyncGenerator[bytes, None]:
+        """A run as one JSON document, in parts of bytes. If you stop before it ends, close it.
+
+        Raises SERVICE_UNAVAILABLE if it was cut short; `without_files` leaves out the entries of project files.
+        """
+        request = document_service_pb2.ExportRunRequest(project=project, run=run, without_files=without_files)
+        is_whole = False
+        async with self._peer.stream(self._documents.ExportRun, request, None) as parts:
+            async for part in parts:
+                yield part.data
+                is_whole = part.last
+        if not is_whole:
+            raise self._peer.cut_short("its last part")
 
     async def inject_message(
         self, project: str, run: str, message: str, request_id: str = ""

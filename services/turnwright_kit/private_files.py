@@ -1,9 +1,12 @@
-"""Files with secrets: read only if not everybody on the host can."""
+"""Files with secrets: read only if not everybody on the host can, written for their owner alone."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -26,3 +29,25 @@ def read_file(path: Path) -> tuple[bytes, str]:
         else:
             exposure = ""
         return file.read(), exposure
+
+
+@contextmanager
+def replacing_atomically(file: Path) -> Iterator[Path]:
+    """A new file with mode 0600 that gets its name only if the block succeeds, synced to disk."""
+    scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        yield scratch
+        _sync(scratch)
+        scratch.replace(file)
+    finally:
+        scratch.unlink(missing_ok=True)
+    _sync(file.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

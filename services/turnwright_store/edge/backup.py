@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, insert, select, update
 
+from turnwright_kit.private_files import replacing_atomically
 from turnwright_store.app.open_store import INCARNATION
 from turnwright_store.edge.database_copy import (
     MANIFEST,
@@ -25,7 +26,6 @@ from turnwright_store.edge.database_copy import (
     count_rows,
     is_url,
     open_database_file,
-    replacing_atomically,
     revision_of,
     snapshot_engine,
     too_new_advice,

@@ -6,8 +6,6 @@ full-text index is left out: it is rebuilt from what is restored.
 
 from __future__ import annotations
 
-import os
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -108,28 +106,6 @@ def open_database_file(file: Path, *, read_only: bool = False) -> Iterator[tuple
             yield raw, core
     finally:
         raw.close()
-
-
-@contextmanager
-def replacing_atomically(file: Path) -> Iterator[Path]:
-    """A new file with mode 0600 that gets its name only if the block succeeds, synced to disk."""
-    scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
-    os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    try:
-        yield scratch
-        _sync(scratch)
-        scratch.replace(file)
-    finally:
-        scratch.unlink(missing_ok=True)
-    _sync(file.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

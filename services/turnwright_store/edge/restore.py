@@ -20,6 +20,7 @@ import sqlalchemy
 from sqlalchemy import BigInteger, Connection, delete, insert, select, text, update
 
 from turnwright_kit.home import ensure_home
+from turnwright_kit.private_files import replacing_atomically
 from turnwright_store.app.open_store import INCARNATION
 from turnwright_store.edge.database_copy import (
     MANIFEST,
@@ -32,7 +33,6 @@ from turnwright_store.edge.database_copy import (
     count_rows,
     is_url,
     open_database_file,
-    replacing_atomically,
     revision_of,
     snapshot_engine,
     too_new_advice,

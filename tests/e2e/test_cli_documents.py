@@ -1,0 +1,39 @@
+"""Runs written as documents. Row RT01."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from e2e.cli_process import Bench
+
+
+@pytest.fixture
+def bench(tmp_path, stack) -> Bench:
+    made = Bench(tmp_path, stack=stack)
+    (made.project / "a.txt").write_text("old\n")
+    made.script("m", '<get path="a.txt"/><update status="102">Reading.</update>', '<update status="200">Old.</update>')
+    made.run("act", "What is in it?", "--model", "m", "--run", "r")
+    return made
+
+
+def test_a_run_is_written_into_a_file_that_is_whole_or_not_there(bench, tmp_path) -> None:
+    file = tmp_path / "r.json"
+    said = bench.run("runs", "export", "r", "-o", str(file))
+    document = json.loads(file.read_bytes())
+    assert f"r: written to {file}" in said.stdout
+    assert (document["schema_version"], document["run"]["run"], document["complete"]) == (1, "r", True)
+    assert [one["number"] for one in document["turns"]] == [2, 1]
+    assert file.stat().st_mode & 0o777 == 0o600
+    refused = bench.run("runs", "export", "r", "-o", str(tmp_path / "none" / "r.json"))
+    assert (refused.returncode, "cannot be written" in refused.stderr) == (2, True)
+    assert not [one for one in tmp_path.iterdir() if one.name.endswith(".part")]
+
+
+def test_a_run_is_written_to_standard_output(bench) -> None:
+    whole = json.loads(bench.run("runs", "export", "r", "-o", "-").stdout)
+    without = json.loads(bench.run("runs", "export", "r", "-o", "-", "--without-files").stdout)
+    assert {one["entry"]["path"] for one in whole["entries"]} - {
+        one["entry"]["path"] for one in without["entries"]
+    } == {"a.txt"}
