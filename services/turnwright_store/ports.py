@@ -15,8 +15,7 @@ from sqlalchemy import Connection
 from turnwright_values.store import Durability
 
 from turnwright_core.limits import CHUNK_BYTES
-from turnwright_core.owner_calls import ReturnView
-from turnwright_store.domain.path_state import WrittenPath
+from turnwright_store.domain.path_state import PathState
 
 T = TypeVar("T")
 
@@ -61,16 +60,14 @@ class Transaction(Struct):
     """The new revisions of the scopes that this moment of the request has bumped."""
     deferred_bumps: dict[int, tuple[Any, Any]] | None = None
     """By scope: bumps that are not written yet, from and to (sql.scopes)."""
-    passed: set[int] = field(default_factory=set)
-    """The scopes that earlier moments of the request have bumped."""
+    revisions_before: dict[int, int] = field(default_factory=dict)
+    """The revisions before the request of the scopes that it has bumped: their watchers are woken after the commit."""
     positions: dict[int, int] = field(default_factory=dict)
     """By scope, the last position that this request has assigned."""
-    returns_view_change: ReturnView = ReturnView.NONE
-    """Which view changes the answer to the request contains."""
-    written: list[WrittenPath] = field(default_factory=list)
-    """What was written, in followed scopes; all of it if `returns_view_change` is set."""
+    written: list[tuple[int, Sequence[PathState]]] = field(default_factory=list)
+    """The paths that were written, with the revisions of their run."""
     deltas: dict[int, ScopeDelta] = field(default_factory=dict)
-    """Commit deltas, by scope."""
+    """Commit deltas for followers, by scope (app.commit_delta)."""
     _now_ms: int | None = None
 
     @property
@@ -85,17 +82,8 @@ class Transaction(Struct):
 
         Shared entries are read by time, so the time must differ too.
         """
-        self.passed |= self.bumped.keys()
         self.bumped = {}
         self._now_ms = self.now_ms + 1
-
-    def is_reported(self, scope: int) -> bool:
-        """Whether anybody wants to know what the request changes in a scope: followers, or who has asked."""
-        return bool(self.returns_view_change) or self.is_followed(scope)
-
-    def all_bumped(self) -> set[int]:
-        """The scopes whose watchers are woken after the commit."""
-        return self.passed | self.bumped.keys()
 
 
 ANY_SCOPE: Final = 0

@@ -22,12 +22,25 @@ from turnwright_core.instructions import INSTRUCTION_PATHS
 from turnwright_core.owner_calls import ReturnView
 from turnwright_store.app.read_view import ENTRY_BYTES
 from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
-from turnwright_store.domain.path_state import ReplacedView, WrittenPath
+from turnwright_store.domain.path_state import PathState, ReplacedView
 from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.ports import DELTA_BYTES_MAX, Transaction
 from turnwright_store.sql.contents import cut
 from turnwright_store.sql.runs import RunHead, RunRow
 from turnwright_store.sql.views import Wanted
+
+
+class _WrittenPath(Struct, frozen=True):
+    """A path of a run as a moment of a transaction leaves it."""
+
+    path: str
+    entry: Entry | None
+    """What the run sees there; None: nothing any more."""
+    is_whole: bool
+    """Whether its body is known; else only the database has it."""
+    replaced: ReplacedView | None
+    revision: int
+    """Of the moment."""
 
 
 class CommitDelta(Struct, frozen=True):
@@ -36,7 +49,7 @@ class CommitDelta(Struct, frozen=True):
     before: int
     run: RunHead
     """As it is after the commit; a RunRow where the commit wrote the run's row."""
-    written: Sequence[WrittenPath]
+    written: Sequence[_WrittenPath]
     turns: Sequence[Turn]
     weight_bytes: int
     """About how many bytes it takes in a message."""
@@ -45,16 +58,23 @@ class CommitDelta(Struct, frozen=True):
 
 
 def publish(
-    tx: Transaction, before: int, run: RunHead, turns: Sequence[Turn] = (), *, shows_files: bool = False
-) -> CommitDelta | None:
-    """Publish the delta of a transaction that has changed only this run, since the revision `before`.
+    tx: Transaction,
+    rules: StoreRules,
+    run: RunHead,
+    turns: Sequence[Turn] = (),
+    *,
+    shows_files: bool = False,
+    wanted: ReturnView = ReturnView.NONE,
+) -> ViewChange | None:
+    """Publish the delta of a transaction that has changed only this run, and return what of it the caller asked for.
 
-    `shows_files`: views of archived project files were added, too. None, and no delta, if a shared scope has changed:
-    the effect on the run has to be read from the database.
+    `shows_files`: views of archived project files were added, too. Nothing is published, and None returned, if nobody
+    wants it, or if a shared scope has changed: the effect on the run has to be read from the database.
     """
-    if not tx.is_reported(run.scope) or tx.all_bumped() != {run.scope}:
+    if not (wanted or tx.is_followed(run.scope)) or tx.revisions_before.keys() != {run.scope}:
         return None
-    entries = [one.entry for one in tx.written if one.entry]
+    written = [_written(state, run, revision) for revision, states in tx.written for state in states]
+    entries = [one.entry for one in written if one.entry]
     weight = ENTRY_BYTES * len(entries) + sum(map(turn_bytes, turns))
     for one in entries:
         weight += 3 * len(one.path) + one.body_size_bytes + 4 * len(one.attributes_json) + len(one.record)
@@ -62,10 +82,41 @@ def publish(
         weight += run_bytes(run.run)
     if weight > DELTA_BYTES_MAX:
         return None
-    delta = CommitDelta(before, run, tx.written, turns, weight, shows_files)
-    if tx.is_followed(run.scope):
-        tx.deltas[run.scope] = delta
-    return delta
+    delta = CommitDelta(tx.revisions_before[run.scope], run, written, turns, weight, shows_files)
+    tx.deltas[run.scope] = delta
+    return _view_change(rules, delta, wanted) if wanted else None
+
+
+def _written(state: PathState, run: RunHead, revision: int) -> _WrittenPath:
+    view, content, before, entry = state.view, state.content, state.before, None
+    is_whole = content is not None and content.body is not None and not state.appended
+    if view:
+        assert content
+        entry = Entry(
+            path=state.path,
+            scheme=state.scheme,
+            scope=run.scope_key(content.scope),
+            body=content.body or "",
+            body_size_bytes=content.body_size_bytes,
+            attributes_json=content.attributes,
+            visibility=view.visibility,
+            state=view.state,
+            outcome=view.outcome,
+            writer=content.writer,
+            turn=view.turn,
+            loop=view.loop,
+            position=view.position,
+            write_count=view.write_count,
+            revision=revision,
+            hash=content.hash,
+            update_ms=content.create_ms,
+            record=content.record,
+        )
+    replaced = None
+    if before and before is not view:
+        scope = run.scope_key(state.before_scope)
+        replaced = ReplacedView(before.id, state.path, state.scheme, scope, before.visibility, before.state)
+    return _WrittenPath(state.path, entry, is_whole, replaced, revision)
 
 
 def merge(
@@ -153,16 +204,13 @@ _WANTED: Final = {
 }
 
 
-def view_change(rules: StoreRules, delta: CommitDelta | None, wanted: ReturnView) -> ViewChange | None:
-    """What a commit changed in the view that packets or transcripts are built from.
-
-    None if it was not asked for, or has to be read from the database.
-    """
-    if delta is None or wanted is ReturnView.NONE:
-        return None
+def _view_change(rules: StoreRules, delta: CommitDelta, wanted: ReturnView) -> ViewChange | None:
+    """What a commit changed in the view that packets or transcripts are built from; None if only the database knows."""
     views = _merge_views([delta], _WANTED[wanted], rules.hidden_schemes)
     if views is None:
         return None
     after = delta.run.cursor(rules.incarnation)
-    is_messages = wanted is ReturnView.MESSAGES
-    return ViewChange(replace(after, run_revision=delta.before), after, *views, messages=is_messages)
+    # What was written with a new run, no packet shows.
+    is_first = delta.before == 1 and isinstance(delta.run, RunRow) and not delta.run.lineage
+    before = replace(after, run_revision=0 if is_first else delta.before)
+    return ViewChange(before, after, *views, messages=wanted is ReturnView.MESSAGES)

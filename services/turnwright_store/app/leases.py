@@ -107,7 +107,7 @@ def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
     free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
         raise _held_error(run, free_ms - tx.now_ms)
-    return _claim(tx, run, who)
+    return _claim(tx, rules, run, who)
 
 
 def _free_ms(run: RunRow, grace_ms: int) -> int:
@@ -126,10 +126,10 @@ def _held_error(run: RunRow, expires_in_ms: int) -> Exception:
     )
 
 
-def _claim(tx: Transaction, run: RunRow, who: Claimant) -> ClaimRunResponse:
+def _claim(tx: Transaction, rules: StoreRules, run: RunRow, who: Claimant) -> ClaimRunResponse:
     """Claim a run that is free."""
     epoch, losses = lease_rows.claim(tx.connection, run.id, who.owner, who.address, tx.now_ms + who.lease_ms)
-    run = _start_next(tx, with_lease(run, who, epoch, tx.now_ms))
+    run = _start_next(tx, rules, with_lease(run, who, epoch, tx.now_ms))
     model = registry.find_model(tx.connection, run.active.settings.model) if run.active else None
     return claim_of(tx, run, who.lease_ms, model, losses)
 
@@ -173,11 +173,11 @@ def _few_constraints(connection: Connection, project_id: int) -> tuple[FileConst
     return None if is_long else tuple(found)
 
 
-def _start_next(tx: Transaction, run: RunRow) -> RunRow:
+def _start_next(tx: Transaction, rules: StoreRules, run: RunRow) -> RunRow:
     loop = None if run.loop_active else loop_rows.next_queued(tx.connection, run.id)
     if loop is None:
         return run
-    before, run = run.revision_run, bump_revision(tx, run)
+    run = bump_revision(tx, run)
     waited = bool(loop.reason)
     if waited:
         # It waited for its workspace, and so did the loops behind it.
@@ -186,7 +186,7 @@ def _start_next(tx: Transaction, run: RunRow) -> RunRow:
     loop_rows.write_loop(tx.connection, run.id, loop)
     run = write_run(tx, run)
     if not waited:
-        publish(tx, before, run)
+        publish(tx, rules, run)
     return run
 
 
@@ -266,7 +266,7 @@ def claim_work(
     claims: list[ClaimRunResponse] = []
     total = 0
     for run in _free(tx, rules, candidates):
-        claims.append(_claim(tx, run, who))
+        claims.append(_claim(tx, rules, run, who))
         total += _bytes(claims[-1])
         if len(claims) == (limit or 1) or total > ANSWER_BYTES_MAX // 2:
             break

@@ -29,7 +29,7 @@ from turnwright_core.runs import (
 from turnwright_core.turn_settings import with_settings_of_run
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.apply_writes import apply_writes
-from turnwright_store.app.commit_delta import publish, view_change
+from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.run_events import new_event
 from turnwright_store.app.waiting_edits import apply_waiting_edits
 from turnwright_store.domain.events import mode_switched
@@ -141,13 +141,12 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     """End a turn, and the loop where the request says so, or open the next turn."""
     check_min_tier(caller, Tier.SYSTEM, "EndTurn")
     _check_end(end)
-    tx.returns_view_change = return_view_of(end)
     run = get_run(tx.connection, end.project, end.run)
     check_fence(run, end.epoch)
-    before, is_just_created = run.revision_run, run.revision_run == 1 and run.run.forked_from is None
+    wanted = return_view_of(end)
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
-    is_read_back = is_shown and tx.is_reported(run.scope)
+    is_read_back = is_shown and (bool(wanted) or tx.is_followed(run.scope))
     ended = opened = None
     tx.deferred_bumps = {}
     if end.turn or end.loop_end:
@@ -169,11 +168,8 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     is_released = end.release and end.loop_end is not None and not run.run.loops_queued
     if is_released:
         lease_rows.release(tx.connection, run.id)
-    delta = publish(tx, before, run, [turn for turn in (ended, opened) if turn]) if is_read_back else None
-    change = view_change(rules, delta, tx.returns_view_change)
-    if change and is_just_created:
-        # What was written with the run, no packet shows.
-        change = replace(change, before=replace(change.before, run_revision=0))
+    turns = [turn for turn in (ended, opened) if turn]
+    change = publish(tx, rules, run, turns, wanted=wanted) if is_read_back else None
     cursor = run.cursor(rules.incarnation)
     return EndTurnResponse(
         run.run, run.run.loop or loop, cursor, run.abort_requested, opened, None, change, is_released

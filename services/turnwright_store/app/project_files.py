@@ -43,7 +43,7 @@ def adopt_files(
     if not adoptable:
         return seen
     reached = _adopt(tx, rules, run, like_run, len(adoptable))
-    publish(tx, run.revision_run, replace(run, revision_run=reached.revision), shows_files=True)
+    publish(tx, rules, replace(run, revision_run=reached.revision), shows_files=True)
     return adoptable
 
 

@@ -173,7 +173,7 @@ def _drop_unseen(tx: Transaction, scope: int, after: str, held: SeenVersions) ->
 def _drop_run(tx: Transaction, run: RemovedRun) -> None:
     if rows.drop_run(tx.connection, run):
         # SQLite may reuse the id of the scope: caches of scope ids must be invalidated.
-        tx.passed.add(ANY_SCOPE)
+        tx.revisions_before[ANY_SCOPE] = 0
 
 
 async def sweep_versions(database: Database, project_id: int | None, lock: str, after_ms: int) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from turnwright_values.types import Entry, State
+from turnwright_values.types import State
 
 from turnwright_core.checks import over_limit
-from turnwright_store.domain.path_state import PathState, ReplacedView, WrittenPath
+from turnwright_store.domain.path_state import PathState
 from turnwright_store.ports import Transaction
 from turnwright_store.sql import entries as rows
 from turnwright_store.sql.compression import DIGEST_BYTES
@@ -42,8 +42,7 @@ def store_paths(tx: Transaction, run: R, touched: list[PathState], entries_max: 
     if drafted:
         _store_versions(tx, drafted, heads, actor)
     _store_views(tx, run, touched, reached.revision)
-    if tx.is_reported(run.scope):
-        tx.written += [_report(state, run, reached.revision) for state in touched]
+    tx.written.append((reached.revision, touched))
     views = [view for state in touched for view in (state.before, state.view) if view]
     if run.loop_active and State.PROPOSED in [view.state for view in views]:
         # An undecided proposal blocks its run.
@@ -141,36 +140,3 @@ def _store_views(tx: Transaction, run: RunHead, touched: list[PathState], revisi
     else:
         # Other writes leave a view that tells when they were; retention asks when the last one was.
         mark_written(tx.connection, run.id, now_ms)
-
-
-def _report(state: PathState, run: RunHead, revision: int) -> WrittenPath:
-    """What is told of a path that was written."""
-    view, content, before, entry = state.view, state.content, state.before, None
-    is_whole = content is not None and content.body is not None and not state.appended
-    if view:
-        assert content
-        entry = Entry(
-            path=state.path,
-            scheme=state.scheme,
-            scope=run.scope_key(content.scope),
-            body=content.body or "",
-            body_size_bytes=content.body_size_bytes,
-            attributes_json=content.attributes,
-            visibility=view.visibility,
-            state=view.state,
-            outcome=view.outcome,
-            writer=content.writer,
-            turn=view.turn,
-            loop=view.loop,
-            position=view.position,
-            write_count=view.write_count,
-            revision=revision,
-            hash=content.hash,
-            update_ms=content.create_ms,
-            record=content.record,
-        )
-    replaced = None
-    if before and before is not view:
-        scope = run.scope_key(state.before_scope)
-        replaced = ReplacedView(before.id, state.path, state.scheme, scope, before.visibility, before.state)
-    return WrittenPath(state.path, entry, is_whole, replaced, revision)

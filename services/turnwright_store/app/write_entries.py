@@ -15,7 +15,7 @@ from turnwright_core.owner_calls import return_view_of
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control
 from turnwright_store.app.apply_writes import WriteResult, apply_writes
-from turnwright_store.app.commit_delta import publish, view_change
+from turnwright_store.app.commit_delta import publish
 from turnwright_store.app.ledger import check_fence, set_status
 from turnwright_store.app.packets import record_packet
 from turnwright_store.app.proposals import Resolution, resolve_proposal
@@ -42,7 +42,6 @@ def write_entries(
     check_count("writes", len(call.writes), rules.limits.writes_max)
     if call.epoch is None and (call.run_status or call.packet):
         raise invalid("fence", "Changing the status of a run and storing its packet need the owner's fence.")
-    tx.returns_view_change = return_view_of(call)
     steps = _steps(tx, rules, caller, call) if call.epoch is None else []
     written = [
         _write(tx, rules, caller, call, step) if isinstance(step, list) else _steer(tx, rules, caller, call, step)
@@ -50,14 +49,13 @@ def write_entries(
     ]
     run = written[-1].run
     # What steers a run changes more of it than entries.
-    is_reported = bool(tx.bumped) and not (steps or call.run_status)
-    delta = publish(tx, run.revision_run - 1, run) if is_reported else None
+    change = None if steps or call.run_status else publish(tx, rules, run, wanted=return_view_of(call))
     return WriteEntriesResponse(
         [revision for one in written for revision in one.revisions],
         [path for one in written for path in one.paths],
         run.cursor(rules.incarnation),
         run.abort_requested,
-        view_change(rules, delta, tx.returns_view_change),
+        change,
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct, field
 from turnwright_values.store import AppendEntry, RemoveEntry, SetEntry
-from turnwright_values.types import Entry, State, Tier, Visibility
+from turnwright_values.types import State, Tier, Visibility
 
 from turnwright_core.checks import invalid, over_limit, transition_forbidden
 from turnwright_core.errors import Reason, fault
@@ -139,19 +139,6 @@ class ReplacedView(Struct, frozen=True):
     """Of the entry that it showed."""
     visibility: Visibility
     state: State
-
-
-class WrittenPath(Struct, frozen=True):
-    """A path of a run as a moment of a transaction leaves it."""
-
-    path: str
-    entry: Entry | None
-    """What the run sees there; None: nothing any more."""
-    is_whole: bool
-    """Whether its body is known; else only the database has it."""
-    replaced: ReplacedView | None
-    revision: int
-    """Of the moment."""
 
 
 ReadBody = Callable[[EntryVersion, int], str]

@@ -91,7 +91,7 @@ def run_batch(session: BatchTransaction, batch: Sequence[Job[Any]]) -> None:
         else:
             _run_in_savepoint(session, transaction, job)
         if job.error is None:
-            job.bumped, job.deltas = transaction.all_bumped(), transaction.deltas
+            job.bumped, job.deltas = set(transaction.revisions_before), transaction.deltas
     session.commit(bumped_scopes(batch))
 
 

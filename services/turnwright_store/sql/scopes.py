@@ -45,6 +45,7 @@ def bump_scope(tx: Transaction, scope: int, positions: int = 0) -> tuple[int, in
     revision, last_position = tx.connection.execute(
         _BUMP, {"scope": scope, "step": step, "more_positions": positions}
     ).one()
+    tx.revisions_before.setdefault(scope, revision - step)
     tx.bumped[scope], tx.positions[scope] = revision, last_position
     return revision, last_position
 
@@ -64,6 +65,7 @@ def bump_if_unchanged(tx: Transaction, scope: int, before: ScopePosition, positi
     """
     now = ScopePosition(tx.bumped.get(scope, before.revision), tx.positions.get(scope, before.positions))
     after = ScopePosition(now.revision if scope in tx.bumped else now.revision + 1, now.positions + positions)
+    tx.revisions_before.setdefault(scope, now.revision)
     tx.bumped[scope], tx.positions[scope] = after.revision, after.positions
     if tx.deferred_bumps is None:
         _write_bump(tx, scope, now, after)
@@ -96,7 +98,7 @@ def add_scope(tx: Transaction, key: str) -> int:
 def add_bumped_scope(tx: Transaction, key: str) -> tuple[int, int]:
     """Add a scope that this moment changes first; returns its id and revision."""
     scope = int(tx.connection.execute(_ADD, {"key": key, "revision": 1}).scalar_one())
-    tx.bumped[scope], tx.positions[scope] = 1, 0
+    tx.bumped[scope], tx.positions[scope], tx.revisions_before[scope] = 1, 0, 0
     return scope, 1
 
 

@@ -457,7 +457,7 @@ async def test_more_scopes_than_a_notification_names_wake_everybody(postgres_url
         watcher = two.subscribe([1])
 
         def work(tx):
-            tx.bumped.update(dict.fromkeys(range(10**9, 10**9 + 1000), 1))
+            tx.revisions_before.update(dict.fromkeys(range(10**9, 10**9 + 1000), 1))
 
         await one.write(work, FULL, ())
         assert await woken(watcher)
