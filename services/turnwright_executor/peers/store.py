@@ -123,7 +123,9 @@ class StoreLedger(StorePlans):
         problem: Exception | None = None
         for claim in granted:
             try:
-                claims.append(await self._claim_from_pb(claim))
+                readable = claim_from_pb(claim)
+                records = await self._whole(RunAddress(claim.run.project, claim.run.run), readable.records)
+                claims.append(replace(readable, records=records))
             except (TurnwrightError, ValueError) as error:  # the store's answer, or a value that there is not
                 problem = error
                 _log.warning("claim_decoding_failed", run=claim.run.run, exc_info=error)
@@ -133,10 +135,6 @@ class StoreLedger(StorePlans):
         if problem and not claims:
             raise problem
         return claims
-
-    async def _claim_from_pb(self, answer: lease_pb2.ClaimRunResponse) -> ClaimRunResponse:
-        claim = claim_from_pb(answer)
-        return replace(claim, records=await self._whole(RunAddress(answer.run.project, answer.run.run), claim.records))
 
     async def _whole(self, address: RunAddress, records: Sequence[Entry]) -> tuple[Entry, ...]:
         """The records, including the content of those that did not fit into the claim."""

@@ -71,29 +71,30 @@ class StoreWrites:
     async def _in_parts(
         self,
         method: Any,
-        address: RunAddress,
-        epoch: int | None,
+        request: Any,
         writes: Sequence[EntryWrite],
-        call: Callable[[Sequence[EntryWrite], bool], Any],
         durability: Durability = Durability.NORMAL,
+        with_writes: Callable[[Any, Sequence[EntryWrite]], Any] = lambda request, last: replace(request, writes=last),
     ) -> tuple[Any, tuple[str, ...]]:
-        """The answer to the call with these writes, and the paths of those that were written before it.
+        """The answer to the request with these writes, and the paths of those that were written before it.
 
-        `call` makes the call with the last writes, and is told whether it is the only one.
+        `with_writes` makes the request with the last ones.
         """
         paths: tuple[str, ...] = ()
         while True:
             try:
-                while len(writes) > self._writes_max and epoch is not None:
+                while len(writes) > self._writes_max and request.epoch is not None:
                     part = writes[: self._writes_max]
                     before = WriteEntriesRequest(
-                        project=address.project, run=address.run, epoch=epoch, writes=part, durability=durability
+                        request.project, request.run, request.epoch, writes=part, durability=durability
                     )
                     paths += (await self._call(self._by_value.WriteEntries, before)).paths
                     writes = writes[len(part) :]
-                return await self._call(method, call(writes, not paths)), paths
+                    # What was written before, its answer does not tell.
+                    request = replace(request, return_view_change=False)
+                return await self._call(method, with_writes(request, writes)), paths
             except TurnwrightError as error:
-                if epoch is None or not self._lowers_limit(error):
+                if request.epoch is None or not self._lowers_limit(error):
                     raise
 
     def _lowers_limit(self, error: TurnwrightError) -> bool:
@@ -133,45 +134,34 @@ class StoreWrites:
         return_view_change: ReturnView = ReturnView.NONE,
     ) -> WriteEntriesResponse:
         durability = Durability.FULL if full else Durability.NORMAL
-
-        def call(last: Sequence[EntryWrite], is_only: bool) -> WriteEntriesRequest:
-            wanted = return_view_change if is_only else ReturnView.NONE
-            return WriteEntriesRequest(
-                project=address.project,
-                run=address.run,
-                epoch=epoch,
-                writes=last,
-                durability=durability,
-                run_status=run_status,
-                return_view_change=wanted is not ReturnView.NONE,
-                view_change_of_messages=wanted is ReturnView.MESSAGES,
-            )
-
-        method = self._by_value.WriteEntries
+        request = WriteEntriesRequest(
+            project=address.project,
+            run=address.run,
+            epoch=epoch,
+            durability=durability,
+            run_status=run_status,
+            return_view_change=return_view_change is not ReturnView.NONE,
+            view_change_of_messages=return_view_change is ReturnView.MESSAGES,
+        )
         done: WriteEntriesResponse
-        done, before = await self._in_parts(method, address, epoch, writes, call, durability)
+        done, before = await self._in_parts(self._by_value.WriteEntries, request, writes, durability)
         return replace(done, paths=(*before, *done.paths))
 
     async def write_packet(
         self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
     ) -> WriteEntriesResponse:
         """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
-
-        def call(last: Sequence[EntryWrite], _: bool) -> WriteEntriesRequest:
-            stored, wanted = turn_packet(turn, packet, base_turn), return_view_change if last else ReturnView.NONE
-            return WriteEntriesRequest(
-                project=address.project,
-                run=address.run,
-                epoch=epoch,
-                writes=last,
-                packet=stored,
-                return_view_change=wanted is not ReturnView.NONE,
-                view_change_of_messages=wanted is ReturnView.MESSAGES,
-            )
-
+        request = WriteEntriesRequest(
+            project=address.project,
+            run=address.run,
+            epoch=epoch,
+            packet=turn_packet(turn, packet, base_turn),
+            return_view_change=return_view_change is not ReturnView.NONE,
+            view_change_of_messages=return_view_change is ReturnView.MESSAGES,
+        )
         done: WriteEntriesResponse
         try:
-            done, _ = await self._in_parts(self._by_value.WriteEntries, address, epoch, packet.report.effects, call)
+            done, _ = await self._in_parts(self._by_value.WriteEntries, request, packet.report.effects)
         except TurnwrightError as error:
             if error.reason is not Reason.PACKET_BASE_MISSING:
                 raise
@@ -194,25 +184,23 @@ class StoreWrites:
         new = end.next
         opens = new if new and not end.turn else None
 
-        def call(last: Sequence[EntryWrite], is_only: bool) -> EndTurnRequest:
+        def with_writes(request: EndTurnRequest, last: Sequence[EntryWrite]) -> EndTurnRequest:
             if opens:
-                rest = replace(end, next=replace(opens, writes=last))
-            else:
-                is_small = new is not None and len(new.writes) <= self._writes_max
-                rest = replace(end, writes=last, next=new if is_small else None)
-            wanted = return_view_change if is_only else ReturnView.NONE
-            return replace(
-                rest,
-                project=address.project,
-                run=address.run,
-                epoch=epoch,
-                schemes_version=self._schemes.version,
-                return_view_change=wanted is not ReturnView.NONE,
-                view_change_of_messages=wanted is ReturnView.MESSAGES,
-            )
+                return replace(request, next=replace(opens, writes=last))
+            is_small = new is not None and len(new.writes) <= self._writes_max
+            return replace(request, writes=last, next=new if is_small else None)
 
+        request = replace(
+            end,
+            project=address.project,
+            run=address.run,
+            epoch=epoch,
+            schemes_version=self._schemes.version,
+            return_view_change=return_view_change is not ReturnView.NONE,
+            view_change_of_messages=return_view_change is ReturnView.MESSAGES,
+        )
         writes = opens.writes if opens else end.writes
         done: EndTurnResponse
-        done, _ = await self._in_parts(self._by_value.EndTurn, address, epoch, writes, call)
+        done, _ = await self._in_parts(self._by_value.EndTurn, request, writes, with_writes=with_writes)
         self._schemes.update_registry(done.schemes)
         return done
