@@ -22,7 +22,8 @@ FEW = {
 """Indexes of what is under way, however much there was before; chunks go when they are folded."""
 
 PIECES = {
-    *("runs.RUN", "control.RUN", "feed.ROWS_AT", "views.ROWS_AT", "history._INTERVAL", "history._BEGINNING"),
+    *("runs.RUN", "control.RUN", "feed.ROWS_AT", "views.ROWS_AT"),
+    *("history._INTERVAL", "history._BEGINNING", "run_history._INTERVAL"),
 }
 """What other statements are made from."""
 
