@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_store.domain.path_state import EntryVersion, View
-from turnwright_store.sql.clauses import insertion, unanswered
+from turnwright_store.sql.clauses import insertion, number, unanswered
 from turnwright_store.sql.dialect import DigestOrText
 from turnwright_store.sql.keys import is_version
 from turnwright_store.sql.tables import chunks, entries, versions, views
@@ -35,8 +35,22 @@ T = TypeVar("T")
 PATHS_A_STATEMENT: Final = 1000
 """Maximum length of an IN list; each length is a separate statement for the driver."""
 
+ENTRY: Final = entries.c.id == views.c.entry_id
 SEEN_VERSION: Final = is_version(views.c.entry_id, func.coalesce(views.c.version_rev, entries.c.head_rev))
 """The version that a view shows: the pinned one, else the head of its entry."""
+
+VISIBLE_VERSIONS: Final = views.join(entries, ENTRY).join(versions, SEEN_VERSION)
+"""Views with their entries and the versions that they show."""
+
+IN_RUN: Final = views.c.run_id == number("run_id")
+IS_CURRENT: Final = views.c.to_rev.is_(None)
+AT_PATHS: Final = views.c.path.in_(bindparam("paths", expanding=True))
+
+
+def seen_now(*columns: Any) -> Select[Any]:
+    """A query for what a run sees now, with entry and version."""
+    return select(*columns).select_from(VISIBLE_VERSIONS).where(IN_RUN, IS_CURRENT)
+
 
 HEAD: Final = is_version(entries.c.id, entries.c.head_rev)
 """The latest version of an entry."""
@@ -60,25 +74,10 @@ _CONTENT: Final = (
 )
 
 
-def of_seen_paths(*columns: Any) -> Select[Any]:
-    """A query for what a run sees at some paths, with entry and version."""
-    return (
-        select(*columns)
-        .select_from(views)
-        .join(entries, entries.c.id == views.c.entry_id)
-        .join(versions, SEEN_VERSION)
-        .where(
-            views.c.run_id == bindparam("run_id"),
-            views.c.to_rev.is_(None),
-            views.c.path.in_(bindparam("paths", expanding=True)),
-        )
-    )
-
-
 _VIEW_STATE: Final = (
     "id", "from_rev", "chunk_bytes", "visibility", "state", "outcome", "turn", "loop", "position", "write_count"
 )  # fmt: skip
-_SEEN: Final = of_seen_paths(views.c.path, *(getattr(views.c, name) for name in _VIEW_STATE), *_CONTENT)
+_SEEN: Final = seen_now(views.c.path, *(getattr(views.c, name) for name in _VIEW_STATE), *_CONTENT).where(AT_PATHS)
 _NO_VIEW: Final[list[Any]] = [literal_column("''" if name == "outcome" else "0") for name in _VIEW_STATE]
 _UNSEEN: Final = (
     select(entries.c.path, *_NO_VIEW, *_CONTENT)
@@ -90,12 +89,7 @@ _UNSEEN: Final = (
         ~exists(
             select(literal_column("1"))
             .select_from(views)
-            .where(
-                views.c.run_id == bindparam("run_id"),
-                views.c.to_rev.is_(None),
-                views.c.path == entries.c.path,
-                views.c.entry_id == entries.c.id,
-            )
+            .where(IN_RUN, IS_CURRENT, views.c.path == entries.c.path, ENTRY)
             .correlate(entries)
         ),
     )

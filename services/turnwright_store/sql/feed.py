@@ -16,6 +16,7 @@ from sqlalchemy import CompoundSelect, Connection, Select, and_, func, literal_c
 from turnwright_values.types import Cursor, Loop, Turn
 
 from turnwright_store.sql.clauses import number
+from turnwright_store.sql.entries import ENTRY, IN_RUN, IS_CURRENT
 from turnwright_store.sql.keys import newest
 from turnwright_store.sql.loops import changed_loops
 from turnwright_store.sql.runs import RunHead
@@ -24,12 +25,9 @@ from turnwright_store.sql.turns import changed_turns
 from turnwright_store.sql.views import (
     AT_RUN,
     ENDED_SINCE,
-    ENTRY,
     ENTRY_ROW,
     ENTRY_ROW_COLUMNS,
     FROM_REV,
-    IN_RUN,
-    IS_CURRENT,
     KINDS,
     ROWS_AT,
     EntryRow,

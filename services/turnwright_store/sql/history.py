@@ -10,15 +10,13 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, Select, and_, bindparam, desc, select, union_all
 
 from turnwright_store.sql.clauses import number
+from turnwright_store.sql.entries import IN_RUN, IS_CURRENT, VISIBLE_VERSIONS
 from turnwright_store.sql.keys import is_of
 from turnwright_store.sql.tables import versions, views
 from turnwright_store.sql.views import (
     ENTRY_ROW_COLUMNS,
     FROM_REV,
     HAS_ENDED,
-    IN_RUN,
-    IS_CURRENT,
-    VISIBLE_VERSIONS,
     EntryRow,
 )
 

@@ -14,13 +14,13 @@ from sqlalchemy import Connection, Select, and_, bindparam, literal_column, or_,
 from turnwright_values.types import State
 
 from turnwright_store.sql.dialect import DatabaseNow
-from turnwright_store.sql.entries import batched
+from turnwright_store.sql.entries import IS_CURRENT, VISIBLE_VERSIONS, batched
 from turnwright_store.sql.keys import number_in
 from turnwright_store.sql.tables import projects, runs, views
-from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, VISIBLE_VERSIONS, EntryRow
+from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, EntryRow
 
 # Literals, as in the index: planners do not look at parameters.
-IS_WAITING: Final = and_(views.c.to_rev.is_(None), views.c.state == number_in(State.PROPOSED))
+IS_WAITING: Final = and_(IS_CURRENT, views.c.state == number_in(State.PROPOSED))
 _OF_PROJECT: Final = runs.c.project_id + literal_column("0") == bindparam("project")
 """An expression that no index covers: otherwise planners would scan all runs of the project."""
 

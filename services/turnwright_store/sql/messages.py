@@ -12,8 +12,9 @@ from sqlalchemy import Connection, bindparam, func, literal_column, select
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_store.sql.clauses import number
+from turnwright_store.sql.entries import ENTRY, IN_RUN, IS_CURRENT
 from turnwright_store.sql.tables import entries, views
-from turnwright_store.sql.views import CURRENT_ROWS, ENTRY, HAS_ENDED, IN_RUN, IS_CURRENT, EntryRow, entry_rows
+from turnwright_store.sql.views import CURRENT_ROWS, HAS_ENDED, EntryRow, entry_rows
 
 PAGE: Final = 1000
 """Entries that are read at once."""

@@ -16,7 +16,7 @@ from turnwright_values.types import State
 
 from turnwright_core.limits import SHOWN_BYTES_MAX, SHOWN_BYTES_MIN
 from turnwright_store.sql.compression import compress_against, decompress_against
-from turnwright_store.sql.entries import batched, of_seen_paths
+from turnwright_store.sql.entries import AT_PATHS, batched, seen_now
 from turnwright_store.sql.tables import entries, packets, versions, views
 
 GROUP_BYTES: Final = 64 * 1024
@@ -25,7 +25,8 @@ GROUP_BYTES: Final = 64 * 1024
 _AT_ONCE: Final = 100
 """Bodies that one statement reads."""
 
-_SHOWN: Final = of_seen_paths(entries.c.path, versions.c.id, versions.c.body).where(
+_SHOWN: Final = seen_now(entries.c.path, versions.c.id, versions.c.body).where(
+    AT_PATHS,
     # A growing body may become long.
     views.c.state != literal_column(str(int(State.STREAMING))),
     versions.c.stored_bytes.between(SHOWN_BYTES_MIN, SHOWN_BYTES_MAX),

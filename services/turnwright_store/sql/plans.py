@@ -7,8 +7,9 @@ from typing import Final
 from sqlalchemy import Connection, and_, bindparam, or_, select
 
 from turnwright_store.sql.contents import VersionContent, rows_with_content, with_content
+from turnwright_store.sql.entries import IN_RUN, VISIBLE_VERSIONS
 from turnwright_store.sql.tables import CURRENT_PLANS, views
-from turnwright_store.sql.views import IN_RUN, VISIBLE_VERSIONS, EntryRow
+from turnwright_store.sql.views import EntryRow
 
 _IS_OF_PLAN: Final = or_(
     views.c.path == bindparam("wanted"), and_(views.c.path >= bindparam("low"), views.c.path < bindparam("high"))

@@ -21,17 +21,14 @@ from sqlalchemy import (
 from turnwright_values.store import ViewFilter
 from turnwright_values.types import State, Visibility
 
-from turnwright_store.sql.entries import BODY_HASH, HEAD
+from turnwright_store.sql.entries import BODY_HASH, ENTRY, HEAD, IS_CURRENT, seen_now
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, runs, versions, views
-from turnwright_store.sql.views import ENTRY, VISIBLE_VERSIONS, condition
+from turnwright_store.sql.views import condition
 
 _STORED: Final = versions.c.stored_bytes == versions.c.body_size_bytes + views.c.chunk_bytes
 _SEEN: Final = (
-    select(views.c.path, case((_STORED, BODY_HASH)))
-    .select_from(VISIBLE_VERSIONS)
-    .where(views.c.run_id == bindparam("run_id"), views.c.to_rev.is_(None), condition(ViewFilter.FILES))
-    .order_by(views.c.path)
+    seen_now(views.c.path, case((_STORED, BODY_HASH))).where(condition(ViewFilter.FILES)).order_by(views.c.path)
 )
 
 
@@ -72,7 +69,7 @@ def _of_source(*columns: Any) -> Any:
         .join(entries, ENTRY)
         .where(
             views.c.run_id == _LIKE_RUN,
-            views.c.to_rev.is_(None),
+            IS_CURRENT,
             entries.c.scope_id == bindparam("project_scope"),
             condition(ViewFilter.FILES),
         )

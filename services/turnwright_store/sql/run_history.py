@@ -7,19 +7,11 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Connection, Select, bindparam, case, func, literal_column, select
 
 from turnwright_store.sql.clauses import number
+from turnwright_store.sql.entries import ENTRY, IN_RUN, IS_CURRENT, VISIBLE_VERSIONS
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, turns, versions, views
-from turnwright_store.sql.views import (
-    ENTRY,
-    ENTRY_ROW_COLUMNS,
-    FROM_REV,
-    HAS_ENDED,
-    IN_RUN,
-    IS_CURRENT,
-    VISIBLE_VERSIONS,
-    EntryRow,
-)
+from turnwright_store.sql.views import ENTRY_ROW_COLUMNS, FROM_REV, HAS_ENDED, EntryRow
 
 _there: Final = versions.alias("there")
 

@@ -35,7 +35,7 @@ from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_store.domain.path_state import ReplacedView
 from turnwright_store.sql.clauses import number
 from turnwright_store.sql.columns import not_zero
-from turnwright_store.sql.entries import SEEN_VERSION, batched
+from turnwright_store.sql.entries import AT_PATHS, ENTRY, IN_RUN, IS_CURRENT, batched, seen_now
 from turnwright_store.sql.keys import key_in_sql, newest
 from turnwright_store.sql.runs import RunHead
 from turnwright_store.sql.tables import entries, versions, views
@@ -161,12 +161,6 @@ def moment_of(run: RunHead, cursor: Cursor) -> Moment:
     return Moment(cursor.run_revision, cursor.project_revision, cursor.global_revision, run.project_scope)
 
 
-ENTRY: Final = entries.c.id == views.c.entry_id
-VISIBLE_VERSIONS: Final = views.join(entries, ENTRY).join(versions, SEEN_VERSION)
-"""Views with their entries and the versions that they show."""
-
-IS_CURRENT: Final = views.c.to_rev.is_(None)
-IN_RUN: Final = views.c.run_id == number("run_id")
 AT_RUN: Final = number("at_run")
 ENDED_SINCE: Final = views.c.to_rev > AT_RUN
 HAS_ENDED: Final = not_zero(views.c.to_rev)
@@ -191,7 +185,7 @@ _SHARED: Final = (
 _VERSION_AT: Final = versions.c.id == func.coalesce(key_in_sql(views.c.entry_id, views.c.version_rev), _SHARED)
 """The version that a view showed at a moment."""
 
-CURRENT_ROWS: Final[Select[Any]] = select(*ENTRY_ROW_COLUMNS).select_from(VISIBLE_VERSIONS).where(IN_RUN, IS_CURRENT)
+CURRENT_ROWS: Final = seen_now(*ENTRY_ROW_COLUMNS)
 ROWS_AT: Final[Select[Any]] = (
     select(*ENTRY_ROW_COLUMNS).select_from(views).join(entries, ENTRY).join(versions, _VERSION_AT).where(IN_RUN)
 )
@@ -203,7 +197,7 @@ def _by_moment(shown: ColumnElement[bool], *ended: ColumnElement[bool]) -> tuple
     return CURRENT_ROWS.where(shown), union_all(there.where(IS_CURRENT), there.where(ENDED_SINCE, *ended))
 
 
-_PATHS: Final = _by_moment(views.c.path.in_(bindparam("paths", expanding=True)), HAS_ENDED)
+_PATHS: Final = _by_moment(AT_PATHS, HAS_ENDED)
 CURRENT_PATHS: Final = _PATHS[0]
 _RANGE: Final[tuple[Any, ...]] = tuple(
     statement.order_by("path").limit(number("page"))
