@@ -1,6 +1,7 @@
 """Databases on the PostgreSQL server that TURNWRIGHT_TEST_POSTGRES names: a test has one for itself.
 
-To make one costs more than most tests do, so one that is used no more is emptied for the next test.
+To make one costs more than most tests do, so one that is used no more is emptied for the next test. So does compiling
+the statements of a store, so the stores of a process share what was compiled.
 """
 
 import atexit
@@ -13,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+from sqlalchemy import Dialect, Engine, event
 
 from needs import left_out
 
@@ -28,6 +30,31 @@ os.environ.pop("TURNWRIGHT_DB", None)
 def server_url():
     """The server; without one the test is left out."""
     return os.environ.get(VARIABLE) or left_out("PostgreSQL", HOW)
+
+
+class CompiledStatements(dict):
+    """What any engine of this process has compiled, by statement and kind of dialect: to SQLAlchemy each engine has its own."""
+
+    def get(self, key):
+        return super().get(_by_kind(key))
+
+    def __setitem__(self, key, compiled):
+        if len(self) >= COMPILED_MAX:
+            self.clear()
+        super().__setitem__(_by_kind(key), compiled)
+
+
+COMPILED_MAX = 10_000
+COMPILED = CompiledStatements()
+
+
+def _by_kind(key):
+    return tuple(type(part) if isinstance(part, Dialect) else part for part in key)
+
+
+@event.listens_for(Engine, "engine_connect")
+def _share(connection):
+    connection.execution_options(compiled_cache=COMPILED)
 
 
 ROWS_MAX = 2000
