@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 import grpc
 
 from certificates import Authority
+from ports import free_ports
 from services import SECRET, Services
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.wiring import build as build_executor
@@ -38,14 +38,6 @@ class Edge:
     authority: Authority
     clients: Authority
     executors: list[RunningServer]
-
-
-def free_ports(wanted: int) -> list[int]:
-    with contextlib.ExitStack() as found:
-        sockets = [found.enter_context(socket.socket()) for _ in range(wanted)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def configured(folder: Path, authority: Authority, clients: Authority, executors: list[str], ports: list[int]) -> Path:

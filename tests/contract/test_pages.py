@@ -9,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from edges import free_ports
+from ports import free_ports
 from turnwright_kit.pages import CONNECTIONS_MAX, report_readiness, serve_readiness
 from turnwright_kit.telemetry import TelemetrySettings, configure_telemetry
 

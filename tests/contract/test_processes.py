@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from turnwright_values.types import Tier
 
-from edges import free_ports
+from ports import free_ports
 from turnwright_kit.auth import call_metadata, derive_token
 
 SECRET = "process-secret"

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +29,7 @@ from turnwright.types.v1 import settings_pb2
 
 from certificates import Authority
 from monitoring import FOLDER, dashboard_queries, metrics
+from ports import free_ports
 from turnwright_client import Client
 from turnwright_client.client import loop_in
 from turnwright_core.errors import TurnwrightError
@@ -89,12 +89,6 @@ def listening(sink):
     server.stop(1).wait()
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 class Deployment:
     """Four processes on sockets in a folder, with a certificate that their channels do not need."""
 
@@ -102,8 +96,9 @@ class Deployment:
         self.folder = folder
         self.authority = Authority(folder / "ca.pem")
         self.own = self.authority.issue(folder / "own")
-        self.metrics = {name: free_port() for name in SERVICES}
-        self.probes = {name: free_port() for name in SERVICES}
+        ports = free_ports(2 * len(SERVICES))
+        self.metrics = dict(zip(SERVICES, ports, strict=False))
+        self.probes = dict(zip(SERVICES, ports[len(SERVICES) :], strict=True))
         at = {f"TURNWRIGHT_{name.upper()}": f"unix:{folder}/{name}" for name in SERVICES[:3]}
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("TURNWRIGHT_", "OTEL_"))}
         self.env = {
@@ -440,7 +435,7 @@ async def test_prometheus_answers_every_query_of_the_dashboard(deployment, tmp_p
         text.replace(discovery[0], f"static_configs: [{{targets: {json.dumps(targets)}}}]").replace("15s", "1s")
     )
     shutil.copy(FOLDER / "alerts.yaml", tmp_path)
-    port = free_port()
+    [port] = free_ports(1)
     options = (f"--config.file={config}", f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}")  # fmt: skip
 
     def ask(query: str) -> list:
@@ -496,7 +491,7 @@ async def test_collectors_that_are_away_slow_or_refuse_hold_nothing_up(caplog):
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "no room for you")
 
     with listening(Slow()) as slow, listening(Refusing()) as refusing, caplog.at_level(logging.WARNING):
-        ports = (free_port(), slow.port, refusing.port)
+        ports = (*free_ports(1), slow.port, refusing.port)
         sdks = [Sdk(f"http://127.0.0.1:{port}", "", "test") for port in ports]
         # More than wait for a collector at most. A collector gets none of them before all are made.
         for sdk, _ in itertools.product(sdks, range(5000)):

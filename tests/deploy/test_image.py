@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from needs import left_out
+from ports import free_ports
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(1200)]
 
@@ -59,20 +59,15 @@ def engine(tmp_path_factory) -> Iterator[None]:
         yield
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @contextlib.contextmanager
 def composed(file: str, projects: Path) -> Iterator[dict[str, str]]:
     """The containers of a compose file, by their services; each is ready."""
     projects.mkdir()
     os.chown(projects, 10001, 10001)
+    port, second_port = map(str, free_ports(2))
     settings = {"TURNWRIGHT_TOKEN": "s" * 64, "POSTGRES_PASSWORD": "p" * 32, "TURNWRIGHT_IMAGE": IMAGE,
-                "POSTGRES_IMAGE": POSTGRES, "TURNWRIGHT_PROJECTS": str(projects), "TURNWRIGHT_PORT": str(free_port()),
-                "TURNWRIGHT_SECOND_PORT": str(free_port())}  # fmt: skip
+                "POSTGRES_IMAGE": POSTGRES, "TURNWRIGHT_PROJECTS": str(projects), "TURNWRIGHT_PORT": port,
+                "TURNWRIGHT_SECOND_PORT": second_port}  # fmt: skip
     compose = (shutil.which("podman-compose") or REPO / ".venv/bin/podman-compose", "-f", f"deploy/{file}")
     environment = {**os.environ, **settings}
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -23,13 +22,6 @@ from turnwright_provider.vendors.http import HttpVendor
 from turnwright_provider.vendors.transport import HttpLimits
 
 READY_S = 180
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from oracle.calls import CALLS, READ, result, user
-from oracle.servers import free_port, reply, serving, vendor_at
+from oracle.servers import reply, serving, vendor_at
+from ports import free_ports
 from sse_server import SseServer, chat
 from turnwright_core.chat.message import Message, ToolCall
 from turnwright_provider.domain.failures import FailureClass, VendorError
@@ -57,7 +58,7 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    folder, at = tmp_path_factory.mktemp("litellm"), Proxy(free_port(), free_port())
+    folder, at = tmp_path_factory.mktemp("litellm"), Proxy(*free_ports(2))
     models = {
         name: {"model": f"openai/{name}", "api_key": "none", "mock_response": answer} for name, answer in MOCKS.items()
     }

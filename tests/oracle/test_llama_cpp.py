@@ -14,7 +14,8 @@ import pytest
 from turnwright_values.types import Capabilities
 
 from oracle.calls import result, user
-from oracle.servers import free_port, reply, serving, vendor_at
+from oracle.servers import reply, serving, vendor_at
+from ports import free_ports
 from turnwright_core.chat.message import Message
 from turnwright_core.models import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
@@ -75,7 +76,7 @@ Tools:
 
 
 def started(folder: Path, *more: str) -> Iterator[str]:
-    port = free_port()
+    [port] = free_ports(1)
     command = [PROGRAM, "-m", MODEL, "--host", "127.0.0.1", "--port", str(port), "--jinja", "--temp", "0", "-np", "1"]
     with serving([*command, "--no-warmup", "--api-key", KEY, *more], folder, f"http://127.0.0.1:{port}/health"):
         yield f"http://127.0.0.1:{port}/v1"
