@@ -132,7 +132,7 @@ def stage_of(entries, tool):
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_plan_changes_once_wherever_the_executor_is_killed(stack, point):
     task = Task(stack, point.replace(" ", "-"), rounds=1)
-    assert await task.killed(point, within_s=30) == 1, "the executor did not come to its point"
+    assert await task.killed(point, within_s=60) == 1, "the executor did not come to its point"
     left = (stage_of(task.left, "set_plan"), stage_of(task.left, "update_plan"))
     assert (*left, len([path for path in task.left if path.startswith("plan://")])) == POINTS[point]
     await task.account()

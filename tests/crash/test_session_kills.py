@@ -88,7 +88,7 @@ async def test_commands_happen_once_wherever_the_executor_is_killed(stack, point
     life.start(point)
     async with Client.connect(stack.at("executor0"), SECRET, policy=ENDURING) as client:
         await insisted(client.discover)
-        dying = asyncio.ensure_future(life.ended(30))
+        dying = asyncio.ensure_future(life.ended(60))
         giving = asyncio.ensure_future(submitted(stack, client, run))
         assert await dying
         life.start()

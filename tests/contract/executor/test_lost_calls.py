@@ -9,19 +9,18 @@ import signal
 import sys
 
 import pytest
+from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc, write_pb2
 from turnwright.types.v1 import budget_pb2
 
-from services import SECRET, expected_tokens, running
+from services import LEASE_S, SECRET, expected_tokens, running
 from sse_server import Answer, SseServer, chat, delta, error, events
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.runs import LOOP_ENDED
+from turnwright_kit.peer import Peer
 
 pytestmark = pytest.mark.asyncio
 
 DONE = '<update status="200">Done.</update>'
-LEASE_S = 0.5
-"""Lease of an executor that is killed: the next one has the run soon."""
-
 
 SILENT = Answer(silent=True, end="hang")
 BEGUN = Answer(chunks=events(delta(role="assistant", content="I "), done=False), end="hang")
@@ -156,6 +155,8 @@ async def test_a_budget_holds_whatever_ends_the_executors(tmp_path, monkeypatch,
     async with asked(tmp_path, monkeypatch, *[BEGUN] * 20) as (services, server):
         await services.stop("executor")
         settings = {"lease_s": LEASE_S, "work_poll_s": 0.1, "sh_sandbox": "limits", "turn_losses_max": 50}
+        store = Peer("store", services.addresses["store"], SECRET, 10.0)
+        ledger, held = store_service_pb2_grpc.StoreServiceStub(store.channel), {"project": services.project, "run": "r"}
         budget = budget_pb2.Budget(tokens_max=14_000)
         calls = 0
         while True:
@@ -168,6 +169,10 @@ async def test_a_budget_holds_whatever_ends_the_executors(tmp_path, monkeypatch,
                 calls += 1
                 child.send_signal(ending)
                 await child.wait()
+            # Its lease would pass in time: nobody waits for that here.
+            fence = write_pb2.Fence(epoch=calls)
+            await store.call(ledger.ReleaseRun, lease_pb2.ReleaseRunRequest(**held, fence=fence))
+        await store.close()
         await services.start("executor")
         loop, spent, result = await ended(services)
     reserved = result.lost_tokens // calls

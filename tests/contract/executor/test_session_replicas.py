@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -38,7 +39,7 @@ async def services(database, tmp_path, monkeypatch):
 async def states_until(client, project: str, last: str) -> list[str]:
     """The states that a watch reports up to one of them."""
     states = []
-    async with asyncio.timeout(30), contextlib.aclosing(client.watch(project, "r")) as events:
+    async with asyncio.timeout(60), contextlib.aclosing(client.watch(project, "r")) as events:
         async for event in events:
             state = event.runtime_updated.state or (event.snapshot.state if event.snapshot.last else 0)
             if state:
@@ -83,7 +84,7 @@ async def test_an_abort_keeps_what_was_streamed_and_the_queue_whoever_takes_it(s
                 break
     await services.client.submit(services.project, "r", user_message=user_message("Two.", settings=ACT))
     async with another_executor(services) as other:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await other.submit(services.project, "r", abort=pb.AbortSession())
             await until_state(services, "completed")
     draft = await services.entry("assistant://1")
@@ -94,8 +95,8 @@ async def test_an_abort_keeps_what_was_streamed_and_the_queue_whoever_takes_it(s
 
 async def test_a_run_is_never_idle_while_a_retry_waits(tmp_path, monkeypatch):
     # RS08
-    limited = error(429, "slow down", headers={"retry-after": "2"})
-    async with with_vendor(tmp_path, monkeypatch, limited, chat(DONE)) as services:
+    limited, goes_on = error(429, "slow down", headers={"retry-after": "1"}), asyncio.Event()
+    async with with_vendor(tmp_path, monkeypatch, limited, replace(chat(DONE), gate=goes_on)) as services:
         settings = pb.UserMessage()
         settings.CopyFrom(user_message("One.", settings=ACT))
         settings.settings.model = "tiny"
@@ -105,5 +106,6 @@ async def test_a_run_is_never_idle_while_a_retry_waits(tmp_path, monkeypatch):
                 if event.run_progress.HasField("wait"):
                     break
         assert await state_of(services) == {"generating"}
+        goes_on.set()
         await until_state(services, "completed", cursor=answer.event_cursor)
         assert told(services) == ["completed"]

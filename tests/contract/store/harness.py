@@ -50,13 +50,18 @@ POSTGRESQL_IN_SOAK = pytest.mark.parametrize(
 """For tests of rules that no statement decides."""
 
 
+LEASE_S = 600
+"""So long that no slow machine costs an owner its lease before a test is given up."""
+
+
 async def start_store(home: Path, name: str = "store", **settings: Any) -> RunningServer:
     """A running store on a unix socket in its home, on the test's database unless `db` names another.
 
     On PostgreSQL, stores of different names in one home are replicas.
     """
     address = f"unix:{home}/{name}.sock"
-    server = RunningServer(build(StoreSettings(home=home, **settings), SECRET), address, SECRET, 1.0)
+    made = StoreSettings(home=home, **{"lease_s": LEASE_S, **settings})
+    server = RunningServer(build(made, SECRET), address, SECRET, 1.0)
     await server.start()
     return server
 

@@ -8,6 +8,7 @@ import pytest
 from turnwright.store.v1 import lease_pb2
 
 from contract.store.harness import (
+    LEASE_S,
     POSTGRESQL_ONLY,
     PROPOSED,
     RECORDED,
@@ -85,7 +86,7 @@ async def test_the_same_owner_claims_again_under_a_new_epoch(client, project):
 
 
 async def test_a_claim_that_names_no_length_gets_the_stores(client, project):
-    assert (await (await new_run(client, project)).claim()).lease_duration.seconds == 6
+    assert (await (await new_run(client, project)).claim()).lease_duration.seconds == LEASE_S
 
 
 @pytest.mark.parametrize(("lease_ms", "is_allowed"), [(99, False), (100, True), (3_600_000, True), (3_600_001, False)])
@@ -221,7 +222,7 @@ async def test_a_renewal_tells_each_lease_by_itself(client, project):
     assert states(answer) == [
         ("k", True, False), ("l", False, False), ("a", True, True), ("s", False, False), ("nobody", False, False),
     ]  # fmt: skip
-    assert answer.lease_duration.seconds == 6
+    assert answer.lease_duration.seconds == LEASE_S
 
 
 async def test_nobody_renews_what_another_holds(client, run):

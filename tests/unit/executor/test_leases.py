@@ -12,10 +12,11 @@ from turnwright_executor.runs.leases import Leases
 
 from .bench import run_entries, served_store
 
-# Slow, for it waits: a busy machine has no hold on terms of half a second.
+# Slow, for it waits.
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
-TERM_S = 0.6
+TERM_S = 2.0
+"""A third of it is left for a renewal, two thirds for a machine that stalls."""
 
 
 class Worker:
@@ -37,16 +38,19 @@ class FaultyLedger(StoreLedger):
 
     fault = ""
     renewals = 0
+    granted = False
     answers_after_s = 0.0
     releases_after_s = 0.0
 
     async def claim(self, address):
         claim = await super().claim(address)
+        self.granted = True
         await asyncio.sleep(self.answers_after_s)
         return claim
 
     async def claim_work(self, limit, workspaces):
         claims = await super().claim_work(limit, workspaces)
+        self.granted = True
         await asyncio.sleep(self.answers_after_s)
         return claims
 
@@ -63,6 +67,12 @@ class FaultyLedger(StoreLedger):
         if self.fault == "hangs":
             await asyncio.sleep(60)
         return await super().renew(leases, workspaces)
+
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - it tells nobody else
+            await asyncio.sleep(0.02)
 
 
 @pytest_asyncio.fixture
@@ -85,8 +95,9 @@ async def held(store, tmp_path):
 
 
 async def test_a_lease_is_renewed_for_as_long_as_it_is_held(store, held):
-    _, worker, address = held
-    await asyncio.sleep(2 * TERM_S)
+    leases, worker, address = held
+    # For longer than its term: a third of that lies between two.
+    await until(lambda: leases._ledger.renewals > 3)
     other = StoreLedger(store, "other", "there:1")
     with pytest.raises(TurnwrightError):
         await other.claim(address)
@@ -98,9 +109,7 @@ async def test_what_cannot_be_renewed_is_stopped(held, fault):
     """A store that does not answer is not waited for."""
     leases, worker, address = held
     leases._ledger.fault = fault
-    async with asyncio.timeout(60):
-        while not worker.lost:  # noqa: ASYNC110 - it tells nobody else
-            await asyncio.sleep(0.05)
+    await until(lambda: worker.lost)
     assert worker.lost == [(address.run, False)]
 
 
@@ -128,7 +137,7 @@ async def test_what_went_back_although_nobody_heard_of_it_is_lost_with_the_next_
     leases, worker, address = held
     with leases.returning(address):
         await leases._ledger.release(address, 2)
-    await asyncio.sleep(TERM_S * 0.6)
+    await until(lambda: worker.lost)
     assert worker.lost == [(address.run, True)]
 
 
@@ -146,7 +155,7 @@ async def test_what_another_has_claimed_is_lost_with_the_next_renewal(store, hel
     other = StoreLedger(store, "other", "there:1")
     await other.release(address, 2)
     await other.claim(address)
-    await asyncio.sleep(TERM_S * 0.6)
+    await until(lambda: worker.lost)
     assert worker.lost == [(address.run, True)]
 
 
@@ -220,9 +229,10 @@ async def test_renewals_that_crash_again_and_again_are_few(store) -> None:
     ledger.fault = "odd"
     leases = Leases(ledger, time.monotonic, (), registers=True)
     leases.start(Worker())
+    await until(lambda: ledger.renewals)
     await asyncio.sleep(0.3)
     await leases.stop()
-    assert ledger.renewals == 1
+    assert ledger.renewals < 5
 
 
 @pytest.mark.parametrize("claims", [lambda leases, run: leases.claim(run), lambda leases, _: leases.claim_work(10)])
@@ -234,7 +244,7 @@ async def test_a_claim_that_is_granted_to_nobody_is_given_back(store, tmp_path, 
     leases = Leases(ledger, time.monotonic, (), registers=False)
     leases.start(Worker())
     claiming = asyncio.create_task(claims(leases, entries.address))
-    await asyncio.sleep(0.15)
+    await until(lambda: ledger.granted)
     claiming.cancel()
     await leases.stop()
     claim = await StoreLedger(store, "other", "there:1").claim(entries.address)
