@@ -38,7 +38,7 @@ class Owners:
         """`is_held` says whether this executor owns a run."""
         self._ledger = ledger
         self._own_address = ""
-        self._is_held = is_held
+        self.is_here = is_held
         self._tls = tls
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
         self._used: Counter[str] = Counter()
@@ -48,12 +48,9 @@ class Owners:
         """Others reach this executor at this address."""
         self._own_address = own_address
 
-    def is_here(self, address: RunAddress) -> bool:
-        return self._is_held(address)
-
     async def find(self, address: RunAddress) -> OwnerLocation:
         """The owner of a run. Raises TurnwrightError."""
-        if self._is_held(address):
+        if self.is_here(address):
             return OwnerLocation("", has_work=True)
         holding = await self._ledger.holding(address)
         # The previous process at our address has ended: the rest of its lease expires by itself.

@@ -106,24 +106,21 @@ def claim_run(tx: Transaction, rules: StoreRules, caller: Caller, address: RunRe
     run = get_run(tx.connection, address.project, address.run)
     free_ms = _free_ms(run, rules.lease_grace_ms)
     if run.lease_owner != who.owner and free_ms > tx.now_ms:
-        raise _held_error(run, free_ms - tx.now_ms)
+        at = run.lease_address or "it"
+        raise fault(
+            Reason.LEASE_HELD,
+            f"{run.lease_owner} works on {run.run.run}: send the call to {at}, or repeat it later.",
+            run=run.run.run,
+            owner=run.lease_owner,
+            address=run.lease_address,
+            expires_in_ms=free_ms - tx.now_ms,
+        )
     return _claim(tx, rules, run, who)
 
 
 def _free_ms(run: RunRow, grace_ms: int) -> int:
     """When anybody may claim the run; 0: now."""
     return run.lease_expires_ms + grace_ms if run.lease_owner else 0
-
-
-def _held_error(run: RunRow, expires_in_ms: int) -> Exception:
-    return fault(
-        Reason.LEASE_HELD,
-        f"{run.lease_owner} works on {run.run.run}: send the call to {run.lease_address or 'it'}, or repeat it later.",
-        run=run.run.run,
-        owner=run.lease_owner,
-        address=run.lease_address,
-        expires_in_ms=expires_in_ms,
-    )
 
 
 def _claim(tx: Transaction, rules: StoreRules, run: RunRow, who: Claimant) -> ClaimRunResponse:
