@@ -13,7 +13,11 @@ def database(request):
     yield from _database(request)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+SQLITE_OR_SOAK = ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)]
+"""For kills of executors at one point each: what an executor does there does not depend on the database."""
+
+
+@pytest.fixture(scope="module", params=SQLITE_OR_SOAK)
 def stack(request, tmp_path_factory):
     """A stack with two executors, which the tests of a module share."""
     for url in _database(request):

@@ -14,6 +14,7 @@ from turnwright.types.v1 import session_pb2, settings_pb2
 from turnwright_values.types import SessionState
 
 from contract.store.harness import SECRET
+from crash.conftest import SQLITE_OR_SOAK
 from crash.stack import ENDURING, Stack, insisted
 from turnwright_client import Client, RunView
 from turnwright_client.sessions import user_message
@@ -33,7 +34,7 @@ REPLIES = (
 )
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=SQLITE_OR_SOAK)
 def stack(request, tmp_path_factory):
     """What these tests need is a stack, not one of their own."""
     databases = request.getfixturevalue("postgres") if request.param == "postgresql" else None
