@@ -126,6 +126,8 @@ class Process:
         self.popen = popen
         self.lines: dict[str, list[str]] = {"out": [], "err": []}
         self._news = threading.Condition()
+        self._ended: set[str] = set()
+        """Streams of which everything has been read."""
         streams = {"out": popen.stdout, "err": popen.stderr}
         self._readers = [threading.Thread(target=self._read, args=item) for item in streams.items()]
         for reader in self._readers:
@@ -137,16 +139,17 @@ class Process:
                 self.lines[name].append(line.rstrip("\n"))
                 self._news.notify_all()
         with self._news:
+            self._ended.add(name)
             self._news.notify_all()
 
     def wait_for(self, pattern: str, stream: str = "out") -> re.Match[str]:
-        """The first line that matches. Fails when the process ends, or nothing comes, before there is one."""
+        """The first line that matches. Fails when the output ends, or nothing comes, before there is one."""
 
         def found():
             return next((m for line in self.lines[stream] if (m := re.search(pattern, line))), None)
 
         with self._news:
-            self._news.wait_for(lambda: found() or self.popen.poll() is not None, WAIT_S)
+            self._news.wait_for(lambda: found() or stream in self._ended, WAIT_S)
             match = found()
         told = "\n".join(line[:200] for line in [*self.lines["out"][-5:], *self.lines["err"]])
         assert match, f"{pattern!r} did not come on {stream}; exit code {self.popen.poll()}; the last lines:\n{told}"

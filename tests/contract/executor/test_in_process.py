@@ -25,7 +25,7 @@ def model(monkeypatch):
 async def ran(root, *, as_neighbours):
     """What a run of some turns was, by its entries and turns, and what watchers heard of its entries."""
     root.mkdir()
-    async with running(root, as_neighbours=as_neighbours) as services:
+    async with running(root, as_neighbours=as_neighbours, record_after_s=1e6) as services:
         (services.files / "a.txt").write_text("text of a\n" * 30)
         services.script(*REPLIES)
         assert (await services.until(await services.act())).status == 200

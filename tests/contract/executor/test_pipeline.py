@@ -144,7 +144,7 @@ async def test_a_command_that_changes_nothing_costs_no_write_of_its_own(tmp_path
 async def test_a_turn_that_follows_another_is_opened_with_its_end(tmp_path):
     """Architecture 12.1: at most four calls to the store for the bookkeeping of a turn."""
     calls = Asked("WriteEntries", "EndTurn", "GetEntries", "ReadPacket")
-    async with running(tmp_path, [calls]) as services:
+    async with running(tmp_path, [calls], record_after_s=1e6) as services:
         (services.files / "a").write_text("text of a")
         go_on = '<get path="a"/><set path="known://a">A.</set><update status="102">More.</update>'
         services.script(go_on, go_on, DONE)

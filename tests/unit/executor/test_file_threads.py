@@ -54,9 +54,10 @@ async def test_trees_that_do_not_answer_hold_up_no_files(stuck):
 
 @pytest.mark.asyncio
 async def test_work_is_told_when_nobody_waits_for_it_any_more():
-    ended: list[str] = []
+    begun, ended = threading.Event(), []
 
     def work(check) -> None:
+        begun.set()
         try:
             while True:
                 check()
@@ -66,7 +67,7 @@ async def test_work_is_told_when_nobody_waits_for_it_any_more():
             raise
 
     task = asyncio.create_task(on_files(work))
-    await asyncio.sleep(0.01)
+    await until(begun.is_set)
     assert not ended
     task.cancel()
     await until(lambda: ended)
