@@ -21,6 +21,8 @@ from turnwright_core.wire.prompt_edits import edit_to_pb
 
 MORE = '<update status="102">More.</update>'
 SOURCE = "".join(f"def step_{number}(): return {number * 7919 % 1009}\n" for number in range(40))
+BUSY = {"fold_s": 0.01}
+"""The store's chores come so often that they are soon done."""
 
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
@@ -28,7 +30,7 @@ async def services(request, tmp_path, monkeypatch):
     """The services on each database."""
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     on = {"db": request.getfixturevalue("postgres_url")} if request.param == "postgres" else {}
-    async with running(tmp_path, store_settings=on) as made:
+    async with running(tmp_path, store_settings={**on, **BUSY}) as made:
         (made.files / "a.py").write_text(SOURCE)
         yield made
 
@@ -133,7 +135,7 @@ async def test_a_preview_is_what_the_next_turn_is_sent_and_writes_nothing(servic
 async def test_a_preview_before_the_first_turn_is_what_that_is_sent(tmp_path, monkeypatch, settings):
     monkeypatch.setenv("TURNWRIGHT_MODEL_m", "scripted/m")
     # Work that is queued at the store waits until a client tells this executor of more.
-    async with running(tmp_path, recover=False) as services:
+    async with running(tmp_path, store_settings=BUSY, recover=False) as services:
         (services.files / "AGENTS.md").write_text("Be brief.\n")
         await services.client.create_run(services.project, "r", settings_pb2.RunSettings(model="m", persona="I am P."))
         bare = await services.client.preview_packet(services.project, "r")

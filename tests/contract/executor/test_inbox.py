@@ -96,10 +96,11 @@ async def test_what_has_an_effect_waits_at_202_and_is_accepted_by_itself_in_a_ru
     assert await services.status(path, "yolo") == 200
 
 
-async def watched(stream):
+async def watched(stream, begun):
     """The first message of a stream, and the error that it ends with."""
     async with stream as messages:
         first = await anext(messages)
+        begun.set()
         with pytest.raises(TurnwrightError) as ended:
             await anext(messages)
     return first, ended.value
@@ -110,10 +111,12 @@ async def test_a_watch_of_the_inbox_ends_when_the_executor_does(tmp_path, monkey
     async with running(tmp_path) as services:
         peer = Peer("executor", services.addresses["executor"], SECRET, 10.0)
         stub = proposal_service_pb2_grpc.ProposalServiceStub(peer.channel)
-        watch = asyncio.create_task(
-            watched(peer.stream(stub.WatchProposals, proposal_service_pb2.WatchProposalsRequest(), None))
+        stream, begun = (
+            peer.stream(stub.WatchProposals, proposal_service_pb2.WatchProposalsRequest(), None),
+            asyncio.Event(),
         )
-        await asyncio.sleep(0.1)
+        watch = asyncio.create_task(watched(stream, begun))
+        await asyncio.wait_for(begun.wait(), 60)
     first, ended = await watch
     assert first.complete
     # On a slow host the server's own grace may be over first.
