@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Struct, field
 from turnwright.executor.v1 import event_pb2
@@ -16,9 +16,6 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_cli.plain import safe_text
 from turnwright_core.streams import record_of_channel
 from turnwright_core.text import scheme_of
-
-if TYPE_CHECKING:
-    from turnwright_grammar.reader.streaming import ReplyReader
 
 HEAD_LINES: Final = 12
 """Lines of a command that are shown as they arrive."""
@@ -178,6 +175,11 @@ class ShownReplies:
     def grew(self, turn: int, kind: str, text: str) -> None:
         self._shown.setdefault((turn, kind), []).append(text)
 
+    def took_back(self, turn: int, chars: int) -> None:
+        """The last so many code points of a text were none."""
+        text = "".join(self._shown.get((turn, CONTENT), ()))
+        self._shown[turn, CONTENT] = [text[: len(text) - chars]]
+
     def rest(self, turn: int, kind: str, whole: str) -> str:
         """The part of a text that was not shown yet; it counts as shown from now on."""
         shown = "".join(self._shown.get((turn, kind), ()))
@@ -208,10 +210,3 @@ class ShownReplies:
         if text is None or len(entry.body.encode()) >= entry.body_size_bytes:
             return False
         return sum(len(piece.encode()) for piece in self._shown.get(text, ())) < entry.body_size_bytes
-
-
-def reply_reader() -> ReplyReader:
-    """What takes commands out of a reply as it comes."""
-    from turnwright_grammar.reader.streaming import ReplyReader
-
-    return ReplyReader()

@@ -16,7 +16,7 @@ from turnwright.types.v1 import entry_pb2, loop_pb2, plan_pb2, proposal_pb2, run
 
 from turnwright_cli.changes import FileChanges, change_lines
 from turnwright_cli.effects import diff_view, effect_lines
-from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLine, ShownReplies, reply_reader
+from turnwright_cli.live_output import CONTENT, REASONING, LiveOutput, OutputLine, ShownReplies
 from turnwright_cli.markdown_stream import MarkdownStream
 from turnwright_cli.output import complain, put
 from turnwright_cli.plain import safe_line, safe_text
@@ -88,7 +88,6 @@ class TextScreen(Screen):
         """`session`: commands are not shown as the model wrote them, only by what became of them."""
         self._console = console
         self._session = session
-        self._reader = reply_reader() if session else None
         self._run = ""
         self._forget()
         self._panel = Panel(console, lambda: self._plans, session=session)
@@ -263,22 +262,18 @@ class TextScreen(Screen):
         self._begin_turn(event.stream_started.turn)
         if self._replies.started(event.stream_started.turn):
             self.note("The reply begins again.")
-        if self._reader:
-            self._reader = reply_reader()
 
     def delta(self, event: Event) -> None:
-        delta = event.stream_delta.delta
-        kind = delta.WhichOneof("change")
-        if kind in (CONTENT, REASONING):
-            text = getattr(delta, kind)
-            self._replies.grew(event.stream_delta.turn, kind, text)
-            self._stream(kind, text)
-
-    def _stream(self, kind: str, raw: str) -> None:
-        if self._reader and kind == CONTENT:
-            self._reader.feed(raw)
-            raw = self._reader.narrated()
-        self._print(kind, raw)
+        turn = event.stream_delta.turn
+        for delta in event.stream_delta.deltas:
+            kind = delta.WhichOneof("change")
+            if kind == "take_back":
+                # What stands on a terminal stays there.
+                self._replies.took_back(turn, delta.take_back.chars)
+            elif kind in (CONTENT, REASONING):
+                text = getattr(delta, kind)
+                self._replies.grew(turn, kind, text)
+                self._print(kind, text)
 
     def _print(self, kind: str, raw: str) -> None:
         if raw and self._streaming not in ("", kind):
@@ -307,7 +302,7 @@ class TextScreen(Screen):
             if rest == whole:
                 self._break()
             self._begin_turn(turn)
-            self._stream(kind, rest)
+            self._print(kind, rest)
 
     def entry(self, event: Event) -> None:
         """A new or changed entry: one line if it is a command that has just been settled."""
@@ -390,18 +385,10 @@ class TextScreen(Screen):
             return
         if text := self._replies.text_of(entry):
             self._catch_up(*text, entry.body)
-            self._finish_reply(text[1])
         elif scheme_of(entry.path) == "log":
             self._command(entry)
         else:
             self._output.entered(entry)
-
-    def _finish_reply(self, kind: str) -> None:
-        """Show what could have been the beginning of a command until the reply ended."""
-        if self._reader and kind == CONTENT:
-            self._reader.finish()
-            self._print(kind, self._reader.narrated())
-            self._reader = reply_reader()
 
     def _is_of_loop(self, entry: entry_pb2.Entry) -> bool:
         return (not entry.loop or self._first <= entry.loop <= self._sequence) and entry.turn > 0

@@ -245,18 +245,21 @@ class Client(ControlCalls, QueryCalls, SessionCalls):
         after: EventCursor | None = None,
         *,
         plans: PlanForm = "none",
+        raw_replies: bool = False,
         lost: Lost | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Stream events of the run after the cursor, or a snapshot and then events. Reconnects by itself.
 
         `lost` is told while that fails again and again. `plans` selects how plans are sent: each by its id
-        ("operations"), or all as one list ("legacy"). If you stop before it ends, close it (`contextlib.aclosing`).
+        ("operations"), or all as one list ("legacy"). `raw_replies`: as the model wrote them, not as prose and calls.
+        If you stop before it ends, close it (`contextlib.aclosing`).
         """
         form = PLAN_FORMS[plans]
+        replies = executor_service_pb2.REPLY_FORM_RAW if raw_replies else executor_service_pb2.REPLY_FORM_PARTS
 
         def open_stream(cursor: EventCursor | None) -> Opened[Event]:
             request = executor_service_pb2.WatchRunRequest(
-                project=project, run=run, after=cursor, batched=True, plans=form
+                project=project, run=run, after=cursor, batched=True, plans=form, replies=replies
             )
             return self._peer.stream(self._stub.WatchRun, request, None)
 

@@ -73,6 +73,9 @@ NOTICE_BYTES_MAX: Final = 4096
 PATCH_BYTES_MAX: Final = 256 * 1024
 """Longest diff in a proposal, in bytes."""
 
+OLD_TEXTS_BYTES_MAX: Final = 1024 * 1024
+"""Texts of files before the changes of a proposal, in bytes together."""
+
 CONTEXT_LENGTH_DEFAULT: Final = 32_768
 """Assumed context window of a model that does not state one, in tokens (architecture 15)."""
 

@@ -52,6 +52,7 @@ class ReadWarning(Struct, frozen=True):
 class Reply(Struct, frozen=True):
     """A reply as read: `dropped` counts the commands over the cap.
 
+    `narration_spans` are where the narration stands in the text, in order.
     `thought_ends` are the closes of thoughts that were never opened: what stands before the last is reasoning, and is
     in nothing else here. Source: RU284, RU293, C59.
     """
@@ -61,6 +62,7 @@ class Reply(Struct, frozen=True):
     narration: str = ""
     dropped: int = 0
     thought_ends: tuple[Span, ...] = ()
+    narration_spans: tuple[Span, ...] = ()
 
     def split_thought(self, text: str) -> tuple[str, str]:
         """The reasoning without its closes, and the reply itself, of the text that was read."""

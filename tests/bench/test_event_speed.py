@@ -195,7 +195,7 @@ async def test_the_cpu_of_a_token(tmp_path: Path) -> None:
             async with contextlib.aclosing(stack.client.watch(queued.project, queued.run, queued.cursor)) as told:
                 async for event in told:
                     if event.HasField("stream_delta"):
-                        seen["chars"] += len(event.stream_delta.delta.append_content)
+                        seen["chars"] += sum(len(delta.append_content) for delta in event.stream_delta.deltas)
                         seen["messages"] += 1
 
         tasks = [asyncio.create_task(watch(f"r{number}")) for number in range(RUNS)]

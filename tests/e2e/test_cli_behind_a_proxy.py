@@ -22,7 +22,6 @@ pytestmark = pytest.mark.asyncio
 
 WORDS = [f"word{number}" for number in range(90)]
 GOING_ON = '<update status="102">Going on.</update>'
-THOUGHTS = [f"thought{number}" for number in range(30)]
 
 FAULTS = {
     "reset": lambda proxy: proxy.reset(),
@@ -46,14 +45,11 @@ async def acted(root, address: str, *arguments: str) -> tuple[int, str, str]:
 
 
 def script(*, long: bool = False) -> str:
-    """Two turns, one with thoughts; `long`: the second reply is longer than what events have of it."""
+    """Two turns; `long`: the second reply is longer than what events have of it."""
     head = "=== reply chunk_chars=8 delay_ms=5 ===\n"
-    thoughts, first, second = " ".join(THOUGHTS), " ".join(WORDS[:40]), " ".join(WORDS[40:])
+    first, second = " ".join(WORDS[:40]), " ".join(WORDS[40:])
     filler = "- " * 20_000 if long else ""
-    return (
-        f"{head}<think>{thoughts}</think>{first}\n{GOING_ON}\n"
-        f"{head.replace('8', '800') if long else head}{filler}{second}\n{DONE}\n"
-    )
+    return f"{head}{first}\n{GOING_ON}\n{head.replace('8', '800') if long else head}{filler}{second}\n{DONE}\n"
 
 
 class Gap:
@@ -109,7 +105,7 @@ async def test_every_word_is_printed_once_whatever_ends_the_connections(tmp_path
         code, out, told = await acted(tmp_path, proxy.address)
     assert (code, told) == (0, "")
     assert passed > 24
-    assert printed(out) == Counter([*WORDS, *THOUGHTS])
+    assert printed(out) == Counter(WORDS)
     assert turns(out) == ["turn 1", "turn 2"]
 
 
@@ -130,7 +126,7 @@ async def test_what_a_snapshot_jumped_over_is_printed_once(tmp_path, monkeypatch
         code, out, told = await acted(tmp_path, proxy.address)
         await gap
     assert (code, told) == (0, "")
-    assert printed(out) == Counter([*WORDS, *THOUGHTS])
+    assert printed(out) == Counter(WORDS)
     assert turns(out) == ["turn 1", "turn 2"]
 
 

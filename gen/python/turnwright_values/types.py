@@ -207,7 +207,8 @@ class MessageKind(IntEnum):
     SUMMARY = 5
     """A reply that summarizes earlier messages. Role: assistant."""
     RESULT = 6
-    """The result of a command. Role: tool. Message.call_id is empty if the command was no native call."""
+    """The result of a command. Role: tool. Message.call_id is the path of its record if it was no native call, and so
+    is ToolCall.call_id in the reply."""
     EVENT = 7
     """An event. Role: event."""
     PLAN = 8

@@ -1,4 +1,7 @@
-"""The eight kinds of deltas of a model's reply. Meanings and limits are in types/v1/delta.proto. Source: RD01-RD06."""
+"""The kinds of deltas of a model's reply: the eight of vendors, and four of replies in parts.
+
+Meanings and limits are in types/v1/delta.proto. Source: RD01-RD06.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,36 @@ class MergeExtra(Struct, frozen=True, tag=True):
     json: str
 
 
+class CallBegun(Struct, frozen=True, tag=True):
+    """The call at this place has begun."""
+
+    index: int
+    name: str
+
+
+class CallGrown(Struct, frozen=True, tag=True):
+    """Text to append to the arguments of a call."""
+
+    index: int
+    arguments: str
+
+
+class CallEnded(Struct, frozen=True, tag=True):
+    """A call is complete."""
+
+    index: int
+
+
+class TakenBack(Struct, frozen=True, tag=True):
+    """The last so many code points of the content were none, nor any calls but the first so many."""
+
+    chars: int
+    calls: int
+
+
+PartDelta = AppendContent | CallBegun | CallGrown | CallEnded | TakenBack
+"""What a text comes to as people read it."""
+
 Delta = (
     AppendContent
     | AppendReasoning
@@ -65,4 +98,8 @@ Delta = (
     | AddServerBlock
     | SetUsage
     | MergeExtra
+    | CallBegun
+    | CallGrown
+    | CallEnded
+    | TakenBack
 )

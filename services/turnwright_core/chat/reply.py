@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct, field
@@ -14,11 +15,15 @@ from turnwright_core.chat.deltas import (
     AddServerBlock,
     AppendContent,
     AppendReasoning,
+    CallBegun,
+    CallEnded,
+    CallGrown,
     Delta,
     MergeExtra,
     SetThinkingBlocks,
     SetToolCalls,
     SetUsage,
+    TakenBack,
 )
 from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.thinking import merge_thinking
@@ -30,6 +35,13 @@ CORE_FIELDS: Final = frozenset({*Message.__struct_fields__, "content", "reasonin
 
 _NULLS: Final = ("", "null")
 """Values that add nothing (RD04)."""
+
+
+class GrowingCall(Struct):
+    """A call of a reply in parts, with its arguments in pieces."""
+
+    name: str
+    arguments: list[str] = field(default_factory=list)
 
 
 class PartialReply(Struct):
@@ -45,6 +57,8 @@ class PartialReply(Struct):
     extra: JsonObject = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     """Keys of `extra` that were refused, once each."""
+    growing: list[GrowingCall] = field(default_factory=list)
+    """The calls of a reply in parts."""
 
     @property
     def text(self) -> str:
@@ -64,6 +78,8 @@ class PartialReply(Struct):
                 self.calls = calls
             case SetUsage(usage):
                 self.usage = _larger(self.usage, usage)
+            case CallBegun() | CallGrown() | CallEnded() | TakenBack():
+                self._add_part(delta)
             case SetThinkingBlocks(blocks):
                 merge_thinking(self.thinking, blocks)
             case AddServerBlock(block) if block.json not in _NULLS:
@@ -75,6 +91,23 @@ class PartialReply(Struct):
                 self.refused += [key for key in sent if key in CORE_FIELDS and key not in self.refused]
                 self.extra.update({key: value for key, value in sent.items() if key not in CORE_FIELDS})
 
+    def _add_part(self, delta: CallBegun | CallGrown | CallEnded | TakenBack) -> None:
+        if self.calls and not self.growing:
+            # From a snapshot, which has them as they were.
+            self.growing = [GrowingCall(call.name, [call.arguments]) for call in self.calls]
+            self.calls = ()
+        match delta:
+            case CallBegun(name=name):
+                self.growing.append(GrowingCall(name))
+            case CallGrown(index, text) if index < len(self.growing):
+                self.growing[index].arguments.append(text)
+            case TakenBack(chars, calls):
+                text = self.text
+                self.content[:] = [text[: len(text) - chars]]
+                del self.growing[calls:]
+            case _:
+                pass
+
     def message(self, vendor_model: str = "") -> Message:
         """The reply as a message of the model `vendor/model`."""
         text = self.text
@@ -82,7 +115,7 @@ class PartialReply(Struct):
             Role.ASSISTANT,
             (Text(text),) if text else (),
             self.thoughts,
-            self.calls,
+            self.calls or tuple(_grown_calls(self.growing)),
             tuple(self.thinking),
             tuple(self.server_blocks),
             tuple(self.citations),
@@ -103,6 +136,11 @@ def partial_reply(content: list[str], reasoning: list[str], rest: Message, usage
         list(rest.citations),
         _extra(rest.extra) if rest.extra else {},
     )
+
+
+def _grown_calls(calls: list[GrowingCall]) -> Iterator[ToolCall]:
+    for index, call in enumerate(calls):
+        yield ToolCall(call.name, "".join(call.arguments), index)
 
 
 def _extra(text: str) -> JsonObject:

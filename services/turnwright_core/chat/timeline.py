@@ -8,7 +8,7 @@ Source: architecture 4; rows OM01, OM02, OM07-OM09, OM15, RH01; decisions C40, C
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import DecodeError, Struct
@@ -26,6 +26,12 @@ MESSAGE_SCHEMES: Final = ("prompt", "assistant", "log", "event")
 
 CALLS: Final = "calls"
 """Attribute of a reply: its native calls."""
+
+PROSE: Final = "prose"
+"""Attribute of a reply whose text is not all prose: where its prose stands, as begins and ends in code points."""
+
+COMMANDS: Final = "commands"
+"""Attribute of a reply with commands in its text: the paths of their records."""
 
 SUMMARIZES: Final = "summarizes"
 """Attribute of a reply that is a summary: the paths of the messages that it replaces."""
@@ -79,6 +85,11 @@ class RecordedCall(Struct, frozen=True):
 
 ReadRecord = Callable[[bytes], RecordedCall]
 FindEntry = Callable[[str], Entry | None]
+
+
+def prose_of(text: str, spans: Iterable[Sequence[int]]) -> str:
+    """The prose in the text of a reply. `spans`: its attribute PROSE."""
+    return "".join([text[begin:end] for begin, end in spans])
 
 
 def kind_of(entry: Entry) -> MessageKind | None:
@@ -141,7 +152,8 @@ def messages_in(entries: Iterable[Entry]) -> list[Entry]:
 def parts_of(entry: Entry) -> tuple[str, ...]:
     """Paths of further entries that a message is made of; some may not exist."""
     if entry.scheme == "assistant":
-        return (_reasoning_path(entry.path), *(call.path for call in _kept(entry).calls if call.path))
+        kept = _kept(entry)
+        return (_reasoning_path(entry.path), *(call.path for call in kept.calls if call.path), *kept.commands)
     plan = _plan_of(entry) if entry.scheme == "event" else None
     return _plan_paths(plan) if plan else ()
 
@@ -153,6 +165,10 @@ def run_message(entry: Entry, parts: Mapping[str, Entry], turn: Turn | None, rea
     """
     kind = kind_of(entry) or MessageKind.UNSPECIFIED
     message = content_of(entry, kind, parts.get, read_record)
+    if kind is _REPLY or kind is _SUMMARY:
+        message = _in_parts(entry, message, parts.get, read_record)
+    elif kind is _RESULT and entry.record and not message.call_id:
+        message = replace(message, call_id=entry.path)
     text = _planned(entry, _plan_of(entry) or {}, parts.get) if kind is MessageKind.PLAN else entry
     cut = text.body_size_bytes if len(text.body.encode()) < text.body_size_bytes else 0
     shown = RunMessage(entry.path, kind, turn_of(entry), entry.position, entry.update_ms, message, text_size_bytes=cut)
@@ -236,6 +252,8 @@ class _KeptReply(Struct, frozen=True):
     citations: tuple[str, ...] = ()
     extra: str = ""
     call: _ModelCall = _ModelCall()
+    prose: tuple[tuple[int, int], ...] | None = None
+    commands: tuple[str, ...] = ()
 
 
 _KEPT: Final = Decoder(_KeptReply)
@@ -264,6 +282,17 @@ def _reply(entry: Entry, find: FindEntry, read_record: ReadRecord) -> Message:
         kept.extra,
         kept.call.model or "",
     )
+
+
+def _in_parts(entry: Entry, message: Message, find: FindEntry, read_record: ReadRecord) -> Message:
+    """A reply as people read it: its prose, and commands in its text like native calls."""
+    kept = _kept(entry)
+    if kept.prose is None:
+        return message
+    text = prose_of(entry.body, kept.prose)
+    commands = [_KeptCall(path, call_id=path) for path in kept.commands]
+    calls = tuple([_call(place, one, find, read_record) for place, one in enumerate(commands)])
+    return replace(message, parts=_text(text), calls=message.calls or calls)
 
 
 def _reasoning_path(reply: str) -> str:

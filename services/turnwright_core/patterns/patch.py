@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator
 
 from msgspec import Struct
@@ -70,6 +71,15 @@ def without_hunks(text: str, hunks: Collection[PatchHunk]) -> str | None:
             return None
         lines[place] = hunk.old
     return "".join(lines)
+
+
+def text_before(patch: str, new: str, base_hash: str) -> str | None:
+    """The text from which a diff leads to `new`, if it has this SHA-256; None: there was none, or it cannot be told."""
+    try:
+        old = without_hunks(new, hunks_of(patch)) if base_hash else None
+    except (ValueError, IndexError):
+        return None
+    return old if old is not None and hashlib.sha256(old.encode()).hexdigest() == base_hash else None
 
 
 def _lines(text: str) -> list[str]:

@@ -13,11 +13,15 @@ from turnwright_core.chat.deltas import (
     AddServerBlock,
     AppendContent,
     AppendReasoning,
+    CallBegun,
+    CallEnded,
+    CallGrown,
     Delta,
     MergeExtra,
     SetThinkingBlocks,
     SetToolCalls,
     SetUsage,
+    TakenBack,
 )
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.messages import server_block_from_pb, server_block_to_pb
@@ -36,6 +40,10 @@ _KINDS: Final[dict[type, tuple[str, Callable[[Any], object], Callable[[Any], Del
     ),
     SetUsage: ("set_usage", lambda delta: usage_to_pb(delta.usage), lambda usage: SetUsage(usage_from_pb(usage))),
     MergeExtra: ("merge_extra", attrgetter("json"), MergeExtra),
+    CallBegun: ("begin_call", *codec(CallBegun, delta_pb2.CallBegun)),
+    CallGrown: ("grow_call", *codec(CallGrown, delta_pb2.CallGrown)),
+    CallEnded: ("end_call", *codec(CallEnded, delta_pb2.CallEnded)),
+    TakenBack: ("take_back", *codec(TakenBack, delta_pb2.TakenBack)),
 }
 """By kind of delta: its field, encoder and decoder."""
 _DECODERS: Final = {name: decode for name, _, decode in _KINDS.values()}

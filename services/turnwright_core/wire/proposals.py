@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from turnwright.types.v1 import command_record_pb2, entry_pb2, proposal_pb2
 from turnwright_values.types import Entry
 
 from turnwright_core.decisions import DecisionKind
-from turnwright_core.limits import EVENT_BODY_BYTES_MAX
+from turnwright_core.limits import EVENT_BODY_BYTES_MAX, OLD_TEXTS_BYTES_MAX
+from turnwright_core.patterns.patch import text_before
 from turnwright_core.text import cut_bytes
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_core.wire.command_records import decision_in, recorded_call
@@ -71,6 +73,8 @@ def proposal_to_pb(record: Entry, *, whole: bool = False) -> proposal_pb2.Propos
             proposal.question.options.extend(effect.question.options)
         case "files":
             proposal.files.changes.extend(map(_file_change, effect.files.edits))
+            if whole:
+                _add_old_texts(proposal.files.changes, effect.files.edits)
         case "call":
             proposal.call.data_json = effect.call.data_json
         case "client_tool":
@@ -100,3 +104,14 @@ def _file_change(edit: command_record_pb2.FileEdit) -> proposal_pb2.FileChange:
     else:
         kind = proposal_pb2.FILE_CHANGE_KIND_MODIFY
     return proposal_pb2.FileChange(path=edit.path, kind=kind, patch=edit.patch)
+
+
+def _add_old_texts(changes: Iterable[proposal_pb2.FileChange], edits: Iterable[command_record_pb2.FileEdit]) -> None:
+    """Add the texts before the changes, as far as there is room for them."""
+    left = OLD_TEXTS_BYTES_MAX
+    for change, edit in zip(changes, edits, strict=True):
+        old = text_before(edit.patch, edit.content, edit.base_hash)
+        size = len(old.encode()) if old is not None else 0
+        if old is not None and size <= left:
+            change.old_text = old
+            left -= size

@@ -112,8 +112,9 @@ class RunView(Struct):
             case "stream_started":
                 self.partial = Partial(event.stream_started.turn)
             case "stream_delta":
-                if self.partial is not None and (delta := delta_from_pb(event.stream_delta.delta)):
-                    self.partial.reply.add(delta)
+                for one in event.stream_delta.deltas:
+                    if self.partial and (delta := delta_from_pb(one)):
+                        self.partial.reply.add(delta)
             case "stream_cancelled":
                 self.partial = None
             case "message_added":

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from weakref import WeakValueDictionary
 
-from turnwright.executor.v1.executor_service_pb2 import PlanEvents, WatchRunResponse
+from turnwright.executor.v1.executor_service_pb2 import PlanEvents, ReplyForm, WatchRunResponse
 from turnwright.types.v1.cursor_pb2 import EventCursor
 
 from turnwright_core.errors import TurnwrightError
@@ -27,8 +27,8 @@ from turnwright_kit.logs import get_logger
 
 _log = get_logger("relaying")
 
-RelayKey = tuple[RunAddress, str, PlanEvents.ValueType]
-"""A run, the address of its owner, and the form in which its watchers are told of plans."""
+RelayKey = tuple[RunAddress, str, PlanEvents.ValueType, ReplyForm.ValueType]
+"""A run, the address of its owner, and the forms in which its watchers are told of plans and of replies."""
 
 Upstream = Callable[[EventCursor], AsyncGenerator[WatchRunResponse, None]]
 """Opens a run's event stream after a cursor."""

@@ -190,7 +190,7 @@ class Router:
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events of this executor's hub after `request.after`, until the run moves."""
         hub = await held.enter_async_context(self._hubs.hold(RunAddress(request.project, request.run)))
-        coming = await hub.watch(request.after, batched=request.batched, plans=request.plans)
+        coming = await hub.watch(request.after, batched=request.batched, plans=request.plans, replies=request.replies)
         held.enter_context(self._monitors.here(hub, avoided))
         return coming
 
@@ -202,11 +202,16 @@ class Router:
         While no relay has the position, they come in a stream of the watcher's own, on its own behalf.
         """
         address = RunAddress(request.project, request.run)
-        key = (address, owner, request.plans)
+        key = (address, owner, request.plans, request.replies)
 
         def shared(after: EventCursor) -> AsyncGenerator[WatchRunResponse, None]:
             wanted = WatchRunRequest(
-                project=address.project, run=address.run, after=after, batched=True, plans=request.plans
+                project=address.project,
+                run=address.run,
+                after=after,
+                batched=True,
+                plans=request.plans,
+                replies=request.replies,
             )
             return self._there(owner, wanted, self._own_metadata)
 

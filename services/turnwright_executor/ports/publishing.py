@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 from turnwright_values.types import Cursor, Usage
 
-from turnwright_core.chat.deltas import Delta
+from turnwright_core.chat.deltas import Delta, PartDelta
 
 
 class Activity(IntEnum):
@@ -38,7 +38,15 @@ class StreamBroke(Struct, frozen=True):
     reason: str
 
 
-StreamEvent = StreamBegan | Delta | StreamEnded | StreamBroke
+class StreamGrew(Struct, frozen=True):
+    """An increment, and what it comes to for who reads the reply in parts."""
+
+    delta: Delta | None
+    """None: nothing but parts, at the end."""
+    parts: Sequence[PartDelta]
+
+
+StreamEvent = StreamBegan | Delta | StreamGrew | StreamEnded | StreamBroke
 
 
 class Publisher(Protocol):

@@ -14,7 +14,7 @@ from turnwright_values.provider import Finish, Retry
 from turnwright_values.types import Model, Turn, Usage
 
 from turnwright_core.backoff import Backoff
-from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetUsage
+from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, PartDelta, SetToolCalls, SetUsage
 from turnwright_core.chat.message import Image
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.errors import ANSWERED, Reason, TurnwrightError, fault
@@ -22,19 +22,10 @@ from turnwright_core.model_calls import REFUSABLE, GeneratePart
 from turnwright_executor.domain.endings import AWAY, outcome_of
 from turnwright_executor.ports.models import Models
 from turnwright_executor.ports.packets import AssembledMessage
-from turnwright_executor.ports.publishing import Activity, Publisher, StreamBegan, StreamBroke, StreamEnded
+from turnwright_executor.ports.publishing import Activity, Publisher, StreamBegan, StreamBroke, StreamGrew
 
 if TYPE_CHECKING:
-    from turnwright_grammar.reader.streaming import ReplyReader
-
-READ_ALONG_CHARS: Final = 4_096
-"""Parse a streaming reply in pieces of this many code points: parsing each delta would cost more."""
-
-READ_ALONG_CHARS_MAX: Final = 32 * 1024
-"""A reply is parsed while it streams up to this length in code points; the rest at its end.
-
-What is unfinished may have to be parsed again as a whole, at up to 4 us for each character.
-"""
+    from turnwright_grammar.reader.parts import PartsReader
 
 ATTEMPTS_MAX: Final = 3
 """Maximum model calls of a turn if streams break off: each may be charged in full."""
@@ -100,35 +91,23 @@ class Draft(PartialReply):
     """Its turn; 0: none."""
     is_whole: bool = False
     """Whether the reply is complete."""
-    reader: ReplyReader | None = None
+    reader: PartsReader | None = None
     """The incremental parser; None: everything is parsed at the end."""
-    pieces_read: int = 0
-    """Number of pieces of the content that the parser has seen."""
-    chars_read: int = 0
-    chars_unread: int = 0
 
-    @property
-    def unread_content(self) -> str:
-        """The content that the reader has not seen."""
-        return "".join(self.content[self.pieces_read :])
-
-    def add(self, delta: Delta) -> None:
-        """Grow by one increment, and let the reader see what has come when it is enough."""
-        super().add(delta)
-        if isinstance(delta, AppendContent | AppendReasoning):
-            self.bytes_ += len(delta.text.encode())
-        if isinstance(delta, AppendContent):
-            self._read_along(len(delta.text))
-
-    def _read_along(self, more: int) -> None:
-        self.chars_unread += more
-        chars = self.chars_read + self.chars_unread
-        # A piece that came in one is left to the end, where a long text is read beside the event loop.
-        is_due = READ_ALONG_CHARS <= self.chars_unread < 2 * READ_ALONG_CHARS
-        if self.reader is None or not is_due or chars > READ_ALONG_CHARS_MAX:
-            return
-        self.reader.feed(self.unread_content)
-        self.pieces_read, self.chars_read, self.chars_unread = len(self.content), chars, 0
+    def take(self, delta: Delta) -> Sequence[PartDelta] | None:
+        """Grow by one increment. Returns what it comes to for who reads the reply in parts; None: itself."""
+        self.add(delta)
+        match delta:
+            case AppendContent(text):
+                self.bytes_ += len(text.encode())
+                return self.reader.feed(text) if self.reader else None
+            case AppendReasoning(text):
+                self.bytes_ += len(text.encode())
+            case SetToolCalls(calls) if self.reader:
+                return self.reader.call([(call.name, call.arguments) for call in calls], self.text)
+            case _:
+                pass
+        return None
 
 
 class Generation:
@@ -139,7 +118,7 @@ class Generation:
         models: Models,
         reply_bytes_max: int,
         clock_s: Callable[[], float],
-        reader: Callable[[], ReplyReader],
+        reader: Callable[[], PartsReader],
         silent_s: float = SILENT_S,
     ) -> None:
         """`clock_s` is a monotonic clock in seconds, `reader` reads a reply; `silent_s`: see SILENT_S."""
@@ -149,7 +128,7 @@ class Generation:
         self._clock_s = clock_s
         self._reader = reader
 
-    def reading(self, reader: Callable[[], ReplyReader]) -> Generation:
+    def reading(self, reader: Callable[[], PartsReader]) -> Generation:
         """The same with another reader."""
         return Generation(self._models, self._reply_bytes_max, self._clock_s, reader, self._silent_s)
 
@@ -223,18 +202,16 @@ class Generation:
                 is_first = not draft.first_delta_ms and not isinstance(event, SetUsage | Retry | Finish)
                 if is_first:
                     draft.first_delta_ms, draft.dropped = _elapsed_ms(begin_s, self._clock_s()), left_out
-                _publish(publisher, turn.number, event)
                 if isinstance(event, Retry):
                     left_out = event.refused or left_out
                     sleeps()
-                _fold(draft, event)
+                _fold(draft, event, publisher, turn.number)
                 self._check_length(draft)
                 if is_first:
                     # Watchers are sent it before what came with it is worked on.
                     await asyncio.sleep(0)
         draft.model_ms = _elapsed_ms(begin_s, self._clock_s())
         draft.is_whole = True
-        publisher.stream(turn.number, StreamEnded(draft.finish, draft.usage))
 
     def _check_length(self, draft: Draft) -> None:
         called = sum(len(call.arguments) for call in draft.calls)
@@ -257,20 +234,17 @@ def _may_cost(draft: Draft, error: TurnwrightError) -> bool:
     return error.reason in AWAY and ANSWERED in error.metadata
 
 
-def _fold(draft: Draft, event: GeneratePart) -> None:
+def _fold(draft: Draft, event: GeneratePart, publisher: Publisher, turn: int) -> None:
+    """Take a part of the answer in, and tell the watchers."""
     if isinstance(event, Finish):
         draft.finish, draft.is_cut, draft.vendor_model = event.reason, event.cut, event.vendor_model
         # Cache marks are sent to every vendor: one that takes none caches by itself.
         draft.dropped = tuple([one.field for one in event.dropped if one.field != "cache"])
         draft.usage = event.usage or draft.usage
-    elif not isinstance(event, Retry):
-        draft.add(event)
-    elif event.usage:
-        draft.retried = (*draft.retried, event.usage)
-
-
-def _publish(publisher: Publisher, turn: int, event: GeneratePart) -> None:
-    if isinstance(event, Retry):
+    elif isinstance(event, Retry):
         publisher.progress(Activity.RETRYING, turn, f"{event.error_class}: {event.detail}", event.wait_s)
-    elif not isinstance(event, Finish):
-        publisher.stream(turn, event)
+        if event.usage:
+            draft.retried = (*draft.retried, event.usage)
+    else:
+        parts = draft.take(event)
+        publisher.stream(turn, event if parts is None else StreamGrew(event, parts))

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from turnwright_values.store import EndTurnRequest, EntryWrite, LoopEnd, SetEntry, WriteEntriesResponse
 from turnwright_values.types import CallStyle, State, Tier, TurnResult, Visibility
 
+from turnwright_core.chat.deltas import AppendContent, TakenBack
 from turnwright_core.chat.message import Image, ToolCall
 from turnwright_core.chat.prompt_edits import PromptEdit
-from turnwright_core.chat.timeline import CALLS, SUMMARIZES
+from turnwright_core.chat.timeline import CALLS, COMMANDS, PROSE, SUMMARIZES
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.json_text import JsonObject
 from turnwright_core.limits import ATTRIBUTES_BYTES_MAX, CALL_ID_CHARS_MAX, NAME_CHARS_MAX
@@ -29,6 +30,7 @@ from turnwright_executor.domain.endings import TOO_LONG
 from turnwright_executor.domain.records import error_path
 from turnwright_executor.domain.tokens import TOKEN_CHARS_MAX, TokenRate, calibration_of, ratio_of
 from turnwright_executor.ports.packets import Packet, StoredPacket
+from turnwright_executor.ports.publishing import StreamEnded, StreamGrew
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.images import edits_of, read_images, with_images_named
 from turnwright_executor.turn.loop_scope import LoopScope, in_turn
@@ -83,6 +85,8 @@ def reply_writes(
         CALL: note.to_json(),
         "finish": draft.finish,
         CALLS: _calls(turn, reading, records),
+        PROSE: reading.prose,
+        COMMANDS: [record.path for record in records] if reading.prose is not None and not any(reading.calls) else [],
         "warnings": [{"kind": warning.kind, "message": warning.message} for warning in reading.warnings],
         **_of_vendor(draft),
     }
@@ -353,6 +357,9 @@ class ModelSteps:
         scope, open_turn, draft = self._scope, self._scope.open, self._scope.unsaved.draft
         turn, packet, services = open_turn.turn, self._packet, scope.services
         open_turn.reading = reading = await self._read(draft)
+        if reading.parts:
+            scope.publisher.stream(turn.number, StreamGrew(None, reading.parts))
+        scope.publisher.stream(turn.number, StreamEnded(draft.finish, draft.usage))
         lost = loss_writes(turn.number, reading)
         room = room_left(packet, calibration_of(draft.usage, packet.report.tokens) or packet.rate.calibration, lost)
         open_turn.note = model_call_record(
@@ -380,9 +387,10 @@ class ModelSteps:
         is_native = scope.open.turn.request.calls is CallStyle.NATIVE
         commands_max = scope.services.settings.turn_commands_max
         read = await read_aside(draft, commands_max, scope.services.tools, is_native=is_native)
-        if self._scope.open.is_compaction:
+        if scope.open.is_compaction:
             # A summary is text: it calls nothing, and is no answer.
-            return ParsedReply(narration=draft.text)
+            whole = () if read.prose is None else (TakenBack(len(read.narration), 0), AppendContent(draft.text))
+            return ParsedReply(narration=draft.text, parts=(*read.parts, *whole))
         return await answer_checked(read, scope.loop.settings.response_format)
 
     async def _written(self, records: list[CommandRecord], writes: list[EntryWrite]) -> list[CommandRecord]:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from turnwright_values.store import EntryWrite
 from turnwright_values.types import ClientCall, Mode, ResponseFormat
 
+from turnwright_core.chat.deltas import PartDelta
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
@@ -35,10 +36,11 @@ from turnwright_executor.hooks.points import ENTRY_RECORDING
 from turnwright_executor.tools.contract import Tool
 from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.records import error_write, record_bytes
-from turnwright_grammar.reply import Command, ReadWarning
+from turnwright_grammar.reply import Command, ReadWarning, Span
 
 if TYPE_CHECKING:
-    from turnwright_grammar.reader.streaming import ReplyReader
+    from turnwright_grammar.reader.parts import PartsReader
+    from turnwright_grammar.reply import Reply
 
 TOO_MANY: Final = "too_many_commands"
 CUT_REPLY: Final = "cut_reply"
@@ -97,6 +99,10 @@ class ParsedReply(Struct, frozen=True):
     """Of files, in the order of the reply."""
     dropped: int = 0
     """Commands over the limit, without those that only speak."""
+    prose: tuple[Span, ...] | None = None
+    """Where the narration stands in the stored text, if that has more."""
+    parts: tuple[PartDelta, ...] = ()
+    """What those who read the reply in parts are still to be sent."""
 
     @property
     def ignored(self) -> int:
@@ -118,12 +124,12 @@ def _is_loss(warning: ReadWarning) -> bool:
     return bool(warning.lost) or warning.kind in LOST_KINDS
 
 
-def reply_reader(commands_max: int, tools: Collection[str]) -> ReplyReader:
+def reply_reader(commands_max: int, tools: Collection[str]) -> PartsReader:
     """An incremental parser for one reply; `tools` are all tools that exist."""
     # Imported with the first reply: an executor is ready for work long before there is one.
-    from turnwright_grammar.reader.streaming import ReplyReader  # noqa: PLC0415
+    from turnwright_grammar.reader.parts import PartsReader  # noqa: PLC0415
 
-    return ReplyReader(known_tools=frozenset(tools), commands_max=commands_max)
+    return PartsReader(known_tools=frozenset(tools), commands_max=commands_max)
 
 
 def read_draft(
@@ -142,12 +148,14 @@ def read_draft(
     """
     from turnwright_grammar.reply import Reply  # noqa: PLC0415
 
-    reader, rest, draft.reader = draft.reader, draft.unread_content, None
-    if reader is None:
-        # It was not parsed while streaming, or it is parsed again.
-        reader, rest = reply_reader(commands_max, tools), draft.text
+    reader, draft.reader = draft.reader, None
+    if reader:
+        reply, parts = reader.finish(is_cut=draft.is_cut, is_stopped=is_stopped)
+    else:
+        # It was not parsed while streaming, or it is parsed again: watchers have its parts.
+        again, parts = reply_reader(commands_max, tools), []
+        reply, _ = again.finish(draft.text, is_cut=draft.is_cut, is_stopped=is_stopped)
     is_text = is_native and bool(draft.calls)
-    reply = reader.finish(rest, is_cut=draft.is_cut, is_stopped=is_stopped)
     if reply.thought_ends:
         thought, text = reply.split_thought(draft.text)
         draft.reasoning.append(thought)
@@ -169,7 +177,16 @@ def read_draft(
         tuple(found.lost),
         tuple(found.lost_changes),
         found.dropped - found.words,
+        _prose(reply, draft.text),
+        tuple(parts),
     )
+
+
+def _prose(reply: Reply, text: str) -> tuple[Span, ...] | None:
+    """Where the narration stands in the text that is stored, which begins behind the last thought; None: it is all."""
+    begin = reply.thought_ends[-1][1] if reply.thought_ends else 0
+    spans = tuple((start - begin, end - begin) for start, end in reply.narration_spans)
+    return None if reply.narration == text.strip() else spans or ((0, 0),)
 
 
 class _Commands(Struct):

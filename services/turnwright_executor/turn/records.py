@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
-from turnwright_core.chat.timeline import CALLS, ERROR_TOOL
+from turnwright_core.chat.timeline import CALLS, COMMANDS, ERROR_TOOL
 from turnwright_core.model_calls import REFUSED_BLOCKS, REFUSED_IMAGES, REFUSED_SILENCE
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.command_record import CommandRecord
@@ -63,6 +63,8 @@ def moved_calls(write: EntryWrite, renamed: Mapping[str, str]) -> EntryWrite:
     for call in attributes.get(CALLS, ()):
         if path := renamed.get(call.get("path", "")):
             call["path"] = path
+    if paths := attributes.get(COMMANDS):
+        attributes[COMMANDS] = [renamed.get(path, path) for path in paths]
     return replace(write, change=replace(change, attributes_json=to_attributes_json(attributes)))
 
 

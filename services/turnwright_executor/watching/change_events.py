@@ -8,8 +8,9 @@ Source: architecture 7; rows RE01, RE05-RE07, RS09, RU242-RU248; decision C50.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import repeat
+from typing import Final, Protocol
 
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
@@ -23,13 +24,13 @@ from turnwright_core.session_queue import DRAFT, EDIT_SCHEME
 from turnwright_core.streams import PRODUCER, record_of_channel
 from turnwright_core.wire.entries import entry_to_pb
 from turnwright_core.wire.proposals import proposal_to_pb
-from turnwright_core.wire.run_view import pieces_of
 from turnwright_core.wire.runs import loop_to_pb, run_to_pb
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.ports.publishing import StreamBroke
 from turnwright_executor.watching import events
 from turnwright_executor.watching.plans import ReadPart, read_plan
+from turnwright_executor.watching.replies import entry_in_parts
 from turnwright_executor.watching.run_fold import SESSION_SCHEMES, RunFold
 
 # Growing bodies as events: only the appended piece is sent, never the whole body again.
@@ -93,13 +94,16 @@ def cancellation(entry: Entry) -> event_pb2.OutputCancelled | None:
     return event_pb2.OutputCancelled(path=channel[0], channel=channel[1], reason=entry.outcome)
 
 
+class Append(Protocol):
+    """Numbers an event and keeps it for the watchers; `in_parts`: what they are sent who read replies in parts."""
+
+    def __call__(self, event: WatchRunResponse, in_parts: WatchRunResponse | None = None) -> None: ...
+
+
 class ChangeEvents:
     """Folds the events of one run and passes them on."""
 
-    def __init__(
-        self, address: RunAddress, ledger: Ledger, known: RunFold, append: Callable[[WatchRunResponse], None]
-    ) -> None:
-        """`append` numbers an event and keeps it for the watchers."""
+    def __init__(self, address: RunAddress, ledger: Ledger, known: RunFold, append: Append) -> None:
         self._address = address
         self._ledger = ledger
         self._known = known
@@ -199,13 +203,14 @@ class ChangeEvents:
 
     def _publish_whole(self, entry: entry_pb2.Entry, *, is_new: bool) -> None:
         """Publish an entry; the rest of a long message follows in pieces (C50)."""
-        head, rest = pieces_of(entry)
-        self._publish(events.entry_moved(head, is_new=is_new))
-        if rest:
-            for piece in rest:
-                self._append(WatchRunResponse(output_appended=piece))
+        raw, shown = events.whole_entry(entry, is_new=is_new), entry_in_parts(entry)
+        self._known.view.apply(raw[0])
+        if len(raw) > 1:
             # Folding each piece would copy the message as many times as it has pieces.
             self._known.view.entries[entry.path] = entry
+        in_parts = repeat(None) if shown is entry else events.whole_entry(shown, is_new=is_new, count=len(raw))
+        for event, part in zip(raw, in_parts, strict=False):
+            self._append(event, part)
         self._known.note(entry)
 
     async def read_body(self, path: str, offset: int, bytes_max: int) -> str:

@@ -12,6 +12,7 @@ from turnwright.types.v1 import entry_pb2
 from turnwright_values.types import Entry, Loop, State, Turn, Usage
 
 from turnwright_core.batching import split_by_weight
+from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.limits import CHUNK_BYTES
@@ -19,10 +20,18 @@ from turnwright_core.value_methods import status_of
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_to_pb
 from turnwright_core.wire.proposals import decision_to_pb
+from turnwright_core.wire.run_view import pieces_of
 from turnwright_core.wire.runs import turn_to_pb, usage_to_pb
 from turnwright_core.wire.times import seconds_to_pb
 from turnwright_executor.domain.budgets import exhaustion_in
-from turnwright_executor.ports.publishing import Activity, StreamBegan, StreamBroke, StreamEnded, StreamEvent
+from turnwright_executor.ports.publishing import (
+    Activity,
+    StreamBegan,
+    StreamBroke,
+    StreamEnded,
+    StreamEvent,
+    StreamGrew,
+)
 
 PARTIAL_CHARS: Final = CHUNK_BYTES // 4
 """Maximum length of a piece of a streaming message, in code points of four bytes at most."""
@@ -48,11 +57,18 @@ def stream_moved(turn: int, event: StreamEvent) -> WatchRunResponse:
             return WatchRunResponse(stream_finished=ended)
         case StreamBroke(reason):
             return WatchRunResponse(stream_cancelled=event_pb2.StreamCancelled(turn=turn, reason=reason))
+        case StreamGrew(delta):
+            return stream_grew(turn, () if delta is None else (delta,))
         case _:
-            moved = WatchRunResponse()
-            moved.stream_delta.turn = turn
-            delta_to_pb(event, moved.stream_delta.delta)
-            return moved
+            return stream_grew(turn, (event,))
+
+
+def stream_grew(turn: int, deltas: Sequence[Delta]) -> WatchRunResponse:
+    moved = WatchRunResponse()
+    moved.stream_delta.turn = turn
+    for delta in deltas:
+        delta_to_pb(delta, moved.stream_delta.deltas.add())
+    return moved
 
 
 def entry_moved(entry: entry_pb2.Entry, *, is_new: bool) -> WatchRunResponse:
@@ -60,6 +76,16 @@ def entry_moved(entry: entry_pb2.Entry, *, is_new: bool) -> WatchRunResponse:
     part = moved.message_added if is_new else moved.message_updated
     part.entry.CopyFrom(entry)
     return moved
+
+
+def whole_entry(entry: entry_pb2.Entry, *, is_new: bool, count: int = 1) -> list[WatchRunResponse]:
+    """An entry, and the rest of a long message in pieces (C50). `count`: the fewest events; some may be empty."""
+    head, pieces = pieces_of(entry)
+    moved = [entry_moved(head, is_new=is_new), *(WatchRunResponse(output_appended=piece) for piece in pieces)]
+    end = event_pb2.OutputAppended(
+        path=entry.path, offset=entry.body_size_bytes, write_count=entry.write_count, revision=entry.revision
+    )
+    return [*moved, *(WatchRunResponse(output_appended=end) for _ in range(count - len(moved)))]
 
 
 def command_recorded(ended: entry_pb2.Entry) -> WatchRunResponse:

@@ -18,7 +18,10 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import (
     PLAN_EVENTS_LEGACY,
     PLAN_EVENTS_UNSPECIFIED,
+    REPLY_FORM_PARTS,
+    REPLY_FORM_RAW,
     PlanEvents,
+    ReplyForm,
     WatchRunResponse,
 )
 from turnwright.types.v1 import cursor_pb2
@@ -36,7 +39,7 @@ from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.endings import AWAY, EXPIRED_OUTCOME
 from turnwright_executor.ports.ledger import Ledger
-from turnwright_executor.ports.publishing import Activity, StreamEvent
+from turnwright_executor.ports.publishing import Activity, StreamEvent, StreamGrew
 from turnwright_executor.watching import events
 from turnwright_executor.watching.change_events import ChangeEvents
 from turnwright_executor.watching.plans import plan_teller, read_plan
@@ -80,6 +83,8 @@ class RunHub(Tail):
         """`next_hub` continues the waiting of callers on the next hub when this one ends, or raises TurnwrightError."""
         bounds = TailBounds(settings.tail_events, settings.tail_bytes)
         super().__init__(bounds, epoch, heartbeat_s=settings.event_heartbeat_s)
+        self._raw = Tail(bounds, epoch, heartbeat_s=settings.event_heartbeat_s)
+        """The same events with the replies as the model wrote them."""
         self.address = address
         self.holders = 0
         self.active = asyncio.Event()
@@ -123,6 +128,7 @@ class RunHub(Tail):
 
     def end(self, cause: Exception | None = None) -> None:
         super().end(cause)
+        self._raw.end(cause)
         self._fed_signal.notify()
 
     # Writing side ---------------------------------------------------------------------------------------------
@@ -136,10 +142,27 @@ class RunHub(Tail):
         self._append(event)
         self.wake()
 
-    def _append(self, event: WatchRunResponse) -> None:
+    def _append(self, event: WatchRunResponse, in_parts: WatchRunResponse | None = None) -> None:
+        """Number an event, and keep it in both forms. `in_parts`: what they are sent who read replies in parts."""
         event.cursor.epoch, event.cursor.seq = self.epoch, self.seq + 1
         set_now(event.time)
-        self.add(event)
+        if in_parts:
+            in_parts.cursor.CopyFrom(event.cursor)
+            in_parts.time.CopyFrom(event.time)
+        self.add(in_parts or event)
+        self._raw.add(event)
+
+    def forget(self) -> None:
+        super().forget()
+        self._raw.forget()
+
+    def wake(self) -> None:
+        super().wake()
+        self._raw.wake()
+
+    def leave(self) -> None:
+        super().leave()
+        self._raw.leave()
 
     def progress(self, activity: Activity, turn: int, detail: str, wait_s: float = 0.0) -> None:
         self._send(events.progress(activity, turn, detail, wait_s))
@@ -149,7 +172,9 @@ class RunHub(Tail):
 
     def stream(self, turn: int, event: StreamEvent) -> None:
         self._known.stream(turn, event)
-        self._send(events.stream_moved(turn, event))
+        in_parts = events.stream_grew(turn, event.parts) if isinstance(event, StreamGrew) else None
+        self._append(events.stream_moved(turn, event), in_parts)
+        self.wake()
 
     @property
     def state(self) -> SessionState:
@@ -271,15 +296,21 @@ class RunHub(Tail):
         *,
         batched: bool = False,
         plans: PlanEvents.ValueType = PLAN_EVENTS_UNSPECIFIED,
+        replies: ReplyForm.ValueType = REPLY_FORM_PARTS,
     ) -> AsyncGenerator[WatchRunResponse, None]:
         """The events after a position if the tail still has them, else a snapshot first. Ends when the hub closes.
 
-        `plans`: the form in which plans are told; the rest as in Tail.follow.
+        `plans`, `replies`: the forms in which these are told; the rest as in Tail.follow.
         """
         teller = plan_teller(plans, self._known.plans)
         if plans == PLAN_EVENTS_LEGACY:
             await self._known.plans.read_files(self._change_events.read_body)
-        return self.follow(after, lambda: self._known.snapshot(self.cursor(), teller), teller, batched=batched)
+        is_raw = replies == REPLY_FORM_RAW
+
+        def missed() -> list[WatchRunResponse]:
+            return self._known.snapshot(self.cursor(), teller, is_raw=is_raw)
+
+        return (self._raw if is_raw else self).follow(after, missed, teller, batched=batched)
 
 
 def draining_error() -> TurnwrightError:

@@ -13,6 +13,7 @@ from turnwright.executor.v1.executor_service_pb2 import WatchRunResponse
 from turnwright.types.v1 import cursor_pb2, entry_pb2, run_pb2, session_command_pb2, session_pb2
 from turnwright_values.types import Cursor, Entry, Loop, QueuedCommand, SessionState, State
 
+from turnwright_core.chat.reply import PartialReply
 from turnwright_core.chat.timeline import kind_of
 from turnwright_core.entries import STATES
 from turnwright_core.limits import CHUNK_BYTES, TARGET_CHARS_MAX
@@ -27,9 +28,10 @@ from turnwright_core.wire.proposals import proposal_to_pb
 from turnwright_core.wire.run_view import Partial, RunView, pieces_of
 from turnwright_core.wire.session_queue import queued_command_to_pb
 from turnwright_executor.domain.endings import REJECTED_OUTCOME
-from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent
+from turnwright_executor.ports.publishing import StreamBegan, StreamBroke, StreamEnded, StreamEvent, StreamGrew
 from turnwright_executor.watching import events
 from turnwright_executor.watching.plans import FedPlan, FedPlans, PlanTeller
+from turnwright_executor.watching.replies import entry_in_parts
 
 # Why a run is paused: what its commands wait for, and what a rule has denied. Source: row RE06.
 
@@ -101,6 +103,8 @@ class RunFold(Struct):
 
     view: RunView = field(default_factory=lambda: RunView(run_pb2.Run()))
     plans: FedPlans = field(default_factory=FedPlans)
+    _parts: PartialReply = field(default_factory=PartialReply)
+    """The message that is streaming, in parts."""
     _waits: dict[str, Wait] = field(default_factory=dict)
     """What commands wait for, by path; those of the run's latest turn count."""
     _reasons: dict[str, session_event_pb2.PauseReason] = field(default_factory=dict)
@@ -245,17 +249,29 @@ class RunFold(Struct):
         """Update the streaming message directly, because deltas are many."""
         match event:
             case StreamBegan():
-                self.view.partial = Partial(turn)
+                self.view.partial, self._parts = Partial(turn), PartialReply()
             case StreamBroke():
                 self.view.partial = None
             case StreamEnded():
                 pass
+            case StreamGrew(delta, parts):
+                if self.view.partial:
+                    if delta is not None:
+                        self.view.partial.reply.add(delta)
+                    for part in parts:
+                        self._parts.add(part)
             case _:
                 if self.view.partial:
                     self.view.partial.reply.add(event)
+                    self._parts.add(event)
 
-    def snapshot(self, cursor: cursor_pb2.EventCursor, teller: PlanTeller | None = None) -> list[WatchRunResponse]:
-        """The state in parts of about CHUNK_BYTES, all with the same position; with plans in the form of `teller`."""
+    def snapshot(
+        self, cursor: cursor_pb2.EventCursor, teller: PlanTeller | None = None, *, is_raw: bool = False
+    ) -> list[WatchRunResponse]:
+        """The state in parts of about CHUNK_BYTES, all with the same position; with plans in the form of `teller`.
+
+        `is_raw`: with replies as the model wrote them.
+        """
         view = self.view
         run = run_pb2.Run()
         run.CopyFrom(self.run)
@@ -273,7 +289,7 @@ class RunFold(Struct):
             return parts[-1]
 
         for entry in view.timeline():
-            head, rest = pieces_of(entry)
+            head, rest = pieces_of(entry if is_raw else entry_in_parts(entry))
             room(head.ByteSize()).entries.append(head)
             for piece in rest:
                 room(piece.ByteSize()).bodies.append(piece)
@@ -281,7 +297,7 @@ class RunFold(Struct):
         for plan in plans.plans:
             room(plan.ByteSize()).plans.append(plan)
         if view.partial:
-            events.add_partial(parts, view.partial.turn, view.partial.reply)
+            events.add_partial(parts, view.partial.turn, view.partial.reply if is_raw else self._parts)
         last = parts[-1]
         last.last, last.state = True, view.state
         if plans.HasField("legacy_plan"):

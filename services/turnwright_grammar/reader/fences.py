@@ -137,7 +137,7 @@ def _add_calls(state: ParserState, info: str, content: str, start: int, span: Sp
     if _FIRING_INFO.match(info):
         return _add_tool_code_calls(state, content, start)
     inner = state.parse_nested(content, start, is_code=True)
-    if not inner.commands or inner.narration().strip():
+    if not inner.commands or inner.narration()[0]:
         state.warnings.extend(
             warning for warning in inner.warnings if warning.kind == "arguments_left_over" or warning.ignored
         )

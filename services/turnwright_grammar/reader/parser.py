@@ -267,8 +267,10 @@ def finish_reply(state: ParserState, rest: str, *, is_cut: bool) -> Reply:
         state.warnings.append(ReadWarning("too_many_commands", message, cut))
     if thought_ends:
         state.warnings.append(ReadWarning("unopened_thought", _THOUGHT, (0, thought_ends[-1][1])))
-    narration = state.narration().strip()
-    return Reply(tuple(commands[:commands_max]), _capped(state.warnings), narration, dropped, tuple(thought_ends))
+    narration, spans = state.narration()
+    return Reply(
+        tuple(commands[:commands_max]), _capped(state.warnings), narration, dropped, tuple(thought_ends), spans
+    )
 
 
 def _capped(warnings: list[ReadWarning]) -> tuple[ReadWarning, ...]:

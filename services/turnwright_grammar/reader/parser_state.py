@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from types import MappingProxyType
 from typing import Final
@@ -65,6 +65,7 @@ class ParserState(Struct):
     commands: list[Command] = field(default_factory=list)
     warnings: list[ReadWarning] = field(default_factory=list)
     narration_parts: list[str] = field(default_factory=list)
+    narration_spans: list[Span] = field(default_factory=list)
     narrated_to: int = 0
     deferred: list[DeferredFence] = field(default_factory=list)
     native_calls: int = 0
@@ -125,7 +126,8 @@ class ParserState(Struct):
         """Undo everything since the savepoint."""
         commands, warnings, parts, self.narrated_to, deferred, self.native_calls, *rest = mark
         self.path, self.path_end, self.fence, self.scanner.spent_chars = rest  # type: ignore[assignment]
-        del self.commands[commands:], self.warnings[warnings:], self.narration_parts[parts:], self.deferred[deferred:]
+        del self.commands[commands:], self.warnings[warnings:], self.deferred[deferred:]
+        del self.narration_parts[parts:], self.narration_spans[parts:]
 
     def extend(self, more: str, *, final: bool = False) -> int:
         """Append text, and drop text that is out of the parser's lookbehind.
@@ -148,12 +150,20 @@ class ParserState(Struct):
     def skip(self, start: int, end: int) -> None:
         """Leave a part of the text out of the narration."""
         if start > self.narrated_to:
-            self.narration_parts.append(self.text[self.narrated_to : start])
+            self._narrate(self.narrated_to, start)
         self.narrated_to = max(self.narrated_to, end)
 
-    def narration(self) -> str:
-        """The text up to `position` without commands."""
-        return "".join((*self.narration_parts, self.text[self.narrated_to : self.position]))
+    def _narrate(self, start: int, end: int) -> None:
+        self.narration_parts.append(self.text[start:end])
+        self.narration_spans.append(self.outer_span((start, end)))
+
+    def narration(self) -> tuple[str, tuple[Span, ...]]:
+        """The text up to `position` without commands, without blanks around it, and where it stands in the reply."""
+        self.skip(self.position, self.position)
+        whole = "".join(self.narration_parts)
+        text = whole.strip()
+        begin = len(whole) - len(whole.lstrip())
+        return text, _within(self.narration_spans, begin, begin + len(text))
 
     def outer_span(self, span: Span) -> Span:
         return span[0] + self.offset, span[1] + self.offset
@@ -193,7 +203,7 @@ class ParserState(Struct):
         """Keep the commands of a fence until it is known whether there are commands outside of fences."""
         self.skip(*span)
         self.deferred.append(DeferredFence(commands, self.outer_span(span), len(self.narration_parts)))
-        self.narration_parts.append(self.text[slice(*span)])
+        self._narrate(*span)
 
     def warn_inert(self, start: int, end: int, where: str) -> None:
         """Warn if a command stands between two offsets, where it is not run."""
@@ -266,5 +276,20 @@ class ParserState(Struct):
             if fire:
                 self.commands.extend(fenced.commands)
                 self.narration_parts[fenced.narration_index] = ""
+                self.narration_spans[fenced.narration_index] = (0, 0)
             ignored = 0 if fire or is_cut else len(fenced.commands)
             self.warnings.append(ReadWarning(kind, message, fenced.span, ignored))
+
+
+def _within(spans: Iterable[Span], begin: int, end: int) -> tuple[Span, ...]:
+    """The spans that cover this part of the text which they make together; neighbours are one."""
+    found: list[Span] = []
+    passed = 0
+    for first, last in spans:
+        start, stop = max(first, first + begin - passed), min(last, first + end - passed)
+        passed += last - first
+        if start < stop:
+            if found and found[-1][1] == start:
+                start = found.pop()[0]
+            found.append((start, stop))
+    return tuple(found)

@@ -6,14 +6,21 @@ may contain that, so that most deltas cost next to nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
+from turnwright_grammar.reader.bodies import BODILESS
 from turnwright_grammar.reader.parser import CANDIDATE, HALF_TRIGGER, TRIGGER, finish_reply, parse
 from turnwright_grammar.reader.parser_state import ParserState
-from turnwright_grammar.reply import COMMANDS_MAX, Reply
+from turnwright_grammar.reader.tags import INDENT_CHARS_MAX, lex_tag
+from turnwright_grammar.reply import COMMANDS_MAX, Command, Reply
 from turnwright_grammar.scanner import BracketBalance, SearchTrigger, TextScanner
 from turnwright_grammar.tools import DEFAULT_TOOLS
+
+LOOK_BACK_CHARS: Final = INDENT_CHARS_MAX
+_LOOKED_BACK: Final = re.compile(r"(?:(?<![^\n])[ \t>]+|\*\*?|\]|t|to|f(?:u(?:n(?:c(?:t(?:o(?:o(?:ls?)?)?)?)?)?)?)?)\Z")
+"""What may turn out to be the beginning of a call once its trigger has come."""
 
 FENCES: Final = ("```", "~~~")
 """What a fence of code begins with."""
@@ -36,6 +43,8 @@ class ReplyReader:
         self._fence_shown: list[str] = []
         self._thought_ends = 0
         self._after_thought: list[str] = []
+        self.scans = 0
+        """How often the parser has run."""
 
     def feed(self, delta: str) -> None:
         """Parse the next delta."""
@@ -50,6 +59,7 @@ class ReplyReader:
         state, position = self._state, self._state.position
         dropped = state.extend("".join(self._pieces))
         self._pieces.clear()
+        self.scans += 1
         parse(state)
         self._watch.stopped(state, moved=state.position + dropped > position)
         if len(state.thought_ends) > self._thought_ends:
@@ -64,7 +74,11 @@ class ReplyReader:
         if self._pieces and self._watch.is_idle:
             self._scan()
         state = self._state
-        state.skip(state.position, state.position)
+        found = _LOOKED_BACK.search(
+            state.text, max(state.narrated_to, state.position - LOOK_BACK_CHARS), state.position
+        )
+        certain = found.start() if found else state.position
+        state.skip(certain, certain)
         text = "".join(state.narration_parts[self._narrated :])
         self._narrated = len(state.narration_parts)
         if text and self._fence_shown:
@@ -79,6 +93,32 @@ class ReplyReader:
             text += "".join(self._unshown)
         self._unshown = []
         return text
+
+    @property
+    def commands(self) -> list[Command]:
+        """The commands so far, of which none is certain."""
+        return self._state.commands
+
+    @property
+    def thought_ends(self) -> int:
+        """How often all before turned out to be a thought."""
+        return self._thought_ends
+
+    @property
+    def waits_at(self) -> int:
+        """Where the parser waits for more of something that has begun, in the whole reply; -1: nowhere."""
+        return self._state.offset + self._state.position if self._state.is_waiting else -1
+
+    def open_call(self) -> Command | None:
+        """The tag of ours whose close has not come, with its body so far; None if there is none."""
+        state = self._state
+        opener = state.bodies.any_tool.match(state.text, state.position)
+        if opener is None or opener[1]:
+            return None
+        tag = lex_tag(state.text, opener)
+        if tag.kind != "open" or not tag.complete or tag.repaired or tag.name in BODILESS:
+            return None
+        return Command(tag.name, tag.attributes, "".join((state.text[tag.end :], *self._pieces)))
 
     def finish(self, rest: str = "", *, is_cut: bool = False, is_stopped: Callable[[], bool] = bool) -> Reply:
         """Parse the end of the reply, and return the whole reply; nothing may be fed afterwards.

@@ -17,7 +17,7 @@ from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import Entry, MessageKind, Tier
 
-from turnwright_core.chat.timeline import CALLS, is_synthetic, kind_of, turn_of
+from turnwright_core.chat.timeline import CALLS, COMMANDS, PROSE, is_synthetic, kind_of, turn_of
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import REWIND_SLUG, RunEvent, Subkind
@@ -36,7 +36,7 @@ from turnwright_store.sql.rewind import RewindTarget, rewind_views
 from turnwright_store.sql.runs import RunRow, bump_revision
 from turnwright_store.sql.views import Wanted, all_entry_rows, find_entry_row
 
-UNSIGNED: Final = ("thinking", "server_blocks")
+UNSIGNED: Final = ("thinking", "server_blocks", PROSE, COMMANDS)
 """Attributes of a reply that are signed by its vendor or refer to offsets in its text."""
 
 SOURCE: Final = "session"

@@ -27,9 +27,9 @@ def kind_of(command: session_command_pb2.SessionCommand) -> CommandKind:
     return CommandKind(kind)
 
 
-def content_of(message: session_command_pb2.UserMessage) -> UserContent:
-    """The content of a message of the user. Raises INVALID_FIELD, LIMIT_EXCEEDED."""
-    return user_content(list(map(_part, message.parts)), message.context_files)
+def content_of(message: session_command_pb2.UserMessage, command_id: str = "") -> UserContent:
+    """The content of a message of the user, which brings images along under this id. Raises as `user_content`."""
+    return user_content(list(map(_part, message.parts)), message.context_files, command_id)
 
 
 def _part(part: message_pb2.Part) -> Part | None:

@@ -151,15 +151,16 @@ def _start_session(
     tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, command: pb.UserMessage, command_id: str
 ) -> SubmittedCommand:
     """A message that opens a session."""
-    content = content_of(command)
+    content = content_of(command, command_id)
     settings, given = settings_of(command, tx, None, content.images), RunSettings()
     done = commands.enqueue_loop(tx, rules, caller, address, content.text, settings, given, command_id=command_id)
+    apply_writes(tx, rules, done.row, content.brought, caller.principal)
     row = get_run(tx.connection, done.row.project, done.row.alias)
     return SubmittedCommand(_show(tx, row), done.cursor, done.loop, created=True)
 
 
 def _message(command: pb.UserMessage, at: _Session) -> _Outcome | None:
-    content = content_of(command)
+    content = content_of(command, at.command_id)
     if questions := waiting_questions(at.tx.connection, at.row):
         _answer(at, questions, content)
         return None
@@ -169,6 +170,7 @@ def _message(command: pb.UserMessage, at: _Session) -> _Outcome | None:
         check_bytes("parts", content.text, COMMENT_BYTES_MAX)
         control.inject_message(at.tx, at.rules, at.caller, at.address, content.text)
         return None
+    apply_writes(at.tx, at.rules, at.row, content.brought, at.caller.principal)
     return _enqueue(at, Resend(content.text, settings_of(command, at.tx, at.row, content.images)))
 
 

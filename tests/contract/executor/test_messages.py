@@ -65,8 +65,9 @@ async def test_a_run_is_prompts_replies_and_results_in_their_order(services):
     [made] = reply.message.calls
     assert (made.id, made.call_id, result.message.call_id) == ("v", "call_1_0", "call_1_0")
     assert (result.message.role, result.message.tool, result.message.failed) == (ROLE_TOOL, "get", False)
-    # What came by tags has no call to answer.
-    assert (len(found[3].message.calls), found[4].message.call_id) == (0, "")
+    # What came by tags is told as calls, too.
+    [made] = found[3].message.calls
+    assert (text(found[3]), made.name, made.call_id, found[4].message.call_id) == ("", "update", *(found[4].path,) * 2)
 
 
 ARGUMENTS = {
@@ -85,7 +86,7 @@ async def test_arguments_come_back_with_their_types(services, made):
     wanted = settings_pb2.LoopSettings(model="m", yolo=True)
     queued = await services.client.act(services.project, "Do it.", run="r", settings=wanted, run_settings=NATIVE)
     await services.until(queued, 200, 202, 422)
-    [found] = [one for reply in await of_role(services, ROLE_ASSISTANT) for one in reply.message.calls]
+    found = (await of_role(services, ROLE_ASSISTANT))[0].message.calls[0]
     name, arguments = made
     assert (found.name, json.loads(found.arguments)) == (name, arguments)
 
@@ -93,7 +94,7 @@ async def test_arguments_come_back_with_their_types(services, made):
 async def test_arguments_under_other_names_come_back_under_those_of_the_tool(services):
     services.script(call("set", {"file_path": "known://a", "text": "b"}), DONE)
     await act(services)
-    [found] = [one for reply in await of_role(services, ROLE_ASSISTANT) for one in reply.message.calls]
+    found = (await of_role(services, ROLE_ASSISTANT))[0].message.calls[0]
     assert json.loads(found.arguments) == {"path": "known://a", "body": "b"}
 
 

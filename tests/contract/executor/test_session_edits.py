@@ -35,9 +35,9 @@ async def messages(services, run: str = "r") -> list[str]:
 
 
 async def texts(services, run: str = "r") -> list[str]:
-    """What the user and the model have said, in order."""
+    """What the user and the model have written, in order."""
     return [
-        "".join(part.text for part in message.message.parts)
+        (await services.entry(message.path, run)).body
         async for message in services.client.list_messages(services.project, run)
         if message.path.startswith(("prompt://", "assistant://"))
     ]

@@ -192,7 +192,7 @@ async def test_folding_any_prefix_of_a_real_run_gives_a_snapshot_taken_there(ser
         follower.apply(event)
         if kind(event) == "snapshot" and not event.snapshot.last:
             continue
-        taken = RunView().apply_all(state.snapshot(event.cursor))
+        taken = RunView().apply_all(state.snapshot(event.cursor, is_raw=True))
         assert taken == follower
         if shown := given.get(event.cursor.seq):
             assert shown == follower

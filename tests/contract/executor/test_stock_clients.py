@@ -189,7 +189,7 @@ async def test_a_long_message_that_is_being_streamed_comes_in_pieces_beside_long
         async with contextlib.aclosing(services.client.watch(queued.project, "r", queued.cursor)) as watch:
             came = 0
             while came < len(content):
-                came += len((await anext(watch)).stream_delta.delta.append_content)
+                came += sum(len(delta.append_content) for delta in (await anext(watch)).stream_delta.deltas)
         view = RunView()
         request = executor_service_pb2.WatchRunRequest(project=queued.project, run="r")
         async for event in stub.WatchRun(request, metadata=TOKEN):

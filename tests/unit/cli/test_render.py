@@ -27,6 +27,8 @@ from turnwright_cli.effects import effect_title
 from turnwright_cli.render import TextScreen
 from turnwright_cli.screen import JsonScreen
 from turnwright_core.errors import Reason, fault
+from turnwright_core.wire.deltas import delta_to_pb
+from turnwright_grammar.reader.parts import PartsReader
 
 Event = executor_service_pb2.WatchRunResponse
 RUN = run_pb2.Run(project="p", run="r\x1b[2Jun", status=102)
@@ -41,7 +43,7 @@ def record(path: str, state: int, outcome: str = "", status: int = 200, body: st
 
 
 def delta(**change) -> Event:
-    return Event(stream_delta=event_pb2.StreamDelta(turn=1, delta=delta_pb2.Delta(**change)))
+    return Event(stream_delta=event_pb2.StreamDelta(turn=1, deltas=[delta_pb2.Delta(**change)]))
 
 
 STORY = [
@@ -147,12 +149,16 @@ def test_an_answer_that_was_the_reply_is_not_told_again() -> None:
 
 def test_a_session_shows_calls_of_unknown_tools_by_what_became_of_them_and_html_as_text() -> None:
     reply = "I try <b>it</b>:\n<run_shell><command>ls</command></run_shell>\n```\n<get path='x'/>\n```\nEnd <a"
-    assistant = entry_pb2.Entry(path="assistant://1", body=reply, body_size_bytes=len(reply), turn=1, loop=1)
+    reader = PartsReader()
+    parts = [part for char in reply for part in reader.feed(char)]
+    read, rest = reader.finish()
+    prose = read.narration
+    assistant = entry_pb2.Entry(path="assistant://1", body=prose, body_size_bytes=len(prose), turn=1, loop=1)
     events = [
         Event(stream_started=event_pb2.StreamStarted(turn=1)),
         delta(append_content="A first att"),
         Event(stream_started=event_pb2.StreamStarted(turn=1)),
-        *(delta(append_content=char) for char in reply),
+        *(Event(stream_delta=event_pb2.StreamDelta(turn=1, deltas=[delta_to_pb(part)])) for part in (*parts, *rest)),
         Event(message_added=event_pb2.MessageAdded(entry=assistant)),
     ]
     shown = told(session=True, events=events, loop=loop_pb2.Loop(sequence=1, status=202), width=80)

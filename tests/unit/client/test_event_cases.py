@@ -68,8 +68,8 @@ def delta_of(op: dict):
 
 
 def streamed(ops: list[dict]) -> list[dict]:
-    deltas = [delta_to_pb(delta) if (delta := delta_of(op)) else None for op in ops]
-    return [{"stream_delta": event_pb2.StreamDelta(turn=TURN, delta=delta)} for delta in deltas]
+    deltas = [delta_to_pb(delta) for delta in map(delta_of, ops) if delta]
+    return [{"stream_delta": event_pb2.StreamDelta(turn=TURN, deltas=deltas)}]
 
 
 def ours(event: dict, known: RunView) -> list[dict]:  # noqa: C901 - one case for each kind of event
@@ -317,7 +317,7 @@ MADE = {
 
 def streamed_delta(ops: list[dict]) -> event_pb2.StreamDelta:
     [(_, text)] = ops[0].items()
-    return event_pb2.StreamDelta(turn=TURN, delta=delta_to_pb(AppendContent(text)))
+    return event_pb2.StreamDelta(turn=TURN, deltas=[delta_to_pb(AppendContent(text))])
 
 
 def pause_reason(given: dict) -> session_event_pb2.PauseReason:

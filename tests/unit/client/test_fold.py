@@ -114,7 +114,7 @@ def step(  # noqa: C901 - one case for each kind of event
         case 6 if executor.partial is not None:
             delta = DELTAS[number % len(DELTAS)]
             executor.partial.add(delta)
-            yield executor.event(stream_delta=event_pb2.StreamDelta(turn=executor.turn, delta=delta_to_pb(delta)))
+            yield executor.event(stream_delta=event_pb2.StreamDelta(turn=executor.turn, deltas=[delta_to_pb(delta)]))
         case 7 if executor.partial is not None:
             reply = entry_pb2.Entry(path=f"assistant://{executor.turn}", position=100 + executor.turn)
             executor.entries[reply.path] = reply
@@ -160,7 +160,7 @@ def test_any_split_of_a_stream_folds_to_the_same_message(cuts) -> None:
 
     for begin, end in pairwise(edges):
         delta = delta_pb2.Delta(append_content=text[begin:end])
-        view.apply(executor.event(stream_delta=event_pb2.StreamDelta(turn=3, delta=delta)))
+        view.apply(executor.event(stream_delta=event_pb2.StreamDelta(turn=3, deltas=[delta])))
 
     assert view.partial is not None
     assert (view.partial.turn, view.partial.content, view.partial.reasoning) == (3, text, "")
@@ -198,7 +198,7 @@ def test_reasoning_is_kept_apart_and_usage_is_no_text() -> None:
         delta_pb2.Delta(append_content="so"),
     ]
 
-    view.apply_all(executor.event(stream_delta=event_pb2.StreamDelta(turn=1, delta=delta)) for delta in deltas)
+    view.apply_all(executor.event(stream_delta=event_pb2.StreamDelta(turn=1, deltas=[delta])) for delta in deltas)
 
     assert (view.partial.content, view.partial.reasoning) == ("so", "because")
 

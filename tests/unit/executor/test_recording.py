@@ -7,14 +7,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from msgspec.structs import replace
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_core.chat.message import ToolCall
 from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_core.tools import TOOL_ORDER
-from turnwright_executor.turn.generation import READ_ALONG_CHARS_MAX, Draft
+from turnwright_executor.turn.generation import Draft
 from turnwright_executor.turn.recording import READ_ASIDE_CHARS, read_aside, read_draft, reply_reader
 from turnwright_executor.turn.unsaved import UnsavedState
+from turnwright_grammar.reader.parts import DELTA_CHARS_MAX, LIVE_CHARS_MAX
 
 
 class Names(list):
@@ -101,11 +103,11 @@ def reading_along(text: str, chars: int, *, is_cut: bool) -> Draft:
     draft = Draft(is_cut=is_cut)
     draft.reader = reply_reader(50, TOOL_ORDER)
     for start in range(0, len(text), chars):
-        draft.add(AppendContent(text[start : start + chars]))
+        draft.take(AppendContent(text[start : start + chars]))
     return draft
 
 
-@pytest.mark.parametrize("chars", [1, 1_000, 50_000, READ_ALONG_CHARS_MAX])
+@pytest.mark.parametrize("chars", [1, 1_000, 50_000, LIVE_CHARS_MAX])
 @pytest.mark.parametrize(
     "text", [LONG, LONG * 6, LONG[:-20], "```\n" + LONG], ids=["short", "long", "unclosed", "in a fence"]
 )
@@ -113,26 +115,28 @@ def reading_along(text: str, chars: int, *, is_cut: bool) -> Draft:
 def test_a_reply_that_is_read_while_it_comes_reads_as_the_whole_and_so_it_does_again(text, chars, is_cut) -> None:
     draft = reading_along(text, chars, is_cut=is_cut)
     whole = read_draft(Draft([text], is_cut=is_cut), 50)
-    assert [read_draft(draft, 50), read_draft(draft, 50)] == [whole, whole]
+    reading = read_draft(draft, 50)
+    assert [replace(reading, parts=()), read_draft(draft, 50)] == [whole, whole]
 
 
-def test_a_reader_has_read_most_of_a_short_reply_when_it_ends_and_no_more_of_a_long_one_than_the_event_loop_may() -> (
-    None
-):
-    assert len(reading_along(LONG, 100, is_cut=False).unread_content) < 5_000
-    long = LONG * 6
-    assert len(long) - len(reading_along(long, 100, is_cut=False).unread_content) < READ_ALONG_CHARS_MAX < len(long)
+def test_a_reply_is_read_as_it_comes_until_too_much_of_it_may_have_to_be_read_again() -> None:
+    draft = reading_along(LONG, 100, is_cut=False)
+    assert draft.take(AppendContent("And now"))
+    fence = reading_along("```\n" + "x = 1\n" * (LIVE_CHARS_MAX // 6 + 1), 100, is_cut=False)
+    assert fence.take(AppendContent("x = 2\n```\nAnd now")) == []
 
 
 def test_a_long_piece_that_comes_at_once_is_not_read_in_the_event_loop() -> None:
-    assert reading_along(LONG * 6, len(LONG * 6), is_cut=False).chars_read == 0
+    draft = reading_along("I read.\n", 100, is_cut=False)
+    assert draft.take(AppendContent("on\n" * DELTA_CHARS_MAX)) == []
+    assert draft.take(AppendContent("and on")) == []
 
 
 def test_a_call_that_is_made_again_is_read_from_its_beginning() -> None:
     unsaved = UnsavedState(1, reading_along("<sh>echo no</sh>" + "x" * 5_000, 100, is_cut=False))
     draft = unsaved.begin_reply(1)
     draft.reader = reply_reader(9, TOOL_ORDER)
-    draft.add(AppendContent("<get path='a.txt'/>"))
+    draft.take(AppendContent("<get path='a.txt'/>"))
     assert [command.name for command in read_draft(draft, 9).commands] == ["get"]
 
 

@@ -116,7 +116,7 @@ def test_nothing_runs_from_the_first_thing_without_an_end(rest):
 
 def test_what_is_left_of_a_cut_sentence_is_narration():
     assert read_reply("It holds if `a < b", is_cut=True).narration == "It holds if `a < b"
-    assert read_reply("That is all.", is_cut=True) == Reply(narration="That is all.")
+    assert read_reply("That is all.", is_cut=True) == Reply(narration="That is all.", narration_spans=((0, 12),))
 
 
 def test_what_is_left_of_a_cut_command_is_no_narration():

@@ -39,6 +39,10 @@ type Delta struct {
 	//	*Delta_AddCitation
 	//	*Delta_AddServerContentBlock
 	//	*Delta_MergeExtra
+	//	*Delta_BeginCall
+	//	*Delta_GrowCall
+	//	*Delta_EndCall
+	//	*Delta_TakeBack
 	Change isDelta_Change `protobuf_oneof:"change"`
 }
 
@@ -137,6 +141,34 @@ func (x *Delta) GetMergeExtra() string {
 	return ""
 }
 
+func (x *Delta) GetBeginCall() *CallBegun {
+	if x, ok := x.GetChange().(*Delta_BeginCall); ok {
+		return x.BeginCall
+	}
+	return nil
+}
+
+func (x *Delta) GetGrowCall() *CallGrown {
+	if x, ok := x.GetChange().(*Delta_GrowCall); ok {
+		return x.GrowCall
+	}
+	return nil
+}
+
+func (x *Delta) GetEndCall() *CallEnded {
+	if x, ok := x.GetChange().(*Delta_EndCall); ok {
+		return x.EndCall
+	}
+	return nil
+}
+
+func (x *Delta) GetTakeBack() *TakenBack {
+	if x, ok := x.GetChange().(*Delta_TakeBack); ok {
+		return x.TakeBack
+	}
+	return nil
+}
+
 type isDelta_Change interface {
 	isDelta_Change()
 }
@@ -185,6 +217,27 @@ type Delta_MergeExtra struct {
 	MergeExtra string `protobuf:"bytes,8,opt,name=merge_extra,json=mergeExtra,proto3,oneof"`
 }
 
+type Delta_BeginCall struct {
+	// A call has begun: a command in the text, or a native call. This and the following only in a watch whose
+	// `replies` is PARTS.
+	BeginCall *CallBegun `protobuf:"bytes,9,opt,name=begin_call,json=beginCall,proto3,oneof"`
+}
+
+type Delta_GrowCall struct {
+	// The arguments of a call have grown.
+	GrowCall *CallGrown `protobuf:"bytes,10,opt,name=grow_call,json=growCall,proto3,oneof"`
+}
+
+type Delta_EndCall struct {
+	// A call is complete.
+	EndCall *CallEnded `protobuf:"bytes,11,opt,name=end_call,json=endCall,proto3,oneof"`
+}
+
+type Delta_TakeBack struct {
+	// Something that was sent was none.
+	TakeBack *TakenBack `protobuf:"bytes,12,opt,name=take_back,json=takeBack,proto3,oneof"`
+}
+
 func (*Delta_AppendContent) isDelta_Change() {}
 
 func (*Delta_AppendReasoning) isDelta_Change() {}
@@ -201,6 +254,239 @@ func (*Delta_AddServerContentBlock) isDelta_Change() {}
 
 func (*Delta_MergeExtra) isDelta_Change() {}
 
+func (*Delta_BeginCall) isDelta_Change() {}
+
+func (*Delta_GrowCall) isDelta_Change() {}
+
+func (*Delta_EndCall) isDelta_Change() {}
+
+func (*Delta_TakeBack) isDelta_Change() {}
+
+// A call has begun.
+type CallBegun struct {
+	state         protoimpl.MessageState
+	sizeCache     protoimpl.SizeCache
+	unknownFields protoimpl.UnknownFields
+
+	// 0-based position among the calls of the reply; the next one.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Name of the tool, cut off after 128 characters.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+}
+
+func (x *CallBegun) Reset() {
+	*x = CallBegun{}
+	if protoimpl.UnsafeEnabled {
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[1]
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		ms.StoreMessageInfo(mi)
+	}
+}
+
+func (x *CallBegun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallBegun) ProtoMessage() {}
+
+func (x *CallBegun) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[1]
+	if protoimpl.UnsafeEnabled && x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallBegun.ProtoReflect.Descriptor instead.
+func (*CallBegun) Descriptor() ([]byte, []int) {
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CallBegun) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CallBegun) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// The arguments of a call have grown.
+type CallGrown struct {
+	state         protoimpl.MessageState
+	sizeCache     protoimpl.SizeCache
+	unknownFields protoimpl.UnknownFields
+
+	// Position of the call.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Text to append. Once the call has ended, all of it together is the arguments: JSON, if the model wrote a command as text
+	// an object with its attributes and its `body`; of a native call as the model wrote them.
+	Arguments string `protobuf:"bytes,2,opt,name=arguments,proto3" json:"arguments,omitempty"`
+}
+
+func (x *CallGrown) Reset() {
+	*x = CallGrown{}
+	if protoimpl.UnsafeEnabled {
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[2]
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		ms.StoreMessageInfo(mi)
+	}
+}
+
+func (x *CallGrown) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallGrown) ProtoMessage() {}
+
+func (x *CallGrown) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[2]
+	if protoimpl.UnsafeEnabled && x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallGrown.ProtoReflect.Descriptor instead.
+func (*CallGrown) Descriptor() ([]byte, []int) {
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CallGrown) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CallGrown) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
+// A call is complete.
+type CallEnded struct {
+	state         protoimpl.MessageState
+	sizeCache     protoimpl.SizeCache
+	unknownFields protoimpl.UnknownFields
+
+	// Position of the call.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+}
+
+func (x *CallEnded) Reset() {
+	*x = CallEnded{}
+	if protoimpl.UnsafeEnabled {
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[3]
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		ms.StoreMessageInfo(mi)
+	}
+}
+
+func (x *CallEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallEnded) ProtoMessage() {}
+
+func (x *CallEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[3]
+	if protoimpl.UnsafeEnabled && x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallEnded.ProtoReflect.Descriptor instead.
+func (*CallEnded) Descriptor() ([]byte, []int) {
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CallEnded) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// Text that was sent as prose, or calls, turned out to be something else: only the end of a reply says for certain what its
+// text is. What it is comes behind this.
+type TakenBack struct {
+	state         protoimpl.MessageState
+	sizeCache     protoimpl.SizeCache
+	unknownFields protoimpl.UnknownFields
+
+	// So many code points at the end of the content were none.
+	Chars uint32 `protobuf:"varint,1,opt,name=chars,proto3" json:"chars,omitempty"`
+	// Only the first so many calls are left.
+	Calls uint32 `protobuf:"varint,2,opt,name=calls,proto3" json:"calls,omitempty"`
+}
+
+func (x *TakenBack) Reset() {
+	*x = TakenBack{}
+	if protoimpl.UnsafeEnabled {
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[4]
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		ms.StoreMessageInfo(mi)
+	}
+}
+
+func (x *TakenBack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TakenBack) ProtoMessage() {}
+
+func (x *TakenBack) ProtoReflect() protoreflect.Message {
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[4]
+	if protoimpl.UnsafeEnabled && x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TakenBack.ProtoReflect.Descriptor instead.
+func (*TakenBack) Descriptor() ([]byte, []int) {
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *TakenBack) GetChars() uint32 {
+	if x != nil {
+		return x.Chars
+	}
+	return 0
+}
+
+func (x *TakenBack) GetCalls() uint32 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
 // The native tool calls of a message, in order.
 type ToolCalls struct {
 	state         protoimpl.MessageState
@@ -214,7 +500,7 @@ type ToolCalls struct {
 func (x *ToolCalls) Reset() {
 	*x = ToolCalls{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_types_v1_delta_proto_msgTypes[1]
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[5]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -227,7 +513,7 @@ func (x *ToolCalls) String() string {
 func (*ToolCalls) ProtoMessage() {}
 
 func (x *ToolCalls) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_types_v1_delta_proto_msgTypes[1]
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[5]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -240,7 +526,7 @@ func (x *ToolCalls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCalls.ProtoReflect.Descriptor instead.
 func (*ToolCalls) Descriptor() ([]byte, []int) {
-	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{1}
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ToolCalls) GetCalls() []*ToolCall {
@@ -265,7 +551,8 @@ type ToolCall struct {
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Arguments as the model wrote them: JSON text, possibly incomplete or invalid.
 	Arguments string `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams.
+	// The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams. In a RunMessage, the path of its
+	// record for a command that was written as text.
 	CallId string `protobuf:"bytes,5,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// Opaque value that the vendor wants back with the call; empty: none.
 	Signature string `protobuf:"bytes,6,opt,name=signature,proto3" json:"signature,omitempty"`
@@ -276,7 +563,7 @@ type ToolCall struct {
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_types_v1_delta_proto_msgTypes[2]
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[6]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -289,7 +576,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_types_v1_delta_proto_msgTypes[2]
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[6]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +589,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{2}
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ToolCall) GetIndex() uint32 {
@@ -367,7 +654,7 @@ type ThinkingBlocks struct {
 func (x *ThinkingBlocks) Reset() {
 	*x = ThinkingBlocks{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_types_v1_delta_proto_msgTypes[3]
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[7]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -380,7 +667,7 @@ func (x *ThinkingBlocks) String() string {
 func (*ThinkingBlocks) ProtoMessage() {}
 
 func (x *ThinkingBlocks) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_types_v1_delta_proto_msgTypes[3]
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[7]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -393,7 +680,7 @@ func (x *ThinkingBlocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThinkingBlocks.ProtoReflect.Descriptor instead.
 func (*ThinkingBlocks) Descriptor() ([]byte, []int) {
-	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{3}
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ThinkingBlocks) GetBlocks() []*ThinkingBlock {
@@ -428,7 +715,7 @@ type ThinkingBlock struct {
 func (x *ThinkingBlock) Reset() {
 	*x = ThinkingBlock{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_types_v1_delta_proto_msgTypes[4]
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[8]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -441,7 +728,7 @@ func (x *ThinkingBlock) String() string {
 func (*ThinkingBlock) ProtoMessage() {}
 
 func (x *ThinkingBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_types_v1_delta_proto_msgTypes[4]
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[8]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +741,7 @@ func (x *ThinkingBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThinkingBlock.ProtoReflect.Descriptor instead.
 func (*ThinkingBlock) Descriptor() ([]byte, []int) {
-	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{4}
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ThinkingBlock) GetIndex() uint32 {
@@ -514,7 +801,7 @@ type ServerBlock struct {
 func (x *ServerBlock) Reset() {
 	*x = ServerBlock{}
 	if protoimpl.UnsafeEnabled {
-		mi := &file_turnwright_types_v1_delta_proto_msgTypes[5]
+		mi := &file_turnwright_types_v1_delta_proto_msgTypes[9]
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		ms.StoreMessageInfo(mi)
 	}
@@ -527,7 +814,7 @@ func (x *ServerBlock) String() string {
 func (*ServerBlock) ProtoMessage() {}
 
 func (x *ServerBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_turnwright_types_v1_delta_proto_msgTypes[5]
+	mi := &file_turnwright_types_v1_delta_proto_msgTypes[9]
 	if protoimpl.UnsafeEnabled && x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +827,7 @@ func (x *ServerBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerBlock.ProtoReflect.Descriptor instead.
 func (*ServerBlock) Descriptor() ([]byte, []int) {
-	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{5}
+	return file_turnwright_types_v1_delta_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ServerBlock) GetIndex() uint32 {
@@ -565,7 +852,7 @@ var file_turnwright_types_v1_delta_proto_rawDesc = []byte{
 	0x6f, 0x12, 0x13, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79,
 	0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x1a, 0x1f, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67,
 	0x68, 0x74, 0x2f, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2f, 0x76, 0x31, 0x2f, 0x75, 0x73, 0x61, 0x67,
-	0x65, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x22, 0xe6, 0x03, 0x0a, 0x05, 0x44, 0x65, 0x6c, 0x74,
+	0x65, 0x2e, 0x70, 0x72, 0x6f, 0x74, 0x6f, 0x22, 0xe2, 0x05, 0x0a, 0x05, 0x44, 0x65, 0x6c, 0x74,
 	0x61, 0x12, 0x27, 0x0a, 0x0e, 0x61, 0x70, 0x70, 0x65, 0x6e, 0x64, 0x5f, 0x63, 0x6f, 0x6e, 0x74,
 	0x65, 0x6e, 0x74, 0x18, 0x01, 0x20, 0x01, 0x28, 0x09, 0x48, 0x00, 0x52, 0x0d, 0x61, 0x70, 0x70,
 	0x65, 0x6e, 0x64, 0x43, 0x6f, 0x6e, 0x74, 0x65, 0x6e, 0x74, 0x12, 0x2b, 0x0a, 0x10, 0x61, 0x70,
@@ -595,7 +882,36 @@ var file_turnwright_types_v1_delta_proto_rawDesc = []byte{
 	0x64, 0x53, 0x65, 0x72, 0x76, 0x65, 0x72, 0x43, 0x6f, 0x6e, 0x74, 0x65, 0x6e, 0x74, 0x42, 0x6c,
 	0x6f, 0x63, 0x6b, 0x12, 0x21, 0x0a, 0x0b, 0x6d, 0x65, 0x72, 0x67, 0x65, 0x5f, 0x65, 0x78, 0x74,
 	0x72, 0x61, 0x18, 0x08, 0x20, 0x01, 0x28, 0x09, 0x48, 0x00, 0x52, 0x0a, 0x6d, 0x65, 0x72, 0x67,
-	0x65, 0x45, 0x78, 0x74, 0x72, 0x61, 0x42, 0x08, 0x0a, 0x06, 0x63, 0x68, 0x61, 0x6e, 0x67, 0x65,
+	0x65, 0x45, 0x78, 0x74, 0x72, 0x61, 0x12, 0x3f, 0x0a, 0x0a, 0x62, 0x65, 0x67, 0x69, 0x6e, 0x5f,
+	0x63, 0x61, 0x6c, 0x6c, 0x18, 0x09, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x1e, 0x2e, 0x74, 0x75, 0x72,
+	0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31,
+	0x2e, 0x43, 0x61, 0x6c, 0x6c, 0x42, 0x65, 0x67, 0x75, 0x6e, 0x48, 0x00, 0x52, 0x09, 0x62, 0x65,
+	0x67, 0x69, 0x6e, 0x43, 0x61, 0x6c, 0x6c, 0x12, 0x3d, 0x0a, 0x09, 0x67, 0x72, 0x6f, 0x77, 0x5f,
+	0x63, 0x61, 0x6c, 0x6c, 0x18, 0x0a, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x1e, 0x2e, 0x74, 0x75, 0x72,
+	0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31,
+	0x2e, 0x43, 0x61, 0x6c, 0x6c, 0x47, 0x72, 0x6f, 0x77, 0x6e, 0x48, 0x00, 0x52, 0x08, 0x67, 0x72,
+	0x6f, 0x77, 0x43, 0x61, 0x6c, 0x6c, 0x12, 0x3b, 0x0a, 0x08, 0x65, 0x6e, 0x64, 0x5f, 0x63, 0x61,
+	0x6c, 0x6c, 0x18, 0x0b, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x1e, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77,
+	0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x43,
+	0x61, 0x6c, 0x6c, 0x45, 0x6e, 0x64, 0x65, 0x64, 0x48, 0x00, 0x52, 0x07, 0x65, 0x6e, 0x64, 0x43,
+	0x61, 0x6c, 0x6c, 0x12, 0x3d, 0x0a, 0x09, 0x74, 0x61, 0x6b, 0x65, 0x5f, 0x62, 0x61, 0x63, 0x6b,
+	0x18, 0x0c, 0x20, 0x01, 0x28, 0x0b, 0x32, 0x1e, 0x2e, 0x74, 0x75, 0x72, 0x6e, 0x77, 0x72, 0x69,
+	0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e, 0x76, 0x31, 0x2e, 0x54, 0x61, 0x6b,
+	0x65, 0x6e, 0x42, 0x61, 0x63, 0x6b, 0x48, 0x00, 0x52, 0x08, 0x74, 0x61, 0x6b, 0x65, 0x42, 0x61,
+	0x63, 0x6b, 0x42, 0x08, 0x0a, 0x06, 0x63, 0x68, 0x61, 0x6e, 0x67, 0x65, 0x22, 0x35, 0x0a, 0x09,
+	0x43, 0x61, 0x6c, 0x6c, 0x42, 0x65, 0x67, 0x75, 0x6e, 0x12, 0x14, 0x0a, 0x05, 0x69, 0x6e, 0x64,
+	0x65, 0x78, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0d, 0x52, 0x05, 0x69, 0x6e, 0x64, 0x65, 0x78, 0x12,
+	0x12, 0x0a, 0x04, 0x6e, 0x61, 0x6d, 0x65, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x04, 0x6e,
+	0x61, 0x6d, 0x65, 0x22, 0x3f, 0x0a, 0x09, 0x43, 0x61, 0x6c, 0x6c, 0x47, 0x72, 0x6f, 0x77, 0x6e,
+	0x12, 0x14, 0x0a, 0x05, 0x69, 0x6e, 0x64, 0x65, 0x78, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0d, 0x52,
+	0x05, 0x69, 0x6e, 0x64, 0x65, 0x78, 0x12, 0x1c, 0x0a, 0x09, 0x61, 0x72, 0x67, 0x75, 0x6d, 0x65,
+	0x6e, 0x74, 0x73, 0x18, 0x02, 0x20, 0x01, 0x28, 0x09, 0x52, 0x09, 0x61, 0x72, 0x67, 0x75, 0x6d,
+	0x65, 0x6e, 0x74, 0x73, 0x22, 0x21, 0x0a, 0x09, 0x43, 0x61, 0x6c, 0x6c, 0x45, 0x6e, 0x64, 0x65,
+	0x64, 0x12, 0x14, 0x0a, 0x05, 0x69, 0x6e, 0x64, 0x65, 0x78, 0x18, 0x01, 0x20, 0x01, 0x28, 0x0d,
+	0x52, 0x05, 0x69, 0x6e, 0x64, 0x65, 0x78, 0x22, 0x37, 0x0a, 0x09, 0x54, 0x61, 0x6b, 0x65, 0x6e,
+	0x42, 0x61, 0x63, 0x6b, 0x12, 0x14, 0x0a, 0x05, 0x63, 0x68, 0x61, 0x72, 0x73, 0x18, 0x01, 0x20,
+	0x01, 0x28, 0x0d, 0x52, 0x05, 0x63, 0x68, 0x61, 0x72, 0x73, 0x12, 0x14, 0x0a, 0x05, 0x63, 0x61,
+	0x6c, 0x6c, 0x73, 0x18, 0x02, 0x20, 0x01, 0x28, 0x0d, 0x52, 0x05, 0x63, 0x61, 0x6c, 0x6c, 0x73,
 	0x22, 0x40, 0x0a, 0x09, 0x54, 0x6f, 0x6f, 0x6c, 0x43, 0x61, 0x6c, 0x6c, 0x73, 0x12, 0x33, 0x0a,
 	0x05, 0x63, 0x61, 0x6c, 0x6c, 0x73, 0x18, 0x01, 0x20, 0x03, 0x28, 0x0b, 0x32, 0x1d, 0x2e, 0x74,
 	0x75, 0x72, 0x6e, 0x77, 0x72, 0x69, 0x67, 0x68, 0x74, 0x2e, 0x74, 0x79, 0x70, 0x65, 0x73, 0x2e,
@@ -656,28 +972,36 @@ func file_turnwright_types_v1_delta_proto_rawDescGZIP() []byte {
 	return file_turnwright_types_v1_delta_proto_rawDescData
 }
 
-var file_turnwright_types_v1_delta_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_turnwright_types_v1_delta_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_turnwright_types_v1_delta_proto_goTypes = []interface{}{
 	(*Delta)(nil),          // 0: turnwright.types.v1.Delta
-	(*ToolCalls)(nil),      // 1: turnwright.types.v1.ToolCalls
-	(*ToolCall)(nil),       // 2: turnwright.types.v1.ToolCall
-	(*ThinkingBlocks)(nil), // 3: turnwright.types.v1.ThinkingBlocks
-	(*ThinkingBlock)(nil),  // 4: turnwright.types.v1.ThinkingBlock
-	(*ServerBlock)(nil),    // 5: turnwright.types.v1.ServerBlock
-	(*Usage)(nil),          // 6: turnwright.types.v1.Usage
+	(*CallBegun)(nil),      // 1: turnwright.types.v1.CallBegun
+	(*CallGrown)(nil),      // 2: turnwright.types.v1.CallGrown
+	(*CallEnded)(nil),      // 3: turnwright.types.v1.CallEnded
+	(*TakenBack)(nil),      // 4: turnwright.types.v1.TakenBack
+	(*ToolCalls)(nil),      // 5: turnwright.types.v1.ToolCalls
+	(*ToolCall)(nil),       // 6: turnwright.types.v1.ToolCall
+	(*ThinkingBlocks)(nil), // 7: turnwright.types.v1.ThinkingBlocks
+	(*ThinkingBlock)(nil),  // 8: turnwright.types.v1.ThinkingBlock
+	(*ServerBlock)(nil),    // 9: turnwright.types.v1.ServerBlock
+	(*Usage)(nil),          // 10: turnwright.types.v1.Usage
 }
 var file_turnwright_types_v1_delta_proto_depIdxs = []int32{
-	1, // 0: turnwright.types.v1.Delta.set_tool_calls:type_name -> turnwright.types.v1.ToolCalls
-	6, // 1: turnwright.types.v1.Delta.set_usage:type_name -> turnwright.types.v1.Usage
-	3, // 2: turnwright.types.v1.Delta.set_thinking_blocks:type_name -> turnwright.types.v1.ThinkingBlocks
-	5, // 3: turnwright.types.v1.Delta.add_server_content_block:type_name -> turnwright.types.v1.ServerBlock
-	2, // 4: turnwright.types.v1.ToolCalls.calls:type_name -> turnwright.types.v1.ToolCall
-	4, // 5: turnwright.types.v1.ThinkingBlocks.blocks:type_name -> turnwright.types.v1.ThinkingBlock
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	5,  // 0: turnwright.types.v1.Delta.set_tool_calls:type_name -> turnwright.types.v1.ToolCalls
+	10, // 1: turnwright.types.v1.Delta.set_usage:type_name -> turnwright.types.v1.Usage
+	7,  // 2: turnwright.types.v1.Delta.set_thinking_blocks:type_name -> turnwright.types.v1.ThinkingBlocks
+	9,  // 3: turnwright.types.v1.Delta.add_server_content_block:type_name -> turnwright.types.v1.ServerBlock
+	1,  // 4: turnwright.types.v1.Delta.begin_call:type_name -> turnwright.types.v1.CallBegun
+	2,  // 5: turnwright.types.v1.Delta.grow_call:type_name -> turnwright.types.v1.CallGrown
+	3,  // 6: turnwright.types.v1.Delta.end_call:type_name -> turnwright.types.v1.CallEnded
+	4,  // 7: turnwright.types.v1.Delta.take_back:type_name -> turnwright.types.v1.TakenBack
+	6,  // 8: turnwright.types.v1.ToolCalls.calls:type_name -> turnwright.types.v1.ToolCall
+	8,  // 9: turnwright.types.v1.ThinkingBlocks.blocks:type_name -> turnwright.types.v1.ThinkingBlock
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_turnwright_types_v1_delta_proto_init() }
@@ -700,7 +1024,7 @@ func file_turnwright_types_v1_delta_proto_init() {
 			}
 		}
 		file_turnwright_types_v1_delta_proto_msgTypes[1].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*ToolCalls); i {
+			switch v := v.(*CallBegun); i {
 			case 0:
 				return &v.state
 			case 1:
@@ -712,7 +1036,7 @@ func file_turnwright_types_v1_delta_proto_init() {
 			}
 		}
 		file_turnwright_types_v1_delta_proto_msgTypes[2].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*ToolCall); i {
+			switch v := v.(*CallGrown); i {
 			case 0:
 				return &v.state
 			case 1:
@@ -724,7 +1048,7 @@ func file_turnwright_types_v1_delta_proto_init() {
 			}
 		}
 		file_turnwright_types_v1_delta_proto_msgTypes[3].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*ThinkingBlocks); i {
+			switch v := v.(*CallEnded); i {
 			case 0:
 				return &v.state
 			case 1:
@@ -736,7 +1060,7 @@ func file_turnwright_types_v1_delta_proto_init() {
 			}
 		}
 		file_turnwright_types_v1_delta_proto_msgTypes[4].Exporter = func(v interface{}, i int) interface{} {
-			switch v := v.(*ThinkingBlock); i {
+			switch v := v.(*TakenBack); i {
 			case 0:
 				return &v.state
 			case 1:
@@ -748,6 +1072,54 @@ func file_turnwright_types_v1_delta_proto_init() {
 			}
 		}
 		file_turnwright_types_v1_delta_proto_msgTypes[5].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*ToolCalls); i {
+			case 0:
+				return &v.state
+			case 1:
+				return &v.sizeCache
+			case 2:
+				return &v.unknownFields
+			default:
+				return nil
+			}
+		}
+		file_turnwright_types_v1_delta_proto_msgTypes[6].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*ToolCall); i {
+			case 0:
+				return &v.state
+			case 1:
+				return &v.sizeCache
+			case 2:
+				return &v.unknownFields
+			default:
+				return nil
+			}
+		}
+		file_turnwright_types_v1_delta_proto_msgTypes[7].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*ThinkingBlocks); i {
+			case 0:
+				return &v.state
+			case 1:
+				return &v.sizeCache
+			case 2:
+				return &v.unknownFields
+			default:
+				return nil
+			}
+		}
+		file_turnwright_types_v1_delta_proto_msgTypes[8].Exporter = func(v interface{}, i int) interface{} {
+			switch v := v.(*ThinkingBlock); i {
+			case 0:
+				return &v.state
+			case 1:
+				return &v.sizeCache
+			case 2:
+				return &v.unknownFields
+			default:
+				return nil
+			}
+		}
+		file_turnwright_types_v1_delta_proto_msgTypes[9].Exporter = func(v interface{}, i int) interface{} {
 			switch v := v.(*ServerBlock); i {
 			case 0:
 				return &v.state
@@ -769,16 +1141,20 @@ func file_turnwright_types_v1_delta_proto_init() {
 		(*Delta_AddCitation)(nil),
 		(*Delta_AddServerContentBlock)(nil),
 		(*Delta_MergeExtra)(nil),
+		(*Delta_BeginCall)(nil),
+		(*Delta_GrowCall)(nil),
+		(*Delta_EndCall)(nil),
+		(*Delta_TakeBack)(nil),
 	}
-	file_turnwright_types_v1_delta_proto_msgTypes[2].OneofWrappers = []interface{}{}
-	file_turnwright_types_v1_delta_proto_msgTypes[4].OneofWrappers = []interface{}{}
+	file_turnwright_types_v1_delta_proto_msgTypes[6].OneofWrappers = []interface{}{}
+	file_turnwright_types_v1_delta_proto_msgTypes[8].OneofWrappers = []interface{}{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: file_turnwright_types_v1_delta_proto_rawDesc,
 			NumEnums:      0,
-			NumMessages:   6,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

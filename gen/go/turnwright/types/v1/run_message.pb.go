@@ -38,7 +38,8 @@ const (
 	MessageKind_MESSAGE_KIND_REPLY MessageKind = 4
 	// A reply that summarizes earlier messages. Role: assistant.
 	MessageKind_MESSAGE_KIND_SUMMARY MessageKind = 5
-	// The result of a command. Role: tool. Message.call_id is empty if the command was no native call.
+	// The result of a command. Role: tool. Message.call_id is the path of its record if it was
+	// no native call, and so is ToolCall.call_id in the reply.
 	MessageKind_MESSAGE_KIND_RESULT MessageKind = 6
 	// An event. Role: event.
 	MessageKind_MESSAGE_KIND_EVENT MessageKind = 7

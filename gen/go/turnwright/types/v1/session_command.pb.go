@@ -363,8 +363,9 @@ type UserMessage struct {
 	sizeCache     protoimpl.SizeCache
 	unknownFields protoimpl.UnknownFields
 
-	// The content, in order: texts, which are joined by blank lines, and images by `path`. At least one text that is not
-	// blank; 1 MiB together. The error for a bad part names its index.
+	// The content, in order: texts, which are joined by blank lines, and images. At least one text that is not blank; the
+	// texts have at most 1 MiB together. An image is named by `path`, or brought along as `data`, at most 8388608 bytes each and
+	// 16777216 bytes together; RetryFromIndex takes paths only. The error for a bad part names its index.
 	Parts []*Part `protobuf:"bytes,1,rep,name=parts,proto3" json:"parts,omitempty"`
 	// Paths of project files that the message refers to. They are named at its end; the model reads them with `get`. At
 	// most 100.

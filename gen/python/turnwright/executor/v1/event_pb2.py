@@ -37,7 +37,7 @@ from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/event.proto\x12\x16turnwright.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a*turnwright/executor/v1/session_event.proto\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a!turnwright/types/v1/message.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\x1a!turnwright/types/v1/session.proto\x1a)turnwright/types/v1/session_command.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xe5\x04\n\x08Snapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x30\n\tproposals\x18\x05 \x03(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12<\n\x07partial\x18\x06 \x01(\x0b\x32&.turnwright.executor.v1.PartialMessageH\x00\x88\x01\x01\x12(\n\x05plans\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12<\n\x0blegacy_plan\x18\x08 \x01(\x0b\x32\".turnwright.executor.v1.LegacyPlanH\x01\x88\x01\x01\x12\x30\n\x05state\x18\t \x01(\x0e\x32!.turnwright.types.v1.SessionState\x12\x36\n\x06\x62odies\x18\n \x03(\x0b\x32&.turnwright.executor.v1.OutputAppended\x12\x12\n\x05\x64raft\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x31\n\x05queue\x18\x0c \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\x12:\n\rpause_reasons\x18\r \x03(\x0b\x32#.turnwright.executor.v1.PauseReasonB\n\n\x08_partialB\x0e\n\x0c_legacy_planB\x08\n\x06_draft\"\xbc\x01\n\x0ePartialMessage\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\x32\n\x07message\x18\x04 \x01(\x0b\x32\x1c.turnwright.types.v1.MessageH\x00\x88\x01\x01\x12.\n\x05usage\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x01\x88\x01\x01\x42\n\n\x08_messageB\x08\n\x06_usage\"6\n\x0bTurnStarted\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"\x1d\n\rStreamStarted\x12\x0c\n\x04turn\x18\x01 \x01(\r\"F\n\x0bStreamDelta\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12)\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x1a.turnwright.types.v1.Delta\"Y\n\x0eStreamFinished\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\"/\n\x0fStreamCancelled\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x0cTurnFinished\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"9\n\x0cMessageAdded\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\";\n\x0eMessageUpdated\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x1e\n\x0eMessageRemoved\x12\x0c\n\x04path\x18\x01 \x01(\t\"B\n\x0fProposalPending\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\"\x95\x01\n\x10ProposalResolved\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"Z\n\x08RunState\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\"B\n\x0eRuntimeUpdated\x12\x30\n\x05state\x18\x01 \x01(\x0e\x32!.turnwright.types.v1.SessionState\"\xff\x01\n\x0bRunProgress\x12\x38\n\x05phase\x18\x01 \x01(\x0e\x32).turnwright.executor.v1.RunProgress.Phase\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"o\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_THINKING\x10\x01\x12\x14\n\x10PHASE_PROCESSING\x10\x02\x12\x12\n\x0ePHASE_RETRYING\x10\x03\x12\x11\n\rPHASE_WAITING\x10\x04\"q\n\x0f\x42udgetExhausted\x12\x0c\n\x04loop\x18\x01 \x01(\r\x12\x30\n\x04kind\x18\x02 \x01(\x0e\x32\".turnwright.executor.v1.BudgetKind\x12\x0e\n\x06of_run\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"Z\n\x06Notice\x12\x32\n\x05level\x18\x01 \x01(\x0e\x32#.turnwright.executor.v1.NoticeLevel\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"5\n\tRendering\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06\x61ppend\x18\x03 \x01(\x08\"c\n\x0eOutputAppended\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x13\n\x0bwrite_count\x18\x04 \x01(\r\x12\x10\n\x08revision\x18\x05 \x01(\x03\"@\n\x0fOutputCancelled\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"I\n\nLegacyPlan\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.PlanItem\x12\r\n\x05texts\x18\x02 \x03(\t*\x84\x01\n\nBudgetKind\x12\x1b\n\x17\x42UDGET_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42UDGET_KIND_TURNS\x10\x01\x12\x16\n\x12\x42UDGET_KIND_TOKENS\x10\x02\x12\x14\n\x10\x42UDGET_KIND_COST\x10\x03\x12\x14\n\x10\x42UDGET_KIND_WALL\x10\x04*t\n\x0bNoticeLevel\x12\x1c\n\x18NOTICE_LEVEL_UNSPECIFIED\x10\x00\x12\x15\n\x11NOTICE_LEVEL_INFO\x10\x01\x12\x18\n\x14NOTICE_LEVEL_WARNING\x10\x02\x12\x16\n\x12NOTICE_LEVEL_ERROR\x10\x03\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/event.proto\x12\x16turnwright.executor.v1\x1a\x1egoogle/protobuf/duration.proto\x1a*turnwright/executor/v1/session_event.proto\x1a\x1fturnwright/types/v1/delta.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a!turnwright/types/v1/message.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\"turnwright/types/v1/proposal.proto\x1a\x1dturnwright/types/v1/run.proto\x1a!turnwright/types/v1/session.proto\x1a)turnwright/types/v1/session_command.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1fturnwright/types/v1/usage.proto\"\xe5\x04\n\x08Snapshot\x12\x0c\n\x04part\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12%\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x30\n\tproposals\x18\x05 \x03(\x0b\x32\x1d.turnwright.types.v1.Proposal\x12<\n\x07partial\x18\x06 \x01(\x0b\x32&.turnwright.executor.v1.PartialMessageH\x00\x88\x01\x01\x12(\n\x05plans\x18\x07 \x03(\x0b\x32\x19.turnwright.types.v1.Plan\x12<\n\x0blegacy_plan\x18\x08 \x01(\x0b\x32\".turnwright.executor.v1.LegacyPlanH\x01\x88\x01\x01\x12\x30\n\x05state\x18\t \x01(\x0e\x32!.turnwright.types.v1.SessionState\x12\x36\n\x06\x62odies\x18\n \x03(\x0b\x32&.turnwright.executor.v1.OutputAppended\x12\x12\n\x05\x64raft\x18\x0b \x01(\tH\x02\x88\x01\x01\x12\x31\n\x05queue\x18\x0c \x03(\x0b\x32\".turnwright.types.v1.QueuedCommand\x12:\n\rpause_reasons\x18\r \x03(\x0b\x32#.turnwright.executor.v1.PauseReasonB\n\n\x08_partialB\x0e\n\x0c_legacy_planB\x08\n\x06_draft\"\xbc\x01\n\x0ePartialMessage\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\treasoning\x18\x03 \x01(\t\x12\x32\n\x07message\x18\x04 \x01(\x0b\x32\x1c.turnwright.types.v1.MessageH\x00\x88\x01\x01\x12.\n\x05usage\x18\x05 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x01\x88\x01\x01\x42\n\n\x08_messageB\x08\n\x06_usage\"6\n\x0bTurnStarted\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"\x1d\n\rStreamStarted\x12\x0c\n\x04turn\x18\x01 \x01(\r\"G\n\x0bStreamDelta\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12*\n\x06\x64\x65ltas\x18\x02 \x03(\x0b\x32\x1a.turnwright.types.v1.Delta\"Y\n\x0eStreamFinished\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06\x66inish\x18\x02 \x01(\t\x12)\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.turnwright.types.v1.Usage\"/\n\x0fStreamCancelled\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x0e\n\x06reason\x18\x02 \x01(\t\"7\n\x0cTurnFinished\x12\'\n\x04turn\x18\x01 \x01(\x0b\x32\x19.turnwright.types.v1.Turn\"9\n\x0cMessageAdded\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\";\n\x0eMessageUpdated\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\"\x1e\n\x0eMessageRemoved\x12\x0c\n\x04path\x18\x01 \x01(\t\"B\n\x0fProposalPending\x12/\n\x08proposal\x18\x01 \x01(\x0b\x32\x1d.turnwright.types.v1.Proposal\"\x95\x01\n\x10ProposalResolved\x12\x0c\n\x04path\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x37\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0b\x32%.turnwright.types.v1.ProposalDecision\"Z\n\x08RunState\x12%\n\x03run\x18\x01 \x01(\x0b\x32\x18.turnwright.types.v1.Run\x12\'\n\x04loop\x18\x02 \x01(\x0b\x32\x19.turnwright.types.v1.Loop\"B\n\x0eRuntimeUpdated\x12\x30\n\x05state\x18\x01 \x01(\x0e\x32!.turnwright.types.v1.SessionState\"\xff\x01\n\x0bRunProgress\x12\x38\n\x05phase\x18\x01 \x01(\x0e\x32).turnwright.executor.v1.RunProgress.Phase\x12\x0c\n\x04turn\x18\x02 \x01(\r\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\'\n\x04wait\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"o\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x12\n\x0ePHASE_THINKING\x10\x01\x12\x14\n\x10PHASE_PROCESSING\x10\x02\x12\x12\n\x0ePHASE_RETRYING\x10\x03\x12\x11\n\rPHASE_WAITING\x10\x04\"q\n\x0f\x42udgetExhausted\x12\x0c\n\x04loop\x18\x01 \x01(\r\x12\x30\n\x04kind\x18\x02 \x01(\x0e\x32\".turnwright.executor.v1.BudgetKind\x12\x0e\n\x06of_run\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\"Z\n\x06Notice\x12\x32\n\x05level\x18\x01 \x01(\x0e\x32#.turnwright.executor.v1.NoticeLevel\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"5\n\tRendering\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0e\n\x06\x61ppend\x18\x03 \x01(\x08\"c\n\x0eOutputAppended\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x13\n\x0bwrite_count\x18\x04 \x01(\r\x12\x10\n\x08revision\x18\x05 \x01(\x03\"@\n\x0fOutputCancelled\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\t\"I\n\nLegacyPlan\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.PlanItem\x12\r\n\x05texts\x18\x02 \x03(\t*\x84\x01\n\nBudgetKind\x12\x1b\n\x17\x42UDGET_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11\x42UDGET_KIND_TURNS\x10\x01\x12\x16\n\x12\x42UDGET_KIND_TOKENS\x10\x02\x12\x14\n\x10\x42UDGET_KIND_COST\x10\x03\x12\x14\n\x10\x42UDGET_KIND_WALL\x10\x04*t\n\x0bNoticeLevel\x12\x1c\n\x18NOTICE_LEVEL_UNSPECIFIED\x10\x00\x12\x15\n\x11NOTICE_LEVEL_INFO\x10\x01\x12\x18\n\x14NOTICE_LEVEL_WARNING\x10\x02\x12\x16\n\x12NOTICE_LEVEL_ERROR\x10\x03\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,10 +45,10 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.even
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_BUDGETKIND']._serialized_start=2971
-  _globals['_BUDGETKIND']._serialized_end=3103
-  _globals['_NOTICELEVEL']._serialized_start=3105
-  _globals['_NOTICELEVEL']._serialized_end=3221
+  _globals['_BUDGETKIND']._serialized_start=2972
+  _globals['_BUDGETKIND']._serialized_end=3104
+  _globals['_NOTICELEVEL']._serialized_start=3106
+  _globals['_NOTICELEVEL']._serialized_end=3222
   _globals['_SNAPSHOT']._serialized_start=514
   _globals['_SNAPSHOT']._serialized_end=1127
   _globals['_PARTIALMESSAGE']._serialized_start=1130
@@ -58,41 +58,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STREAMSTARTED']._serialized_start=1376
   _globals['_STREAMSTARTED']._serialized_end=1405
   _globals['_STREAMDELTA']._serialized_start=1407
-  _globals['_STREAMDELTA']._serialized_end=1477
-  _globals['_STREAMFINISHED']._serialized_start=1479
-  _globals['_STREAMFINISHED']._serialized_end=1568
-  _globals['_STREAMCANCELLED']._serialized_start=1570
-  _globals['_STREAMCANCELLED']._serialized_end=1617
-  _globals['_TURNFINISHED']._serialized_start=1619
-  _globals['_TURNFINISHED']._serialized_end=1674
-  _globals['_MESSAGEADDED']._serialized_start=1676
-  _globals['_MESSAGEADDED']._serialized_end=1733
-  _globals['_MESSAGEUPDATED']._serialized_start=1735
-  _globals['_MESSAGEUPDATED']._serialized_end=1794
-  _globals['_MESSAGEREMOVED']._serialized_start=1796
-  _globals['_MESSAGEREMOVED']._serialized_end=1826
-  _globals['_PROPOSALPENDING']._serialized_start=1828
-  _globals['_PROPOSALPENDING']._serialized_end=1894
-  _globals['_PROPOSALRESOLVED']._serialized_start=1897
-  _globals['_PROPOSALRESOLVED']._serialized_end=2046
-  _globals['_RUNSTATE']._serialized_start=2048
-  _globals['_RUNSTATE']._serialized_end=2138
-  _globals['_RUNTIMEUPDATED']._serialized_start=2140
-  _globals['_RUNTIMEUPDATED']._serialized_end=2206
-  _globals['_RUNPROGRESS']._serialized_start=2209
-  _globals['_RUNPROGRESS']._serialized_end=2464
-  _globals['_RUNPROGRESS_PHASE']._serialized_start=2353
-  _globals['_RUNPROGRESS_PHASE']._serialized_end=2464
-  _globals['_BUDGETEXHAUSTED']._serialized_start=2466
-  _globals['_BUDGETEXHAUSTED']._serialized_end=2579
-  _globals['_NOTICE']._serialized_start=2581
-  _globals['_NOTICE']._serialized_end=2671
-  _globals['_RENDERING']._serialized_start=2673
-  _globals['_RENDERING']._serialized_end=2726
-  _globals['_OUTPUTAPPENDED']._serialized_start=2728
-  _globals['_OUTPUTAPPENDED']._serialized_end=2827
-  _globals['_OUTPUTCANCELLED']._serialized_start=2829
-  _globals['_OUTPUTCANCELLED']._serialized_end=2893
-  _globals['_LEGACYPLAN']._serialized_start=2895
-  _globals['_LEGACYPLAN']._serialized_end=2968
+  _globals['_STREAMDELTA']._serialized_end=1478
+  _globals['_STREAMFINISHED']._serialized_start=1480
+  _globals['_STREAMFINISHED']._serialized_end=1569
+  _globals['_STREAMCANCELLED']._serialized_start=1571
+  _globals['_STREAMCANCELLED']._serialized_end=1618
+  _globals['_TURNFINISHED']._serialized_start=1620
+  _globals['_TURNFINISHED']._serialized_end=1675
+  _globals['_MESSAGEADDED']._serialized_start=1677
+  _globals['_MESSAGEADDED']._serialized_end=1734
+  _globals['_MESSAGEUPDATED']._serialized_start=1736
+  _globals['_MESSAGEUPDATED']._serialized_end=1795
+  _globals['_MESSAGEREMOVED']._serialized_start=1797
+  _globals['_MESSAGEREMOVED']._serialized_end=1827
+  _globals['_PROPOSALPENDING']._serialized_start=1829
+  _globals['_PROPOSALPENDING']._serialized_end=1895
+  _globals['_PROPOSALRESOLVED']._serialized_start=1898
+  _globals['_PROPOSALRESOLVED']._serialized_end=2047
+  _globals['_RUNSTATE']._serialized_start=2049
+  _globals['_RUNSTATE']._serialized_end=2139
+  _globals['_RUNTIMEUPDATED']._serialized_start=2141
+  _globals['_RUNTIMEUPDATED']._serialized_end=2207
+  _globals['_RUNPROGRESS']._serialized_start=2210
+  _globals['_RUNPROGRESS']._serialized_end=2465
+  _globals['_RUNPROGRESS_PHASE']._serialized_start=2354
+  _globals['_RUNPROGRESS_PHASE']._serialized_end=2465
+  _globals['_BUDGETEXHAUSTED']._serialized_start=2467
+  _globals['_BUDGETEXHAUSTED']._serialized_end=2580
+  _globals['_NOTICE']._serialized_start=2582
+  _globals['_NOTICE']._serialized_end=2672
+  _globals['_RENDERING']._serialized_start=2674
+  _globals['_RENDERING']._serialized_end=2727
+  _globals['_OUTPUTAPPENDED']._serialized_start=2729
+  _globals['_OUTPUTAPPENDED']._serialized_end=2828
+  _globals['_OUTPUTCANCELLED']._serialized_start=2830
+  _globals['_OUTPUTCANCELLED']._serialized_end=2894
+  _globals['_LEGACYPLAN']._serialized_start=2896
+  _globals['_LEGACYPLAN']._serialized_end=2969
 # @@protoc_insertion_point(module_scope)

@@ -211,7 +211,7 @@ class PartialMessage(_message.Message):
     turn: _builtins.int
     """Number of its turn."""
     content: _builtins.str
-    """Content so far."""
+    """Content so far; in a watch whose `replies` is PARTS the prose so far."""
     reasoning: _builtins.str
     """Reasoning so far."""
     @_builtins.property
@@ -301,22 +301,24 @@ class StreamDelta(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TURN_FIELD_NUMBER: _builtins.int
-    DELTA_FIELD_NUMBER: _builtins.int
+    DELTAS_FIELD_NUMBER: _builtins.int
     turn: _builtins.int
     """Number of the turn."""
     @_builtins.property
-    def delta(self) -> _delta_pb2.Delta:
-        """The increment."""
+    def deltas(self) -> _containers.RepeatedCompositeFieldContainer[_delta_pb2.Delta]:
+        """The increments, in order. In a watch whose `replies` is PARTS, prose (`append_content`) and calls stand for what the model
+        wrote, and there are none while it is not known what that is. At most one where it is RAW.
+        """
 
     def __init__(
         self,
         *,
         turn: _builtins.int = ...,
-        delta: _delta_pb2.Delta | None = ...,
+        deltas: _abc.Iterable[_delta_pb2.Delta] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "turn", b"turn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deltas", b"deltas", "turn", b"turn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

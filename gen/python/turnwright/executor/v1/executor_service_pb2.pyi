@@ -25,6 +25,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ReplyForm:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReplyFormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReplyForm.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REPLY_FORM_UNSPECIFIED: _ReplyForm.ValueType  # 0
+    """Not specified: PARTS."""
+    REPLY_FORM_PARTS: _ReplyForm.ValueType  # 1
+    """As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body of
+    an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
+    """
+    REPLY_FORM_RAW: _ReplyForm.ValueType  # 2
+    """As the model wrote them."""
+
+class ReplyForm(_ReplyForm, metaclass=_ReplyFormEnumTypeWrapper):
+    """The form in which a watch receives replies of the model."""
+
+REPLY_FORM_UNSPECIFIED: ReplyForm.ValueType  # 0
+"""Not specified: PARTS."""
+REPLY_FORM_PARTS: ReplyForm.ValueType  # 1
+"""As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body of
+an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
+"""
+REPLY_FORM_RAW: ReplyForm.ValueType  # 2
+"""As the model wrote them."""
+Global___ReplyForm: _TypeAlias = ReplyForm  # noqa: Y015
+
 class _PlanEvents:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -60,6 +88,7 @@ class WatchRunRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     BATCHED_FIELD_NUMBER: _builtins.int
     PLANS_FIELD_NUMBER: _builtins.int
+    REPLIES_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -68,6 +97,8 @@ class WatchRunRequest(_message.Message):
     """True allows several events in one message, as `batch`, which costs less. Default: false, one event in each message."""
     plans: Global___PlanEvents.ValueType
     """The form in which plans are sent. Default: none."""
+    replies: Global___ReplyForm.ValueType
+    """The form in which replies of the model are sent. Default: PARTS."""
     @_builtins.property
     def after(self) -> _cursor_pb2.EventCursor:
         """Send only events after this cursor, if they are still retained; else, or if it is absent, a snapshot comes first."""
@@ -80,10 +111,11 @@ class WatchRunRequest(_message.Message):
         after: _cursor_pb2.EventCursor | None = ...,
         batched: _builtins.bool = ...,
         plans: Global___PlanEvents.ValueType = ...,
+        replies: Global___ReplyForm.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "batched", b"batched", "plans", b"plans", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after", b"_after", "after", b"after", "batched", b"batched", "plans", b"plans", "project", b"project", "replies", b"replies", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__after: _TypeAlias = _typing.Literal["after"]  # noqa: Y015
     _WhichOneofArgType__after: _TypeAlias = _typing.Literal["_after", b"_after"]  # noqa: Y015

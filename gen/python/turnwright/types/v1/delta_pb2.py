@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from turnwright.types.v1 import usage_pb2 as turnwright_dot_types_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/delta.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/usage.proto\"\xeb\x02\n\x05\x44\x65lta\x12\x18\n\x0e\x61ppend_content\x18\x01 \x01(\tH\x00\x12\x1a\n\x10\x61ppend_reasoning\x18\x02 \x01(\tH\x00\x12\x38\n\x0eset_tool_calls\x18\x03 \x01(\x0b\x32\x1e.turnwright.types.v1.ToolCallsH\x00\x12/\n\tset_usage\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x12\x42\n\x13set_thinking_blocks\x18\x05 \x01(\x0b\x32#.turnwright.types.v1.ThinkingBlocksH\x00\x12\x16\n\x0c\x61\x64\x64_citation\x18\x06 \x01(\tH\x00\x12\x44\n\x18\x61\x64\x64_server_content_block\x18\x07 \x01(\x0b\x32 .turnwright.types.v1.ServerBlockH\x00\x12\x15\n\x0bmerge_extra\x18\x08 \x01(\tH\x00\x42\x08\n\x06\x63hange\"9\n\tToolCalls\x12,\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.ToolCall\"\x88\x01\n\x08ToolCall\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x05 \x01(\t\x12\x11\n\tsignature\x18\x06 \x01(\t\x12\x12\n\x05\x62lock\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_block\"D\n\x0eThinkingBlocks\x12\x32\n\x06\x62locks\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.ThinkingBlock\"v\n\rThinkingBlock\x12\x12\n\x05index\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\tsignature\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\tB\x08\n\x06_index\"*\n\x0bServerBlock\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04json\x18\x02 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/delta.proto\x12\x13turnwright.types.v1\x1a\x1fturnwright/types/v1/usage.proto\"\xbf\x04\n\x05\x44\x65lta\x12\x18\n\x0e\x61ppend_content\x18\x01 \x01(\tH\x00\x12\x1a\n\x10\x61ppend_reasoning\x18\x02 \x01(\tH\x00\x12\x38\n\x0eset_tool_calls\x18\x03 \x01(\x0b\x32\x1e.turnwright.types.v1.ToolCallsH\x00\x12/\n\tset_usage\x18\x04 \x01(\x0b\x32\x1a.turnwright.types.v1.UsageH\x00\x12\x42\n\x13set_thinking_blocks\x18\x05 \x01(\x0b\x32#.turnwright.types.v1.ThinkingBlocksH\x00\x12\x16\n\x0c\x61\x64\x64_citation\x18\x06 \x01(\tH\x00\x12\x44\n\x18\x61\x64\x64_server_content_block\x18\x07 \x01(\x0b\x32 .turnwright.types.v1.ServerBlockH\x00\x12\x15\n\x0bmerge_extra\x18\x08 \x01(\tH\x00\x12\x34\n\nbegin_call\x18\t \x01(\x0b\x32\x1e.turnwright.types.v1.CallBegunH\x00\x12\x33\n\tgrow_call\x18\n \x01(\x0b\x32\x1e.turnwright.types.v1.CallGrownH\x00\x12\x32\n\x08\x65nd_call\x18\x0b \x01(\x0b\x32\x1e.turnwright.types.v1.CallEndedH\x00\x12\x33\n\ttake_back\x18\x0c \x01(\x0b\x32\x1e.turnwright.types.v1.TakenBackH\x00\x42\x08\n\x06\x63hange\"(\n\tCallBegun\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\"-\n\tCallGrown\x12\r\n\x05index\x18\x01 \x01(\r\x12\x11\n\targuments\x18\x02 \x01(\t\"\x1a\n\tCallEnded\x12\r\n\x05index\x18\x01 \x01(\r\")\n\tTakenBack\x12\r\n\x05\x63hars\x18\x01 \x01(\r\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\r\"9\n\tToolCalls\x12,\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1d.turnwright.types.v1.ToolCall\"\x88\x01\n\x08ToolCall\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\t\x12\x0f\n\x07\x63\x61ll_id\x18\x05 \x01(\t\x12\x11\n\tsignature\x18\x06 \x01(\t\x12\x12\n\x05\x62lock\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x08\n\x06_block\"D\n\x0eThinkingBlocks\x12\x32\n\x06\x62locks\x18\x01 \x03(\x0b\x32\".turnwright.types.v1.ThinkingBlock\"v\n\rThinkingBlock\x12\x12\n\x05index\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\tsignature\x18\x05 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\tB\x08\n\x06_index\"*\n\x0bServerBlock\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04json\x18\x02 \x01(\tB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,15 +34,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
   _globals['_DELTA']._serialized_start=90
-  _globals['_DELTA']._serialized_end=453
-  _globals['_TOOLCALLS']._serialized_start=455
-  _globals['_TOOLCALLS']._serialized_end=512
-  _globals['_TOOLCALL']._serialized_start=515
-  _globals['_TOOLCALL']._serialized_end=651
-  _globals['_THINKINGBLOCKS']._serialized_start=653
-  _globals['_THINKINGBLOCKS']._serialized_end=721
-  _globals['_THINKINGBLOCK']._serialized_start=723
-  _globals['_THINKINGBLOCK']._serialized_end=841
-  _globals['_SERVERBLOCK']._serialized_start=843
-  _globals['_SERVERBLOCK']._serialized_end=885
+  _globals['_DELTA']._serialized_end=665
+  _globals['_CALLBEGUN']._serialized_start=667
+  _globals['_CALLBEGUN']._serialized_end=707
+  _globals['_CALLGROWN']._serialized_start=709
+  _globals['_CALLGROWN']._serialized_end=754
+  _globals['_CALLENDED']._serialized_start=756
+  _globals['_CALLENDED']._serialized_end=782
+  _globals['_TAKENBACK']._serialized_start=784
+  _globals['_TAKENBACK']._serialized_end=825
+  _globals['_TOOLCALLS']._serialized_start=827
+  _globals['_TOOLCALLS']._serialized_end=884
+  _globals['_TOOLCALL']._serialized_start=887
+  _globals['_TOOLCALL']._serialized_end=1023
+  _globals['_THINKINGBLOCKS']._serialized_start=1025
+  _globals['_THINKINGBLOCKS']._serialized_end=1093
+  _globals['_THINKINGBLOCK']._serialized_start=1095
+  _globals['_THINKINGBLOCK']._serialized_end=1213
+  _globals['_SERVERBLOCK']._serialized_start=1215
+  _globals['_SERVERBLOCK']._serialized_end=1257
 # @@protoc_insertion_point(module_scope)

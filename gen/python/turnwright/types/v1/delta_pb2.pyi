@@ -35,6 +35,10 @@ class Delta(_message.Message):
     ADD_CITATION_FIELD_NUMBER: _builtins.int
     ADD_SERVER_CONTENT_BLOCK_FIELD_NUMBER: _builtins.int
     MERGE_EXTRA_FIELD_NUMBER: _builtins.int
+    BEGIN_CALL_FIELD_NUMBER: _builtins.int
+    GROW_CALL_FIELD_NUMBER: _builtins.int
+    END_CALL_FIELD_NUMBER: _builtins.int
+    TAKE_BACK_FIELD_NUMBER: _builtins.int
     append_content: _builtins.str
     """Text to append to the content."""
     append_reasoning: _builtins.str
@@ -65,6 +69,24 @@ class Delta(_message.Message):
     def add_server_content_block(self) -> Global___ServerBlock:
         """A block to append that a vendor's own tool wrote."""
 
+    @_builtins.property
+    def begin_call(self) -> Global___CallBegun:
+        """A call has begun: a command in the text, or a native call. This and the following only in a watch whose
+        `replies` is PARTS.
+        """
+
+    @_builtins.property
+    def grow_call(self) -> Global___CallGrown:
+        """The arguments of a call have grown."""
+
+    @_builtins.property
+    def end_call(self) -> Global___CallEnded:
+        """A call is complete."""
+
+    @_builtins.property
+    def take_back(self) -> Global___TakenBack:
+        """Something that was sent was none."""
+
     def __init__(
         self,
         *,
@@ -76,16 +98,124 @@ class Delta(_message.Message):
         add_citation: _builtins.str = ...,
         add_server_content_block: Global___ServerBlock | None = ...,
         merge_extra: _builtins.str = ...,
+        begin_call: Global___CallBegun | None = ...,
+        grow_call: Global___CallGrown | None = ...,
+        end_call: Global___CallEnded | None = ...,
+        take_back: Global___TakenBack | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_citation", b"add_citation", "add_server_content_block", b"add_server_content_block", "append_content", b"append_content", "append_reasoning", b"append_reasoning", "change", b"change", "merge_extra", b"merge_extra", "set_thinking_blocks", b"set_thinking_blocks", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_citation", b"add_citation", "add_server_content_block", b"add_server_content_block", "append_content", b"append_content", "append_reasoning", b"append_reasoning", "begin_call", b"begin_call", "change", b"change", "end_call", b"end_call", "grow_call", b"grow_call", "merge_extra", b"merge_extra", "set_thinking_blocks", b"set_thinking_blocks", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage", "take_back", b"take_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_citation", b"add_citation", "add_server_content_block", b"add_server_content_block", "append_content", b"append_content", "append_reasoning", b"append_reasoning", "change", b"change", "merge_extra", b"merge_extra", "set_thinking_blocks", b"set_thinking_blocks", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_citation", b"add_citation", "add_server_content_block", b"add_server_content_block", "append_content", b"append_content", "append_reasoning", b"append_reasoning", "begin_call", b"begin_call", "change", b"change", "end_call", b"end_call", "grow_call", b"grow_call", "merge_extra", b"merge_extra", "set_thinking_blocks", b"set_thinking_blocks", "set_tool_calls", b"set_tool_calls", "set_usage", b"set_usage", "take_back", b"take_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["append_content", "append_reasoning", "set_tool_calls", "set_usage", "set_thinking_blocks", "add_citation", "add_server_content_block", "merge_extra"]  # noqa: Y015
+    _WhichOneofReturnType_change: _TypeAlias = _typing.Literal["append_content", "append_reasoning", "set_tool_calls", "set_usage", "set_thinking_blocks", "add_citation", "add_server_content_block", "merge_extra", "begin_call", "grow_call", "end_call", "take_back"]  # noqa: Y015
     _WhichOneofArgType_change: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_change) -> _WhichOneofReturnType_change | None: ...
 
 Global___Delta: _TypeAlias = Delta  # noqa: Y015
+
+@_typing.final
+class CallBegun(_message.Message):
+    """A call has begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """0-based position among the calls of the reply; the next one."""
+    name: _builtins.str
+    """Name of the tool, cut off after 128 characters."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallBegun: _TypeAlias = CallBegun  # noqa: Y015
+
+@_typing.final
+class CallGrown(_message.Message):
+    """The arguments of a call have grown."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Position of the call."""
+    arguments: _builtins.str
+    """Text to append. Once the call has ended, all of it together is the arguments: JSON, if the model wrote a command as text
+    an object with its attributes and its `body`; of a native call as the model wrote them.
+    """
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+        arguments: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallGrown: _TypeAlias = CallGrown  # noqa: Y015
+
+@_typing.final
+class CallEnded(_message.Message):
+    """A call is complete."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """Position of the call."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallEnded: _TypeAlias = CallEnded  # noqa: Y015
+
+@_typing.final
+class TakenBack(_message.Message):
+    """Text that was sent as prose, or calls, turned out to be something else: only the end of a reply says for certain what its
+    text is. What it is comes behind this.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHARS_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
+    chars: _builtins.int
+    """So many code points at the end of the content were none."""
+    calls: _builtins.int
+    """Only the first so many calls are left."""
+    def __init__(
+        self,
+        *,
+        chars: _builtins.int = ...,
+        calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "chars", b"chars"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakenBack: _TypeAlias = TakenBack  # noqa: Y015
 
 @_typing.final
 class ToolCalls(_message.Message):
@@ -135,7 +265,9 @@ class ToolCall(_message.Message):
     arguments: _builtins.str
     """Arguments as the model wrote them: JSON text, possibly incomplete or invalid."""
     call_id: _builtins.str
-    """The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams."""
+    """The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams. In a RunMessage, the path of its
+    record for a command that was written as text.
+    """
     signature: _builtins.str
     """Opaque value that the vendor wants back with the call; empty: none."""
     block: _builtins.int

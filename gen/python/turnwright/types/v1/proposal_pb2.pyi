@@ -281,6 +281,7 @@ class FileChange(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     PATCH_FIELD_NUMBER: _builtins.int
+    OLD_TEXT_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Path relative to the project's root, with forward slashes."""
     kind: Global___FileChangeKind.ValueType
@@ -290,18 +291,25 @@ class FileChange(_message.Message):
     of a proposal have at most 262144 bytes together; the last line of a truncated diff says so and gives its full
     length. GetProposal returns the whole content of each file.
     """
+    old_text: _builtins.str
+    """The whole text before the change, at most 1 MiB in all changes of a proposal together; its text after it is in
+    GetProposalResponse.contents. Only in answers to GetProposal. Absent: the file is new or no text, or the diff is truncated.
+    """
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         kind: Global___FileChangeKind.ValueType = ...,
         patch: _builtins.str = ...,
+        old_text: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_old_text", b"_old_text", "old_text", b"old_text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "patch", b"patch", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_old_text", b"_old_text", "kind", b"kind", "old_text", b"old_text", "patch", b"patch", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__old_text: _TypeAlias = _typing.Literal["old_text"]  # noqa: Y015
+    _WhichOneofArgType__old_text: _TypeAlias = _typing.Literal["_old_text", b"_old_text"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__old_text) -> _WhichOneofReturnType__old_text | None: ...
 
 Global___FileChange: _TypeAlias = FileChange  # noqa: Y015
 

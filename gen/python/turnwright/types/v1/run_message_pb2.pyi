@@ -42,7 +42,9 @@ class _MessageKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MessageKi
     MESSAGE_KIND_SUMMARY: _MessageKind.ValueType  # 5
     """A reply that summarizes earlier messages. Role: assistant."""
     MESSAGE_KIND_RESULT: _MessageKind.ValueType  # 6
-    """The result of a command. Role: tool. Message.call_id is empty if the command was no native call."""
+    """The result of a command. Role: tool. Message.call_id is the path of its record if it was
+    no native call, and so is ToolCall.call_id in the reply.
+    """
     MESSAGE_KIND_EVENT: _MessageKind.ValueType  # 7
     """An event. Role: event."""
     MESSAGE_KIND_PLAN: _MessageKind.ValueType  # 8
@@ -66,7 +68,9 @@ MESSAGE_KIND_REPLY: MessageKind.ValueType  # 4
 MESSAGE_KIND_SUMMARY: MessageKind.ValueType  # 5
 """A reply that summarizes earlier messages. Role: assistant."""
 MESSAGE_KIND_RESULT: MessageKind.ValueType  # 6
-"""The result of a command. Role: tool. Message.call_id is empty if the command was no native call."""
+"""The result of a command. Role: tool. Message.call_id is the path of its record if it was
+no native call, and so is ToolCall.call_id in the reply.
+"""
 MESSAGE_KIND_EVENT: MessageKind.ValueType  # 7
 """An event. Role: event."""
 MESSAGE_KIND_PLAN: MessageKind.ValueType  # 8

@@ -144,7 +144,7 @@ export declare type PartialMessage = Message<"turnwright.executor.v1.PartialMess
   turn: number;
 
   /**
-   * Content so far.
+   * Content so far; in a watch whose `replies` is PARTS the prose so far.
    *
    * @generated from field: string content = 2;
    */
@@ -233,11 +233,12 @@ export declare type StreamDelta = Message<"turnwright.executor.v1.StreamDelta"> 
   turn: number;
 
   /**
-   * The increment.
+   * The increments, in order. In a watch whose `replies` is PARTS, prose (`append_content`) and calls stand for what the model
+   * wrote, and there are none while it is not known what that is. At most one where it is RAW.
    *
-   * @generated from field: turnwright.types.v1.Delta delta = 2;
+   * @generated from field: repeated turnwright.types.v1.Delta deltas = 2;
    */
-  delta?: Delta | undefined;
+  deltas: Delta[];
 };
 
 /**

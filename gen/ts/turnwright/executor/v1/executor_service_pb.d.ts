@@ -61,6 +61,13 @@ export declare type WatchRunRequest = Message<"turnwright.executor.v1.WatchRunRe
    * @generated from field: turnwright.executor.v1.PlanEvents plans = 5;
    */
   plans: PlanEvents;
+
+  /**
+   * The form in which replies of the model are sent. Default: PARTS.
+   *
+   * @generated from field: turnwright.executor.v1.ReplyForm replies = 6;
+   */
+  replies: ReplyForm;
 };
 
 /**
@@ -364,6 +371,40 @@ export declare type EventBatch = Message<"turnwright.executor.v1.EventBatch"> & 
  * Use `create(EventBatchSchema)` to create a new message.
  */
 export declare const EventBatchSchema: GenMessage<EventBatch>;
+
+/**
+ * The form in which a watch receives replies of the model.
+ *
+ * @generated from enum turnwright.executor.v1.ReplyForm
+ */
+export enum ReplyForm {
+  /**
+   * Not specified: PARTS.
+   *
+   * @generated from enum value: REPLY_FORM_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * As people read them: prose, and calls that begin, grow and end, whether they are native or commands in the text. The body of
+   * an entry `assistant://N` is its prose; GetEntry has the text as the model wrote it.
+   *
+   * @generated from enum value: REPLY_FORM_PARTS = 1;
+   */
+  PARTS = 1,
+
+  /**
+   * As the model wrote them.
+   *
+   * @generated from enum value: REPLY_FORM_RAW = 2;
+   */
+  RAW = 2,
+}
+
+/**
+ * Describes the enum turnwright.executor.v1.ReplyForm.
+ */
+export declare const ReplyFormSchema: GenEnum<ReplyForm>;
 
 /**
  * The form in which a watch receives plans.

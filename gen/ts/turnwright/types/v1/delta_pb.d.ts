@@ -91,6 +91,39 @@ export declare type Delta = Message<"turnwright.types.v1.Delta"> & {
      */
     value: string;
     case: "mergeExtra";
+  } | {
+    /**
+     * A call has begun: a command in the text, or a native call. This and the following only in a watch whose
+     * `replies` is PARTS.
+     *
+     * @generated from field: turnwright.types.v1.CallBegun begin_call = 9;
+     */
+    value: CallBegun;
+    case: "beginCall";
+  } | {
+    /**
+     * The arguments of a call have grown.
+     *
+     * @generated from field: turnwright.types.v1.CallGrown grow_call = 10;
+     */
+    value: CallGrown;
+    case: "growCall";
+  } | {
+    /**
+     * A call is complete.
+     *
+     * @generated from field: turnwright.types.v1.CallEnded end_call = 11;
+     */
+    value: CallEnded;
+    case: "endCall";
+  } | {
+    /**
+     * Something that was sent was none.
+     *
+     * @generated from field: turnwright.types.v1.TakenBack take_back = 12;
+     */
+    value: TakenBack;
+    case: "takeBack";
   } | { case: undefined; value?: undefined };
 };
 
@@ -99,6 +132,109 @@ export declare type Delta = Message<"turnwright.types.v1.Delta"> & {
  * Use `create(DeltaSchema)` to create a new message.
  */
 export declare const DeltaSchema: GenMessage<Delta>;
+
+/**
+ * A call has begun.
+ *
+ * @generated from message turnwright.types.v1.CallBegun
+ */
+export declare type CallBegun = Message<"turnwright.types.v1.CallBegun"> & {
+  /**
+   * 0-based position among the calls of the reply; the next one.
+   *
+   * @generated from field: uint32 index = 1;
+   */
+  index: number;
+
+  /**
+   * Name of the tool, cut off after 128 characters.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message turnwright.types.v1.CallBegun.
+ * Use `create(CallBegunSchema)` to create a new message.
+ */
+export declare const CallBegunSchema: GenMessage<CallBegun>;
+
+/**
+ * The arguments of a call have grown.
+ *
+ * @generated from message turnwright.types.v1.CallGrown
+ */
+export declare type CallGrown = Message<"turnwright.types.v1.CallGrown"> & {
+  /**
+   * Position of the call.
+   *
+   * @generated from field: uint32 index = 1;
+   */
+  index: number;
+
+  /**
+   * Text to append. Once the call has ended, all of it together is the arguments: JSON, if the model wrote a command as text
+   * an object with its attributes and its `body`; of a native call as the model wrote them.
+   *
+   * @generated from field: string arguments = 2;
+   */
+  arguments: string;
+};
+
+/**
+ * Describes the message turnwright.types.v1.CallGrown.
+ * Use `create(CallGrownSchema)` to create a new message.
+ */
+export declare const CallGrownSchema: GenMessage<CallGrown>;
+
+/**
+ * A call is complete.
+ *
+ * @generated from message turnwright.types.v1.CallEnded
+ */
+export declare type CallEnded = Message<"turnwright.types.v1.CallEnded"> & {
+  /**
+   * Position of the call.
+   *
+   * @generated from field: uint32 index = 1;
+   */
+  index: number;
+};
+
+/**
+ * Describes the message turnwright.types.v1.CallEnded.
+ * Use `create(CallEndedSchema)` to create a new message.
+ */
+export declare const CallEndedSchema: GenMessage<CallEnded>;
+
+/**
+ * Text that was sent as prose, or calls, turned out to be something else: only the end of a reply says for certain what its
+ * text is. What it is comes behind this.
+ *
+ * @generated from message turnwright.types.v1.TakenBack
+ */
+export declare type TakenBack = Message<"turnwright.types.v1.TakenBack"> & {
+  /**
+   * So many code points at the end of the content were none.
+   *
+   * @generated from field: uint32 chars = 1;
+   */
+  chars: number;
+
+  /**
+   * Only the first so many calls are left.
+   *
+   * @generated from field: uint32 calls = 2;
+   */
+  calls: number;
+};
+
+/**
+ * Describes the message turnwright.types.v1.TakenBack.
+ * Use `create(TakenBackSchema)` to create a new message.
+ */
+export declare const TakenBackSchema: GenMessage<TakenBack>;
 
 /**
  * The native tool calls of a message, in order.
@@ -156,7 +292,8 @@ export declare type ToolCall = Message<"turnwright.types.v1.ToolCall"> & {
   arguments: string;
 
   /**
-   * The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams.
+   * The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams. In a RunMessage, the path of its
+   * record for a command that was written as text.
    *
    * @generated from field: string call_id = 5;
    */

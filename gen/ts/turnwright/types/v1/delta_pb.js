@@ -9,7 +9,7 @@ import { file_turnwright_types_v1_usage } from "./usage_pb.js";
  * Describes the file turnwright/types/v1/delta.proto.
  */
 export const file_turnwright_types_v1_delta = /*@__PURE__*/
-  fileDesc("Ch90dXJud3JpZ2h0L3R5cGVzL3YxL2RlbHRhLnByb3RvEhN0dXJud3JpZ2h0LnR5cGVzLnYxIusCCgVEZWx0YRIYCg5hcHBlbmRfY29udGVudBgBIAEoCUgAEhoKEGFwcGVuZF9yZWFzb25pbmcYAiABKAlIABI4Cg5zZXRfdG9vbF9jYWxscxgDIAEoCzIeLnR1cm53cmlnaHQudHlwZXMudjEuVG9vbENhbGxzSAASLwoJc2V0X3VzYWdlGAQgASgLMhoudHVybndyaWdodC50eXBlcy52MS5Vc2FnZUgAEkIKE3NldF90aGlua2luZ19ibG9ja3MYBSABKAsyIy50dXJud3JpZ2h0LnR5cGVzLnYxLlRoaW5raW5nQmxvY2tzSAASFgoMYWRkX2NpdGF0aW9uGAYgASgJSAASRAoYYWRkX3NlcnZlcl9jb250ZW50X2Jsb2NrGAcgASgLMiAudHVybndyaWdodC50eXBlcy52MS5TZXJ2ZXJCbG9ja0gAEhUKC21lcmdlX2V4dHJhGAggASgJSABCCAoGY2hhbmdlIjkKCVRvb2xDYWxscxIsCgVjYWxscxgBIAMoCzIdLnR1cm53cmlnaHQudHlwZXMudjEuVG9vbENhbGwiiAEKCFRvb2xDYWxsEg0KBWluZGV4GAEgASgNEgoKAmlkGAIgASgJEgwKBG5hbWUYAyABKAkSEQoJYXJndW1lbnRzGAQgASgJEg8KB2NhbGxfaWQYBSABKAkSEQoJc2lnbmF0dXJlGAYgASgJEhIKBWJsb2NrGAcgASgNSACIAQFCCAoGX2Jsb2NrIkQKDlRoaW5raW5nQmxvY2tzEjIKBmJsb2NrcxgBIAMoCzIiLnR1cm53cmlnaHQudHlwZXMudjEuVGhpbmtpbmdCbG9jayJ2Cg1UaGlua2luZ0Jsb2NrEhIKBWluZGV4GAEgASgNSACIAQESDAoEdHlwZRgCIAEoCRIKCgJpZBgDIAEoCRIMCgR0ZXh0GAQgASgJEhEKCXNpZ25hdHVyZRgFIAEoCRIMCgRkYXRhGAYgASgJQggKBl9pbmRleCIqCgtTZXJ2ZXJCbG9jaxINCgVpbmRleBgBIAEoDRIMCgRqc29uGAIgASgJQqQBChdjb20udHVybndyaWdodC50eXBlcy52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90eXBlcy92MTt0eXBlc3YxqgITVHVybndyaWdodC5UeXBlcy5WMcoCE1R1cm53cmlnaHRcVHlwZXNcVjHqAhVUdXJud3JpZ2h0OjpUeXBlczo6VjFiBnByb3RvMw", [file_turnwright_types_v1_usage]);
+  fileDesc("Ch90dXJud3JpZ2h0L3R5cGVzL3YxL2RlbHRhLnByb3RvEhN0dXJud3JpZ2h0LnR5cGVzLnYxIr8ECgVEZWx0YRIYCg5hcHBlbmRfY29udGVudBgBIAEoCUgAEhoKEGFwcGVuZF9yZWFzb25pbmcYAiABKAlIABI4Cg5zZXRfdG9vbF9jYWxscxgDIAEoCzIeLnR1cm53cmlnaHQudHlwZXMudjEuVG9vbENhbGxzSAASLwoJc2V0X3VzYWdlGAQgASgLMhoudHVybndyaWdodC50eXBlcy52MS5Vc2FnZUgAEkIKE3NldF90aGlua2luZ19ibG9ja3MYBSABKAsyIy50dXJud3JpZ2h0LnR5cGVzLnYxLlRoaW5raW5nQmxvY2tzSAASFgoMYWRkX2NpdGF0aW9uGAYgASgJSAASRAoYYWRkX3NlcnZlcl9jb250ZW50X2Jsb2NrGAcgASgLMiAudHVybndyaWdodC50eXBlcy52MS5TZXJ2ZXJCbG9ja0gAEhUKC21lcmdlX2V4dHJhGAggASgJSAASNAoKYmVnaW5fY2FsbBgJIAEoCzIeLnR1cm53cmlnaHQudHlwZXMudjEuQ2FsbEJlZ3VuSAASMwoJZ3Jvd19jYWxsGAogASgLMh4udHVybndyaWdodC50eXBlcy52MS5DYWxsR3Jvd25IABIyCghlbmRfY2FsbBgLIAEoCzIeLnR1cm53cmlnaHQudHlwZXMudjEuQ2FsbEVuZGVkSAASMwoJdGFrZV9iYWNrGAwgASgLMh4udHVybndyaWdodC50eXBlcy52MS5UYWtlbkJhY2tIAEIICgZjaGFuZ2UiKAoJQ2FsbEJlZ3VuEg0KBWluZGV4GAEgASgNEgwKBG5hbWUYAiABKAkiLQoJQ2FsbEdyb3duEg0KBWluZGV4GAEgASgNEhEKCWFyZ3VtZW50cxgCIAEoCSIaCglDYWxsRW5kZWQSDQoFaW5kZXgYASABKA0iKQoJVGFrZW5CYWNrEg0KBWNoYXJzGAEgASgNEg0KBWNhbGxzGAIgASgNIjkKCVRvb2xDYWxscxIsCgVjYWxscxgBIAMoCzIdLnR1cm53cmlnaHQudHlwZXMudjEuVG9vbENhbGwiiAEKCFRvb2xDYWxsEg0KBWluZGV4GAEgASgNEgoKAmlkGAIgASgJEgwKBG5hbWUYAyABKAkSEQoJYXJndW1lbnRzGAQgASgJEg8KB2NhbGxfaWQYBSABKAkSEQoJc2lnbmF0dXJlGAYgASgJEhIKBWJsb2NrGAcgASgNSACIAQFCCAoGX2Jsb2NrIkQKDlRoaW5raW5nQmxvY2tzEjIKBmJsb2NrcxgBIAMoCzIiLnR1cm53cmlnaHQudHlwZXMudjEuVGhpbmtpbmdCbG9jayJ2Cg1UaGlua2luZ0Jsb2NrEhIKBWluZGV4GAEgASgNSACIAQESDAoEdHlwZRgCIAEoCRIKCgJpZBgDIAEoCRIMCgR0ZXh0GAQgASgJEhEKCXNpZ25hdHVyZRgFIAEoCRIMCgRkYXRhGAYgASgJQggKBl9pbmRleCIqCgtTZXJ2ZXJCbG9jaxINCgVpbmRleBgBIAEoDRIMCgRqc29uGAIgASgJQqQBChdjb20udHVybndyaWdodC50eXBlcy52MVABWkNnaXRodWIuY29tL3R1cm53cmlnaHQvdHVybndyaWdodC9nZW4vZ28vdHVybndyaWdodC90eXBlcy92MTt0eXBlc3YxqgITVHVybndyaWdodC5UeXBlcy5WMcoCE1R1cm53cmlnaHRcVHlwZXNcVjHqAhVUdXJud3JpZ2h0OjpUeXBlczo6VjFiBnByb3RvMw", [file_turnwright_types_v1_usage]);
 
 /**
  * Describes the message turnwright.types.v1.Delta.
@@ -19,37 +19,65 @@ export const DeltaSchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_delta, 0);
 
 /**
+ * Describes the message turnwright.types.v1.CallBegun.
+ * Use `create(CallBegunSchema)` to create a new message.
+ */
+export const CallBegunSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_delta, 1);
+
+/**
+ * Describes the message turnwright.types.v1.CallGrown.
+ * Use `create(CallGrownSchema)` to create a new message.
+ */
+export const CallGrownSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_delta, 2);
+
+/**
+ * Describes the message turnwright.types.v1.CallEnded.
+ * Use `create(CallEndedSchema)` to create a new message.
+ */
+export const CallEndedSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_delta, 3);
+
+/**
+ * Describes the message turnwright.types.v1.TakenBack.
+ * Use `create(TakenBackSchema)` to create a new message.
+ */
+export const TakenBackSchema = /*@__PURE__*/
+  messageDesc(file_turnwright_types_v1_delta, 4);
+
+/**
  * Describes the message turnwright.types.v1.ToolCalls.
  * Use `create(ToolCallsSchema)` to create a new message.
  */
 export const ToolCallsSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_delta, 1);
+  messageDesc(file_turnwright_types_v1_delta, 5);
 
 /**
  * Describes the message turnwright.types.v1.ToolCall.
  * Use `create(ToolCallSchema)` to create a new message.
  */
 export const ToolCallSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_delta, 2);
+  messageDesc(file_turnwright_types_v1_delta, 6);
 
 /**
  * Describes the message turnwright.types.v1.ThinkingBlocks.
  * Use `create(ThinkingBlocksSchema)` to create a new message.
  */
 export const ThinkingBlocksSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_delta, 3);
+  messageDesc(file_turnwright_types_v1_delta, 7);
 
 /**
  * Describes the message turnwright.types.v1.ThinkingBlock.
  * Use `create(ThinkingBlockSchema)` to create a new message.
  */
 export const ThinkingBlockSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_delta, 4);
+  messageDesc(file_turnwright_types_v1_delta, 8);
 
 /**
  * Describes the message turnwright.types.v1.ServerBlock.
  * Use `create(ServerBlockSchema)` to create a new message.
  */
 export const ServerBlockSchema = /*@__PURE__*/
-  messageDesc(file_turnwright_types_v1_delta, 5);
+  messageDesc(file_turnwright_types_v1_delta, 9);
 

@@ -234,6 +234,14 @@ export declare type FileChange = Message<"turnwright.types.v1.FileChange"> & {
    * @generated from field: string patch = 3;
    */
   patch: string;
+
+  /**
+   * The whole text before the change, at most 1 MiB in all changes of a proposal together; its text after it is in
+   * GetProposalResponse.contents. Only in answers to GetProposal. Absent: the file is new or no text, or the diff is truncated.
+   *
+   * @generated from field: optional string old_text = 4;
+   */
+  oldText?: string | undefined;
 };
 
 /**

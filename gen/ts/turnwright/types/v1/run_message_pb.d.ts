@@ -182,7 +182,8 @@ export enum MessageKind {
   SUMMARY = 5,
 
   /**
-   * The result of a command. Role: tool. Message.call_id is empty if the command was no native call.
+   * The result of a command. Role: tool. Message.call_id is the path of its record if it was
+   * no native call, and so is ToolCall.call_id in the reply.
    *
    * @generated from enum value: MESSAGE_KIND_RESULT = 6;
    */

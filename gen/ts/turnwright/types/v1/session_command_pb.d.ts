@@ -163,8 +163,9 @@ export declare const SessionCommandSchema: GenMessage<SessionCommand>;
  */
 export declare type UserMessage = Message<"turnwright.types.v1.UserMessage"> & {
   /**
-   * The content, in order: texts, which are joined by blank lines, and images by `path`. At least one text that is not
-   * blank; 1 MiB together. The error for a bad part names its index.
+   * The content, in order: texts, which are joined by blank lines, and images. At least one text that is not blank; the
+   * texts have at most 1 MiB together. An image is named by `path`, or brought along as `data`, at most 8388608 bytes each and
+   * 16777216 bytes together; RetryFromIndex takes paths only. The error for a bad part names its index.
    *
    * @generated from field: repeated turnwright.types.v1.Part parts = 1;
    */
