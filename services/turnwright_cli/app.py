@@ -408,6 +408,14 @@ add_command(
 )
 add_command(
     app,
+    "acp",
+    "acp:serve",
+    "Be the agent of an editor, by the Agent Client Protocol on standard input and output.",
+    Option(["-m", "--model"], metavar="MODEL", help="Model of new sessions: an alias, or vendor/model."),
+    common=(SERVER,),
+)
+add_command(
+    app,
     "doctor",
     "doctor:doctor",
     "Show what is configured, which services answer, and what is missing.",

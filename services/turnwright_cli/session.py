@@ -63,10 +63,12 @@ class Session(Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def open_session(settings: CliSettings, reads: Collection[str] | None = None) -> AsyncGenerator[Session, None]:
+async def open_session(
+    settings: CliSettings, reads: Collection[str] | None = None, *, stays: bool = True
+) -> AsyncGenerator[Session, None]:
     """A session for the duration of the block.
 
-    An embedded stack is stopped after it, or once other commands no longer use it.
+    An embedded stack is stopped after it, or if it `stays`, once other commands no longer use it.
 
     `reads`: the command only reads, and needs these services beside the store and the executor. Raises FailureError.
     """
@@ -84,7 +86,7 @@ async def open_session(settings: CliSettings, reads: Collection[str] | None = No
     async with contextlib.AsyncExitStack() as leaving:
         if stack is not None:
             leaving.push_async_callback(_stop, stack)
-        if own is not None:
+        if own is not None and stays:
             await leaving.enter_async_context(_until_idle(own.addresses["store"], settings))
         record = read_record(settings.home)
         # A stack of another command may end with it; a server is waited for, not replaced.

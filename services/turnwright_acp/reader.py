@@ -1,0 +1,123 @@
+"""A tolerant reader of what an agent of the protocol sends: for agents that are asked as sub-agents, and for tests.
+
+A bad entry is dropped and the rest kept, an unreadable update is dropped and logged, and the session goes on
+(AP20-AP28).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from turnwright_acp.shapes import SessionUpdate
+from turnwright_core.plans.watched_plans import WatchedPlans
+from turnwright_kit.logs import get_logger
+
+_PRIORITIES: Final = ("high", "medium", "low")
+_STATUSES: Final = ("pending", "in_progress", "completed")
+_log = get_logger("acp")
+
+
+def read_update(params: Any) -> SessionUpdate | None:
+    """The update of a `session/update`, without what is unknown or malformed; None if it cannot be read."""
+    notification = params if isinstance(params, dict) else {}
+    update = notification.get("update")
+    is_of_session = isinstance(notification.get("sessionId"), str)
+    read = _update(update) if is_of_session and isinstance(update, dict) else None
+    if read is None:
+        _log.warning("update_dropped", kind=str(update.get("sessionUpdate"))[:64] if isinstance(update, dict) else "")
+    return read
+
+
+def _update(update: SessionUpdate) -> SessionUpdate | None:
+    kind = update.get("sessionUpdate")
+    match kind:
+        case "plan_update" if plan := _plan(update.get("plan")):
+            return _with_meta({"sessionUpdate": kind, "plan": plan}, update)
+        case "plan_removed" if isinstance(update.get("planId"), str):
+            return _with_meta({"sessionUpdate": kind, "planId": update["planId"]}, update)
+        case "plan":
+            return _with_meta({"sessionUpdate": kind, "entries": _entries(update.get("entries"))}, update)
+        case str() if kind in OTHERS:
+            return update
+        case _:
+            return None
+
+
+OTHERS: Final = frozenset(
+    {
+        "user_message_chunk",
+        "agent_message_chunk",
+        "agent_thought_chunk",
+        "tool_call",
+        "tool_call_update",
+        "available_commands_update",
+        "current_mode_update",
+        "config_option_update",
+        "session_info_update",
+        "usage_update",
+    }
+)
+"""Kinds of updates that have nothing to do with plans."""
+
+
+class PlanReader:
+    """The plans of a session, according to the updates so far."""
+
+    def __init__(self) -> None:
+        self.held: WatchedPlans[SessionUpdate, list[SessionUpdate]] = WatchedPlans()
+
+    def take(self, params: Any) -> bool:
+        """Take one update in; False if it was dropped."""
+        update = read_update(params)
+        match update:
+            case {"sessionUpdate": "plan_update", "plan": plan}:
+                self.held.update(plan["planId"], plan)
+            case {"sessionUpdate": "plan_removed", "planId": plan_id}:
+                self.held.remove(plan_id)
+            case {"sessionUpdate": "plan", "entries": entries}:
+                self.held.legacy = entries
+        return update is not None
+
+
+def _plan(value: Any) -> SessionUpdate | None:
+    plan = value if isinstance(value, dict) else {}
+    plan_id, kind = plan.get("planId"), plan.get("type")
+    if not isinstance(plan_id, str):
+        return None
+    read: SessionUpdate = {"type": kind, "planId": plan_id}
+    match kind:
+        case "items" if "entries" in plan:
+            read["entries"] = _entries(plan["entries"])
+        case "markdown" if isinstance(plan.get("content"), str):
+            read["content"] = plan["content"]
+            if isinstance(plan.get("path"), str):
+                read["path"] = plan["path"]
+        case "file" if isinstance(plan.get("uri"), str):
+            # Of an older peer.
+            read["uri"] = plan["uri"]
+        case _:
+            return None
+    return _with_meta(read, plan)
+
+
+def _entries(value: Any) -> list[SessionUpdate]:
+    found = value if isinstance(value, list) else []
+    return [_with_meta(_entry(one), one) for one in found if _is_entry(one)]
+
+
+def _is_entry(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("content"), str)
+        and value.get("priority") in _PRIORITIES
+        and value.get("status") in _STATUSES
+    )
+
+
+def _entry(value: SessionUpdate) -> SessionUpdate:
+    return {name: value[name] for name in ("content", "priority", "status")}
+
+
+def _with_meta(read: SessionUpdate, given: SessionUpdate) -> SessionUpdate:
+    meta = given.get("_meta")
+    return {**read, "_meta": meta} if isinstance(meta, dict) else read

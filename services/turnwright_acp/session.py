@@ -1,0 +1,453 @@
+"""One session of an editor: a run that is watched, prompted and asked about.
+
+The watch is the only source of updates, so they have one order; a prompt is answered behind the last of its loop
+(AP35, AG07). What the editor has been told is kept, so that a snapshot, which comes where events were missed, adds what
+is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any, Final
+
+from msgspec import Struct
+from turnwright.types.v1 import (
+    entry_pb2,
+    loop_pb2,
+    message_pb2,
+    plan_pb2,
+    session_command_pb2,
+    session_pb2,
+    settings_pb2,
+)
+
+from turnwright_acp.editor_tools import offered_tools
+from turnwright_acp.jsonrpc import INTERNAL_ERROR, Connection, RpcError
+from turnwright_acp.permissions import Permissions, SessionPlace
+from turnwright_acp.plans import PlanUpdates
+from turnwright_acp.shapes import Capabilities, SessionUpdate
+from turnwright_acp.updates import (
+    CallUpdates,
+    TextUpdates,
+    available_commands,
+    chunk,
+    config_options,
+    reasoning_of,
+    usage_update,
+)
+from turnwright_client import Client, Reason, RunView, TurnwrightError
+from turnwright_core.runs import LOOP_ENDED
+from turnwright_kit.logs import get_logger
+
+_log = get_logger("acp")
+ABORTED: Final = "aborted"
+BUDGET_EXHAUSTED: Final = "budget_exhausted"
+"""Words with which the reason of a loop begins."""
+TOO_LONG: Final = 413
+FAILED: Final = 500
+PLAN_FILE_BYTES_MAX: Final = 96 * 1024
+"""Bytes of a plan's file that are shown."""
+ABORT_PAUSE_S: Final = 1.0
+"""Seconds between attempts to cancel a prompt while no executor answers."""
+ECHO_S: Final = 5.0
+"""Seconds that a change of the settings may take to come with the watch."""
+ABORT_WAIT_S: Final = 10.0
+"""Seconds that the end of a session waits for its prompt to be cancelled."""
+LOST: Final = "The connection to the run was lost; what it does goes on. Send the next prompt to connect again: "
+
+
+class Prompting(Struct):
+    """A prompt that has not been answered."""
+
+    ended: asyncio.Future[str]
+    """The reason for its end."""
+    loop: int = 0
+    """Its loop; 0: not known yet."""
+    is_cancelled: bool = False
+
+
+class EditorSession:
+    """A run that an editor has open. `open` begins the watch, `close` ends it."""
+
+    def __init__(
+        self, client: Client, connection: Connection, place: SessionPlace, can: Capabilities, cost_usd: float = 0.0
+    ) -> None:
+        """`cost_usd`: what the run has cost so far."""
+        self.id, self.project, self.root, self.run = place.id, place.project, place.root, place.run
+        self.reasoning = "default"
+        self._asks_only = False
+        self._client, self._connection, self._can = client, connection, can
+        self._view = RunView()
+        self._texts, self._calls = TextUpdates(), CallUpdates(place.root)
+        self._plans = PlanUpdates(place.root)
+        self._list_texts: list[str] = []
+        """Texts of the latest snapshot that the list of all plans cannot show."""
+        self._permissions = Permissions(client, connection, place, can, lambda: self.mode)
+        self._prompting: Prompting | None = None
+        self._beginning = asyncio.Lock()
+        """Held while a prompt is given to the run, until its loop is known."""
+        self._own_loops: set[int] = set()
+        self._questions: set[str] = set()
+        """Questions that the editor was told."""
+        self._settings = ("", "")
+        """Mode and model that the editor was told, or asked for."""
+        self._configuring, self._changed = asyncio.Lock(), asyncio.Condition()
+        self._cost_usd = cost_usd
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._may_send = asyncio.Event()
+        self._watch: asyncio.Task[None] | None = None
+        self._cancelling: asyncio.Task[None] | None = None
+
+    async def open(self, *, replays: bool = False) -> None:
+        """Begin to watch. Returns with the state of the run; nothing but that is sent before `release`.
+
+        `replays`: send the conversation and the plans so far (AG08, AP37); otherwise the editor is taken to have them.
+        """
+        await self._begin_watch()
+        self._settings = (self.mode, self.model)
+        async for update in self._untold():
+            if replays:
+                await self._send(update)
+
+    async def _begin_watch(self) -> None:
+        self._opened = asyncio.get_running_loop().create_future()
+        self._watch = asyncio.create_task(self._follow(), name=f"acp session {self.run}")
+        await asyncio.wait((self._watch, self._opened), return_when=asyncio.FIRST_COMPLETED)
+        if self._watch.cancelled():
+            raise RpcError(INTERNAL_ERROR, "The session was closed meanwhile.")
+        if self._watch.done():
+            await self._watch
+
+    def release(self) -> None:
+        """Send updates from now on, and ask for what waits for a decision."""
+        self._may_send.set()
+        self._notify(available_commands())
+        self._permissions.take_all(self._view.proposals.values(), is_ours=True)
+
+    @property
+    def mode(self) -> str:
+        if self._view.run is not None and self._view.run.settings.yolo:
+            return "yolo"
+        return "ask" if self._asks_only else "act"
+
+    @property
+    def model(self) -> str:
+        run = self._view.run
+        return (run.settings.model or run.loop.settings.model) if run else ""
+
+    async def set_mode(self, mode: str) -> None:
+        """It holds from the next prompt on; not to be asked any more, and to be asked again, holds at once."""
+        async with self._configuring:
+            self._asks_only = mode == "ask"
+            await self._configure(settings_pb2.RunSettingsPatch(yolo=mode == "yolo"), mode, self.model)
+
+    async def set_model(self, model: str) -> None:
+        async with self._configuring:
+            await self._configure(settings_pb2.RunSettingsPatch(model=model), self.mode, model)
+
+    async def _configure(self, patch: settings_pb2.RunSettingsPatch, mode: str, model: str) -> None:
+        """Change settings of the run, and wait until the watch has told so: what it tells later, others have done."""
+        before, self._settings = self._settings, (mode, model)
+        try:
+            await self._client.configure_run(self.project, self.run, patch)
+        except TurnwrightError:
+            self._settings = before
+            raise
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ECHO_S), self._changed:
+                await self._changed.wait_for(lambda: (self.mode, self.model) == (mode, model))
+
+    async def options(self) -> list[SessionUpdate]:
+        """What can be set beside the mode."""
+        models = [one.alias for one in await self._client.list_models()]
+        return config_options(self.model, models, self.reasoning)
+
+    async def prompt(self, parts: Iterable[message_pb2.Part]) -> str:
+        """Give the run a prompt and wait for the end of its loop. Returns why it ended. Raises RpcError."""
+        if not self._may_send.is_set():
+            raise RpcError(INTERNAL_ERROR, "The session is not open yet: wait for the answer that opens it.")
+        if self._prompting is not None:
+            raise RpcError(INTERNAL_ERROR, "This session answers one prompt at a time: cancel that one, or wait.")
+        prompting = self._prompting = Prompting(asyncio.get_running_loop().create_future())
+        try:
+            if self._watch is None or self._watch.done():
+                await self._begin_watch()
+            async with self._beginning:
+                await self._begin(prompting, session_command_pb2.UserMessage(parts=parts))
+            return await prompting.ended
+        finally:
+            self._prompting = None
+
+    async def _begin(self, prompting: Prompting, message: session_command_pb2.UserMessage) -> None:
+        """Give the message to the run: as the answer to what it has asked, or as a task."""
+        run = self._view.run
+        asked = next((path for path in self._questions if path in self._view.proposals), "")
+        if asked and run is not None:
+            prompting.loop = run.loop.sequence
+            answer = "\n\n".join(part.text for part in message.parts)
+            await self._client.resolve(self.project, self.run, asked, accept=True, answer=answer)
+            return
+        match [part.text.strip() for part in message.parts]:
+            case ["/undo"]:
+                record = await self._client.call_tool(self.project, self.run, "undo")
+                await self._send(chunk("agent_message", record.body, record.path))
+                self._end(prompting, "end_turn")
+                return
+            case ["/retry"]:
+                regenerate = session_command_pb2.Regenerate()
+                given = await self._client.submit(self.project, self.run, regenerate=regenerate)
+                prompting.loop = given.loop.sequence
+                self._own_loops.add(prompting.loop)
+                return
+        is_ask = self.mode == "ask"
+        settings = settings_pb2.LoopSettings(
+            mode=settings_pb2.MODE_ASK if is_ask else settings_pb2.MODE_ACT,
+            client_tools=[] if is_ask else offered_tools(self._can),
+            reasoning=reasoning_of(self.reasoning),
+        )
+        message.settings.CopyFrom(settings)
+        given = await self._client.submit(
+            self.project, self.run, command_id=secrets.token_hex(16), user_message=message
+        )
+        prompting.loop = given.loop.sequence
+        self._own_loops.add(prompting.loop)
+
+    def cancel(self) -> None:
+        """End the prompt that is being worked on, if there is one (AG06)."""
+        if self._prompting is not None and not self._prompting.is_cancelled:
+            self._prompting.is_cancelled = True
+            self._cancelling = asyncio.create_task(self._abort(self._prompting), name="acp cancel")
+
+    async def abort(self) -> None:
+        """Cancel the prompt, and wait until that has been asked for."""
+        self.cancel()
+        if self._cancelling is not None:
+            await asyncio.wait((self._cancelling,), timeout=ABORT_WAIT_S)
+
+    async def _abort(self, prompting: Prompting) -> None:
+        """Take the loop of a prompt out of the queue, or end it; try until it is known to have ended."""
+        async with self._beginning:
+            pass
+        while prompting.loop and not prompting.ended.done():
+            try:
+                if self._view.run is not None and self._view.run.loop.sequence == prompting.loop:
+                    await self._client.abort(self.project, self.run)
+                    return
+                await self._client.cancel_command(self.project, self.run, loop=prompting.loop)
+                self._end(prompting, "cancelled")
+            except TurnwrightError as error:
+                _log.warning("cancel_failed", run=self.run, reason=error.reason.name)
+            await asyncio.sleep(ABORT_PAUSE_S)
+
+    async def close(self) -> None:
+        """Stop to watch; the run goes on. A prompt that is not answered yet is."""
+        tasks = [task for task in (self._watch, self._cancelling) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await self._permissions.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._prompting is not None:
+            self._end(self._prompting, "cancelled")
+
+    async def _follow(self) -> None:
+        form = "operations" if self._can.has_plans else "legacy"
+        watch = self._client.watch(self.project, self.run, plans=form)  # type: ignore[arg-type]
+        try:
+            async with contextlib.aclosing(watch) as events:
+                async for event in events:
+                    self._view.apply(event)
+                    is_whole = event.WhichOneof("event") == "snapshot"
+                    if is_whole and not event.snapshot.last:
+                        continue
+                    if is_whole:
+                        self._list_texts = list(event.snapshot.legacy_plan.texts)
+                    if not self._opened.done():
+                        self._opened.set_result(None)
+                        if not self._may_send.is_set():
+                            # `open` tells of this one.
+                            await self._may_send.wait()
+                            continue
+                    if is_whole:
+                        await self._catch_up()
+                    else:
+                        await self._take(event)
+        except Exception as error:
+            message = error.message if isinstance(error, TurnwrightError) else type(error).__name__
+            _log.error("watch_ended", run=self.run, exc_info=error)
+            if self._prompting is not None and not self._prompting.ended.done():
+                self._prompting.ended.set_exception(RpcError(INTERNAL_ERROR, LOST + message))
+            if not self._opened.done():
+                raise
+
+    async def _catch_up(self) -> None:
+        """Events were missed: tell what has become of the run meanwhile."""
+        async for update in self._untold():
+            await self._send(update)
+        await self._settings_changed()
+        self._permissions.take_all(self._view.proposals.values(), is_ours=self._is_own_loop())
+        await self._look_for_end()
+
+    async def _untold(self) -> AsyncIterator[SessionUpdate]:
+        """What the view holds and the editor was not told, in its order."""
+        for update in self._untold_messages():
+            yield update
+        for plan in self._view.held.plans.values():
+            text = await self._plan_text(plan)
+            for update in self._plans.put(plan, text):
+                yield update
+        for update in self._plans.without(self._view.held.plans):
+            yield update
+        for update in self._plans.put_list(self._view.held.legacy or (), self._list_texts):
+            yield update
+
+    def _untold_messages(self) -> Iterator[SessionUpdate]:
+        for entry in self._view.timeline():
+            yield from self._of_entry(entry)
+        if (partial := self._view.partial) is not None:
+            yield from self._texts.to(f"reasoning://{partial.turn}", partial.reasoning)
+            yield from self._texts.to(f"assistant://{partial.turn}", partial.content)
+
+    def _of_entry(self, entry: entry_pb2.Entry) -> Iterable[SessionUpdate]:
+        match entry.scheme:
+            case "prompt" if entry.loop in self._own_loops:
+                return ()
+            case "prompt" | "assistant" | "reasoning":
+                return self._texts.whole(entry)
+            case _:
+                return self._calls.take(entry)
+
+    async def _take(self, event: Any) -> None:  # noqa: C901, PLR0912 - one case for each kind
+        match event.WhichOneof("event"):
+            case "stream_started":
+                self._texts.begin()
+            case "stream_delta":
+                for delta in event.stream_delta.deltas:
+                    for update in self._texts.grown(event.stream_delta.turn, delta):
+                        await self._send(update)
+            case "message_added" | "message_updated" as kind:
+                entry = getattr(event, kind).entry
+                if entry.scheme == "prompt":
+                    # Whose prompt it is, is known once its loop is.
+                    async with self._beginning:
+                        pass
+                for update in self._of_entry(entry):
+                    await self._send(update)
+                if kind == "message_updated" and entry.HasField("record"):
+                    await self._follow_files()
+            case "output_appended":
+                for update in self._calls.grown(event.output_appended.path, event.output_appended.text):
+                    await self._send(update)
+            case "proposal_pending":
+                async with self._beginning:
+                    self._permissions.take(event.proposal_pending.proposal, is_ours=self._is_own_loop())
+            case "proposal_resolved":
+                self._permissions.withdraw(event.proposal_resolved.path)
+            case "plan_updated":
+                plan = event.plan_updated
+                for update in self._plans.put(plan, await self._plan_text(plan)):
+                    await self._send(update)
+            case "plan_removed":
+                for update in self._plans.without(self._view.held.plans):
+                    await self._send(update)
+            case "legacy_plan":
+                for update in self._plans.put_list(event.legacy_plan.items, event.legacy_plan.texts):
+                    await self._send(update)
+            case "thread_updated":
+                await self._settings_changed()
+            case "turn_finished":
+                turn = event.turn_finished.turn
+                self._cost_usd += turn.result.usage.cost_usd
+                await self._follow_files()
+                if usage := usage_update(turn, self._cost_usd):
+                    await self._send(usage)
+            case "runtime_updated" | "run_state":
+                await self._look_for_end()
+            case _:
+                pass
+
+    def _is_own_loop(self) -> bool:
+        """Whether this editor has prompted the loop that the run is at."""
+        return self._view.run is not None and self._view.run.loop.sequence in self._own_loops
+
+    async def _settings_changed(self) -> None:
+        """Tell the mode and the model, if somebody else has changed them."""
+        async with self._changed:
+            self._changed.notify_all()
+        (mode, model), self._settings = self._settings, (self.mode, self.model)
+        if mode != self.mode:
+            await self._send({"sessionUpdate": "current_mode_update", "currentModeId": self.mode})
+        if model != self.model and (options := await self.options()):
+            await self._send({"sessionUpdate": "config_option_update", "configOptions": options})
+
+    async def _follow_files(self) -> None:
+        """Tell the plans again whose files have changed (AP11)."""
+        plans = self._view.held.plans.values()
+        for plan in [one for one in plans if one.kind == plan_pb2.PLAN_KIND_FILE]:
+            for update in self._plans.put(plan, await self._plan_text(plan)):
+                await self._send(update)
+
+    async def _plan_text(self, plan: plan_pb2.Plan) -> str:
+        """The content of the file of a file plan; empty for any other, and where there is no such file."""
+        if self._plans.file_of(plan) is None:
+            return ""
+        try:
+            entry = await self._client.get_entry(self.project, self.run, plan.body.strip())
+        except TurnwrightError as error:
+            if error.reason not in (Reason.ENTRY_NOT_FOUND, Reason.INVALID_FIELD):
+                raise
+            return ""
+        return entry.body.encode()[:PLAN_FILE_BYTES_MAX].decode(errors="ignore")
+
+    async def _look_for_end(self) -> None:
+        """Answer the prompt if its loop has ended, or waits for what the next prompt will say."""
+        if self._prompting is not None:
+            # The end may come before the loop is known.
+            async with self._beginning:
+                pass
+        prompting, run = self._prompting, self._view.run
+        if prompting is None or not prompting.loop or run is None or prompting.ended.done():
+            return
+        loop = run.loop
+        if loop.sequence > prompting.loop:
+            loop = await self._client.get_loop(self.project, self.run, prompting.loop)
+        if loop.sequence == prompting.loop and loop.status in LOOP_ENDED:
+            self._settle(prompting, loop)
+        elif self._view.state == session_pb2.SESSION_STATE_WAITING_USER_INPUT:
+            waiting = [one for one in self._view.proposals.values() if one.HasField("question")]
+            if waiting and not any(one.path in self._questions for one in waiting):
+                question = waiting[0].question
+                self._questions.add(waiting[0].path)
+                options = "".join(f"\n- {option}" for option in question.options)
+                await self._send(chunk("agent_message", f"\n\n{question.question}{options}", waiting[0].path))
+                self._end(prompting, "end_turn")
+
+    def _settle(self, prompting: Prompting, loop: loop_pb2.Loop) -> None:
+        word = loop.reason.partition(":")[0]
+        if prompting.ended.done():
+            return
+        if prompting.is_cancelled or word == ABORTED:
+            self._end(prompting, "cancelled")
+        elif loop.status == FAILED:
+            message = loop.reason or "The task failed."
+            prompting.ended.set_exception(RpcError(INTERNAL_ERROR, message, {"status": FAILED}))
+        elif loop.status == TOO_LONG:
+            self._end(prompting, "max_tokens")
+        elif word == BUDGET_EXHAUSTED:
+            self._end(prompting, "max_turn_requests")
+        else:
+            self._end(prompting, "end_turn")
+
+    @staticmethod
+    def _end(prompting: Prompting, reason: str) -> None:
+        if not prompting.ended.done():
+            prompting.ended.set_result(reason)
+
+    async def _send(self, update: SessionUpdate) -> None:
+        self._notify(update)
+        await self._connection.drain()
+
+    def _notify(self, update: SessionUpdate) -> None:
+        self._connection.notify("session/update", {"sessionId": self.id, "update": update})
