@@ -34,11 +34,15 @@ from turnwright_kit.certificates import Tls
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(1800)]
 
 CHROMIUM = shutil.which("chromium")
-REPLIES = (
+PROSE = ("Hello is what the file will say, and nothing else.", "It stands there now, so that anybody can read it.")
+COMMANDS = (
     '<set path="hello.txt">Hello, whoever you are.\n</set><update status="102">Writing it.</update>',
     '<update status="200">Written.</update>',
 )
-SCRIPT = "".join(f"=== reply chunk_chars=4 delay_ms=15 ===\n{reply}\n" for reply in REPLIES)
+SCRIPT = "".join(
+    f"=== reply chunk_chars=4 delay_ms=15 ===\n{prose}\n{commands}\n"
+    for prose, commands in zip(PROSE, COMMANDS, strict=True)
+)
 
 
 class Cursors(grpc.aio.ServerInterceptor):
@@ -225,8 +229,9 @@ async def test_the_page_of_the_documentation_works_in_a_browser_and_survives_a_c
 
 async def finished(way, root, printed, *, is_typescript=False):
     """What was printed and what is there now."""
-    for reply in REPLIES:
-        assert printed.count(reply) == 1, printed
+    for prose in PROSE:
+        assert printed.count(prose) == 1, printed
+    assert not re.search("<set|<update", printed)
     assert len(re.findall(r"^\[accepting \S+hello.txt\]$", printed, re.MULTILINE)) == 1
     assert "\n[200] Written.\n" in printed
     assert re.search(r"^200 \S*hello.txt$", printed, re.MULTILINE)
