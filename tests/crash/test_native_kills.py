@@ -104,5 +104,5 @@ async def test_every_native_call_has_one_result_wherever_the_executor_is_killed(
     assert len(effects) == 2 - EFFECTS_MISSING.get(point, 0)
     # What a transcript would be made of: each call once, and one answer to it.
     [reply] = [one.message for one in told if one.path == "assistant://1"]
-    answers = [one.message.call_id for one in told if one.message.call_id]
+    answers = [one.message.call_id for one in told if one.turn == 1 and one.message.call_id]
     assert [call.call_id for call in reply.calls] == sorted(answers) == [f"call_1_{place}" for place in range(4)]
