@@ -180,6 +180,14 @@ add_command(
     ),
     Option(["--without-files"], is_flag=True, help="Leave out the contents of project files."),
 )
+add_command(
+    runs,
+    "import",
+    "documents:import_run",
+    "Make a run of a document of `runs export`. Nothing in it goes on by itself.",
+    Argument(["file"], metavar="FILE", help="The document; - is standard input."),
+    Option(["--run"], default="", metavar="ALIAS", help="Alias of the new run [that of the document, if it is free]"),
+)
 
 add_command(
     app,

@@ -1,18 +1,24 @@
-"""`runs export`: a run as a document in a file, or on standard output."""
+"""`runs export` and `runs import`: a run as a document in a file, on standard output or from standard input."""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import contextlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from turnwright_cli.exit_codes import DONE, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import answer, guarded_stdout, while_read
+from turnwright_cli.output import answer, complain, guarded_stdout, while_read
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import STDIN
 from turnwright_cli.run_list import open_run
+from turnwright_cli.session import open_project
+from turnwright_cli.status_words import turns_words
+from turnwright_core.limits import CHUNK_BYTES
 from turnwright_kit.private_files import replacing_atomically
 
 
@@ -31,6 +37,34 @@ async def export_run(call: Invocation, *, run: str, output: str, without_files: 
                 async for part in parts:
                     size += write(part)
     return answer(call, [found], f"{safe_line(found.run)}: written to {safe_line(output)}, {size / 1e6:,.1f} MB")
+
+
+async def import_run(call: Invocation, *, file: str, run: str) -> int:
+    with _opened(file) as source:
+        async with open_project(call) as (client, project):
+            made = await client.import_run(project, _parts(source), run=run)
+    for problem in made.problems:
+        complain(f"left out {safe_line(problem.place)}: {safe_line(problem.problem)}")
+    if made.skipped > len(made.problems):
+        complain(f"left out {made.skipped - len(made.problems)} more")
+    left_out = f", {made.skipped} left out" if made.skipped else ""
+    return answer(call, [made], f"{safe_line(made.run.run)}: {turns_words(made.run.turn)}{left_out}")
+
+
+def _opened(file: str) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Raises FailureError if it cannot be read."""
+    if file == STDIN:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return Path(file).open("rb")
+    except OSError as error:
+        raise usage(f"{safe_line(file)} cannot be read: {error.strerror}.") from None
+
+
+async def _parts(source: BinaryIO) -> AsyncGenerator[bytes, None]:
+    # Standard input may be slow, and the services of this process go on meanwhile.
+    while part := await asyncio.to_thread(source.read, CHUNK_BYTES):
+        yield part
 
 
 @contextlib.contextmanager

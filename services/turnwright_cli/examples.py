@@ -39,6 +39,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright runs abort": ("turnwright runs abort fix-login",),
     "turnwright runs remove": ("turnwright runs remove fix-login",),
     "turnwright runs export": ("turnwright runs export fix-login -o fix-login.json",),
+    "turnwright runs import": (
+        "turnwright runs import fix-login.json",
+        "turnwright runs import - --run again < r.json",
+    ),
     "turnwright explain": ("turnwright explain fix-login 3", "turnwright explain fix-login --next"),
     "turnwright replay": ("turnwright replay fix-login",),
     "turnwright undo": ("turnwright undo fix-login      the latest turn", "turnwright undo fix-login 3    turn 3"),

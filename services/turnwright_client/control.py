@@ -7,7 +7,7 @@ without duplicating output.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final, Literal, TypeAlias
@@ -108,6 +108,23 @@ class ControlCalls:
                 is_whole = part.last
         if not is_whole:
             raise self._peer.cut_short("its last part")
+
+    async def import_run(
+        self, project: str, parts: AsyncIterable[bytes], *, run: str = "", document_id: str = "", request_id: str = ""
+    ) -> document_service_pb2.ImportRunResponse:
+        """Make a run of a document, which comes in parts of at most 1 MiB; an empty alias is that of the document.
+
+        With `document_id` the document must be of this run. The answer says what was left out.
+        """
+
+        async def requests() -> AsyncGenerator[document_service_pb2.ImportRunRequest, None]:
+            yield document_service_pb2.ImportRunRequest(
+                project=project, run=run, document_id=document_id, request_id=request_id
+            )
+            async for part in parts:
+                yield document_service_pb2.ImportRunRequest(data=part)
+
+        return await self._peer.upload(self._documents.ImportRun, requests(), None)
 
     async def inject_message(
         self, project: str, run: str, message: str, request_id: str = ""

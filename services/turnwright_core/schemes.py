@@ -65,6 +65,12 @@ BUILTIN: Final[tuple[Scheme, ...]] = (
 )
 """The schemes of every store; project files have the empty scheme."""
 
+SHARED: Final = tuple(scheme.name for scheme in BUILTIN if scheme.default_scope != "run")
+"""Those of them whose entries are not of one run alone; an imported run has such entries of its own."""
+
+OF_SESSIONS: Final = ("command", "draft")
+"""Schemes of what waits to be carried out or sent: it stays where it is."""
+
 BY_NAME: Final = {scheme.name: scheme for scheme in BUILTIN}
 
 

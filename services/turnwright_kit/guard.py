@@ -227,7 +227,7 @@ class _Guarded(grpc.GenericRpcHandler):
         if handler.stream_stream:
             stream = self._stream(handler.stream_stream, serialize, method)
             return grpc.stream_stream_rpc_method_handler(stream, **codecs)
-        raise NotImplementedError(f"{method} takes a stream and gives one answer; no handler of ours does")
+        return grpc.stream_unary_rpc_method_handler(self._upload(handler.stream_unary, method), **codecs)
 
     def _admitted(self, context: object, metadata: Metadata) -> str:
         return self._gate.admit(metadata, context.identity if isinstance(context, LocalContext) else None)
@@ -262,6 +262,27 @@ class _Guarded(grpc.GenericRpcHandler):
                     answer = codec.answer_to_pb(await inner(codec.request_from_pb(request), context))
                 if (limit := _size_limit(context, metadata)) < MESSAGE_BYTES_MAX:
                     check_length(answer.ByteSize(), limit)
+                if counted:
+                    counted.hold(answer.ByteSize())
+                return answer
+
+        return call
+
+    def _upload(self, inner: Any, method: str) -> Any:
+        """A method that is sent a stream: its first message says what the call is about. One is read at a time."""
+
+        async def call(requests: AsyncIterator[object], context: Context) -> object:
+            metadata: Any = context.invocation_metadata() or ()
+            async with GuardedCall(self._calls, method, context, metadata, is_stream=True) as guarded:
+                guarded.admitted(self._admitted(context, metadata), None)
+                counted = await self._counted(context, opened=False, is_stream=True)
+                first = _checked(await anext(aiter(requests), None))
+                if first is None:
+                    raise invalid("message", "The call has sent no message: send at least one.")
+                guarded.admitted("", first)
+                if self._admits:
+                    await self._admits(method, first)
+                answer = await inner(_following(first, requests), context)
                 if counted:
                     counted.hold(answer.ByteSize())
                 return answer
@@ -328,6 +349,13 @@ def _checked(request: object) -> object:
     if isinstance(request, TurnwrightError):
         raise request
     return request
+
+
+async def _following(first: object, requests: AsyncIterator[object]) -> AsyncIterator[object]:
+    """The messages of a stream whose first one was read."""
+    yield first
+    async for request in requests:
+        yield _checked(request)
 
 
 class _Serializer:

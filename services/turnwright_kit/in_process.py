@@ -137,9 +137,16 @@ class LocalChannel:
         self._identity = LocalIdentity()
 
     def unary_unary(self, method: str, **_codecs: object) -> Callable[..., Awaitable[object]]:
+        return self._answering(method, "unary_unary")
+
+    def stream_unary(self, method: str, **_codecs: object) -> Callable[..., Awaitable[object]]:
+        """Its request is the iterator of the messages, which the handler reads."""
+        return self._answering(method, "stream_unary")
+
+    def _answering(self, method: str, kind: str) -> Callable[..., Awaitable[object]]:
         async def call(request: object, *, timeout: float | None = None, metadata: Metadata = ()) -> object:  # noqa: ASYNC109 - as gRPC's
             handler, context = self._server.find(method), LocalContext(metadata, timeout, identity=self._identity)
-            task = asyncio.create_task(context.outcome(handler.unary_unary(request, context)))
+            task = asyncio.create_task(context.outcome(getattr(handler, kind)(request, context)))
             try:
                 await asyncio.wait((task,), timeout=timeout)
                 error = _failure_of(task) if task.done() else late_error()

@@ -5,7 +5,7 @@ Source: architecture 12; research/perf 1.1 (reconnect backoff).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
 
@@ -54,6 +54,9 @@ class PeerChannel:
 
     def unary_stream(self, method: str, **more: object) -> NamedRpc:
         return NamedRpc(method, self._channel.unary_stream(method, **self._converting(method, more)))
+
+    def stream_unary(self, method: str, **more: Any) -> NamedRpc:
+        return NamedRpc(method, self._channel.stream_unary(method, **more))
 
     def _converting(self, method: str, more: dict[str, Any]) -> dict[str, Any]:
         codec = self._codecs.get(method)
@@ -140,8 +143,23 @@ class Peer:
 
         `caller`: make the call on behalf of this caller.
         """
-        await wait_for_connection(self.channel)
         deadline = current_scope().timeout_s(timeout_s or self.timeout_s)
+        answer: Response = await self._answer(method, request, deadline, caller)
+        return answer
+
+    async def upload(
+        self,
+        method: grpc.aio.StreamUnaryMultiCallable[Request, Response],
+        requests: AsyncIterable[Request],
+        timeout_s: float | None,
+        caller: Caller | None = None,
+    ) -> Response:
+        """One answer to a stream of messages; without a deadline the caller limits the wait. Raises TurnwrightError."""
+        answer: Response = await self._answer(method, requests, timeout_s, caller)
+        return answer
+
+    async def _answer(self, method: Any, request: Any, deadline: float | None, caller: Caller | None) -> Any:
+        await wait_for_connection(self.channel)
         metadata = self._metadata if caller is None else self._in_name_of(caller)
         try:
             with outgoing(_name_of(method), self.address) as trace:
@@ -223,11 +241,16 @@ def path_of(method: MethodDescriptor) -> str:
 def rpc_of(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:
     """What a stub has for a method."""
     request, answer = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    return (channel.unary_stream if method.server_streaming else channel.unary_unary)(
+    kind = f"{_flow(streams=method.client_streaming)}_{_flow(streams=method.server_streaming)}"
+    return getattr(channel, kind)(
         path_of(method),
         request_serializer=request.SerializeToString,
         response_deserializer=answer.FromString,
     )
+
+
+def _flow(*, streams: bool) -> str:
+    return "stream" if streams else "unary"
 
 
 def _name_of(method: object) -> str:

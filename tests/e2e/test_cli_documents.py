@@ -37,3 +37,19 @@ def test_a_run_is_written_to_standard_output(bench) -> None:
     assert {one["entry"]["path"] for one in whole["entries"]} - {
         one["entry"]["path"] for one in without["entries"]
     } == {"a.txt"}
+
+
+def test_a_document_becomes_a_run_that_says_what_was_left_out(bench, tmp_path) -> None:
+    file = tmp_path / "r.json"
+    bench.run("runs", "export", "r", "-o", str(file))
+    document = json.loads(file.read_bytes())
+    document["entries"].append({"entry": {"path": "known://\u0000", "revision": "1"}})
+    file.write_text(json.dumps(document))
+    made = bench.run("runs", "import", str(file))
+    assert made.stdout == "r-2: 2 turns, 1 left out\n"
+    assert f"left out entries[{len(document['entries']) - 1}]" in made.stderr
+    again = bench.run("runs", "import", "-", "--run", "again", "--json", stdin=file.read_text())
+    assert json.loads(again.stdout)["run"]["run"] == "again"
+    assert bench.run("replay", "again").returncode == 0
+    refused = bench.run("runs", "import", "-", stdin="{}")
+    assert (refused.returncode, "not a document of a run" in refused.stderr) == (2, True)

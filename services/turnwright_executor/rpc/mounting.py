@@ -50,6 +50,8 @@ def _handler(
         "request_deserializer": request.FromString,
         "response_serializer": answer.SerializeToString,
     }
+    if method.client_streaming:
+        return grpc.stream_unary_rpc_method_handler(_uploading(method, store), **codecs)
     lasts = "heartbeat" in method.output_type.fields_by_name
     handler: Any = _forwarding(method, store, lasts=lasts)
     handler = around(method, handler) if around else handler
@@ -66,6 +68,16 @@ def _handler(
                 yield _heartbeat(answer) if message is None else message
 
     return grpc.unary_stream_rpc_method_handler(keep, **codecs)
+
+
+def _uploading(method: MethodDescriptor, store: Peer) -> Any:
+    """The handler that forwards the messages of a caller as they come."""
+    rpc = rpc_of(store.channel, method)
+
+    async def forward(requests: Any, context: Any) -> Any:
+        return await store.upload(rpc, requests, context.time_remaining(), _caller_of(method))
+
+    return forward
 
 
 def _forwarding(method: MethodDescriptor, store: Peer, *, lasts: bool) -> Any:

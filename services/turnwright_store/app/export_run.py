@@ -7,6 +7,7 @@ Source: rows RT01, OM38; the message RunDocument.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -197,6 +198,9 @@ def _entry_version(one: SeenInterval, entry: Entry | None, content: int) -> Any:
             revision=row.revision,
             writer=TIERS[0],
         )
+    elif not entry.hash:
+        # Of a body that has grown: it is computed later.
+        entry = replace(entry, hash=hashlib.sha256(entry.body.encode()).hexdigest())
     return document_service_pb2.EntryVersion(
         entry=entry_to_pb(replace(entry, scope="")),
         end_revision=one.end,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 from turnwright.documents.v1 import document_service_pb2 as pb
 from turnwright.documents.v1 import document_service_pb2_grpc
+from turnwright_values.types import Tier
 
+from turnwright_core.wire.runs import run_to_pb
+from turnwright_kit.auth import Caller, check_min_tier, current_caller
 from turnwright_store.app.export_run import Export
+from turnwright_store.app.import_run import Import
+from turnwright_store.app.registry import with_origin
+from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, address_of
 
 
@@ -25,3 +31,29 @@ class DocumentServicer(Calls, document_service_pb2_grpc.DocumentServiceServicer)
                     yield pb.ExportRunResponse(data=before)
                 before = chunk
         yield pb.ExportRunResponse(data=before, last=True)
+
+    async def ImportRun(self, requests: AsyncIterator[pb.ImportRunRequest], _context: Any) -> pb.ImportRunResponse:
+        check_min_tier(current_caller(), Tier.CLIENT, "ImportRun")
+        first = await anext(requests)
+        document = Import(self._database, self._rules, current_caller(), first)
+        async with aclosing(_parts(first, requests)) as parts:
+            await document.read(parts)
+
+        def show(tx: Transaction, _caller: Caller) -> pb.ImportRunResponse:
+            shown = run_to_pb(with_origin(tx.connection, document.show(tx)))
+            return pb.ImportRunResponse(
+                run=shown,
+                problems=[pb.ImportProblem(place=place, problem=problem) for place, problem in document.problems],
+                skipped=document.skipped,
+            )
+
+        asked = pb.ImportRunRequest(
+            project=first.project, run=first.run, document_id=first.document_id, request_id=first.request_id
+        )
+        return await self._once(asked, pb.ImportRunResponse, show, locks=document.locks())
+
+
+async def _parts(first: pb.ImportRunRequest, requests: AsyncIterator[pb.ImportRunRequest]) -> AsyncGenerator[bytes]:
+    yield first.data
+    async for request in requests:
+        yield request.data

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, case, func, literal_column, select
 
+from turnwright_core.schemes import OF_SESSIONS
 from turnwright_store.sql.clauses import number
 from turnwright_store.sql.entries import ENTRY, IN_RUN, IS_CURRENT, VISIBLE_VERSIONS
 from turnwright_store.sql.keys import is_of, key_in_sql, newest
@@ -58,9 +59,8 @@ _AFTER: Final = (
 
 
 def _page(statement: Select[Any]) -> Select[Any]:
-    own = statement.where(
-        *_AFTER, (entries.c.scheme != literal_column("''")) | (number("with_files") > literal_column("0"))
-    )
+    is_wanted = (entries.c.scheme != literal_column("''")) | (number("with_files") > literal_column("0"))
+    own = statement.where(*_AFTER, is_wanted, entries.c.scheme.not_in(OF_SESSIONS))
     return own.order_by(views.c.path, views.c.to_rev.desc()).limit(number("page"))
 
 

@@ -32,6 +32,7 @@ from turnwright_values.store import ViewFilter
 from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
+from turnwright_core.schemes import SHARED
 from turnwright_store.domain.path_state import ReplacedView
 from turnwright_store.sql.clauses import number
 from turnwright_store.sql.columns import not_zero
@@ -60,7 +61,8 @@ def condition(wanted: ViewFilter, view: Any = views, entry: Any = entries) -> Co
             )
         case ViewFilter.TIMELINE:
             return and_(
-                entry.c.scope_id.not_in(bindparam("shared", expanding=True)), entry.c.scheme.not_in(PACKET_AUDIT)
+                entry.c.scope_id.not_in(bindparam("shared", expanding=True)),
+                entry.c.scheme.not_in((*PACKET_AUDIT, *SHARED)),
             )
         case ViewFilter.FILES:
             return cast("ColumnElement[bool]", entry.c.scheme == "")
@@ -244,7 +246,7 @@ class Wanted(Struct, frozen=True):
                 is_ready = seen.visibility is not Visibility.ARCHIVED and seen.state is not State.PROPOSED
                 return is_ready and seen.scheme not in hidden
             case ViewFilter.TIMELINE:
-                return seen.scope.startswith("run:") and seen.scheme not in PACKET_AUDIT
+                return seen.scope.startswith("run:") and seen.scheme not in (*PACKET_AUDIT, *SHARED)
             case ViewFilter.FILES:
                 return seen.scheme == ""
             case ViewFilter.MESSAGES:

@@ -299,12 +299,19 @@ async def called(services, method, tier: Tier, **fields) -> Reason | None:
     """Why a method refuses a request; what a stream says before that does not count."""
     async with calling(services, tier) as (peer, _):
         request = request_for(method, **fields)
+        if method.client_streaming:
+            return await reason_of(peer.upload(rpc_of(peer.channel, method), sent(request), 5.0))
         if not method.server_streaming:
             return await reason_of(peer.call(rpc_of(peer.channel, method), request))
         async with peer.stream(rpc_of(peer.channel, method), request, 5.0) as messages:
             while not (reason := await reason_of(anext(messages))):
                 pass
             return reason
+
+
+async def sent(request):
+    """A stream of one message."""
+    yield request
 
 
 PROJECTLESS = {"InitProject", "ListProjects", "ListModels", "SetModel", "DeleteModel", "Discover", "GetStatus"}

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.json_format import ParseDict
+from sqlalchemy import update
 from turnwright.documents.v1 import document_service_pb2 as documents
+from turnwright.store.v1 import read_pb2
+from turnwright.types.v1 import command_record_pb2, cursor_pb2
+from turnwright.types.v1.command_record_pb2 import CommandRecord
+from turnwright_values.types import Tier
 
+from contract.store.counting import connected, row_counts
 from contract.store.harness import (
     ARCHIVED,
+    CANCELLED,
+    FAILED,
+    PROPOSED,
+    RECORDED,
     RESOLVED,
     STREAMING,
     Client,
@@ -20,19 +33,51 @@ from contract.store.harness import (
     new_project,
     remove,
     set_,
+    start_store,
     working_run,
 )
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_store.sql.tables import runs
 
 pytestmark = pytest.mark.asyncio
 
 
-async def exported(run: Run, **fields: Any) -> documents.RunDocument:
-    """The document, which must be JSON that the contract describes."""
+async def text_of(run: Run, **fields: Any) -> bytes:
     parts = [part async for part in run.client.stream("ExportRun", **run.address, **fields)]
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert max(len(part.data) for part in parts) <= 512 * 1024
-    return ParseDict(json.loads(b"".join(part.data for part in parts)), documents.RunDocument())
+    return b"".join(part.data for part in parts)
+
+
+def parsed(text: bytes) -> documents.RunDocument:
+    """The document, which must be JSON that the contract describes."""
+    return ParseDict(json.loads(text), documents.RunDocument())
+
+
+async def exported(run: Run, **fields: Any) -> documents.RunDocument:
+    return parsed(await text_of(run, **fields))
+
+
+async def imported(client: Client, project: str, text: bytes, *, part: int = 100_000, **fields: Any) -> Any:
+    async def parts() -> AsyncIterator[documents.ImportRunRequest]:
+        yield documents.ImportRunRequest(project=project, **fields)
+        for begin in range(0, len(text), part):
+            yield documents.ImportRunRequest(data=text[begin : begin + part])
+
+    return await client.peer.upload(client.rpc("ImportRun"), parts(), 60)
+
+
+def without_ids(document: documents.RunDocument) -> documents.RunDocument:
+    copy = documents.RunDocument()
+    copy.CopyFrom(document)
+    copy.run.project = copy.run.run = ""
+    copy.run.ClearField("forked_from")
+    return copy
+
+
+def lines(document: documents.RunDocument) -> list[str]:
+    """The document for a comparison that says what differs."""
+    return str(document).splitlines()
 
 
 async def turn(run: Run, *writes: Any, **result: Any) -> int:
@@ -136,3 +181,236 @@ async def test_a_run_that_is_deleted_meanwhile_has_no_document(client) -> None:
     with pytest.raises(TurnwrightError) as caught:
         _ = [part async for part in parts]
     assert caught.value.reason is Reason.RUN_NOT_FOUND
+
+
+async def test_what_was_exported_comes_in_as_it_was_and_goes_on(client, project) -> None:
+    run = await busy_run(client, project)
+    text = await text_of(run)
+    for part in (100_000, 7):
+        answer = await imported(client, project, text, part=part)
+        copy = Run(client, project, answer.run.run)
+        assert (list(answer.problems), answer.skipped, copy.alias) == ([], 0, "r1-2" if part > 7 else "r1-3")
+        assert lines(without_ids(await exported(copy))) == lines(without_ids(parsed(text)))
+        for rpc in ("ListMessages", "ListPlans", "ListLoops", "ListTurns"):
+            wanted, found = [await client.call(rpc, **one.address) for one in (run, copy)]
+            assert found == wanted
+        assert (await copy.view()).bodies == (await run.view()).bodies
+        for number in (1, 2):
+            wanted, found = [await one.view(at=cursor_pb2.Moment(turn=number)) for one in (run, copy)]
+            assert found.bodies == wanted.bodies
+        wanted, found = [await one.view(filter=read_pb2.VIEW_FILTER_TIMELINE) for one in (run, copy)]
+        assert found.paths == wanted.paths
+    await copy.enqueue("go on")
+    await copy.claim()
+    assert await turn(copy, set_("src/a.py", "three\n"), set_("sh://turn_1/out", "4\n")) == 3
+    assert (await copy.entry("src/a.py")).body == "three\n"
+    assert (await run.entry("sh://turn_1/out")).body == "1\n2\n3\n"
+
+
+async def test_a_fork_comes_in_whole(client, project) -> None:
+    run = await busy_run(client, project)
+    child = Run(client, project, (await client.call("ForkRun", **run.address, new_run="child", turn=1)).run.run)
+    await child.enqueue()
+    await child.claim()
+    await turn(child, set_("known://fact", "Not so."))
+    await child.end(0, loop=(200, "update", "Done."))
+    text = await text_of(child)
+    other = await new_project(client, "other")
+    copy = Run(client, other, (await imported(client, other, text)).run.run)
+    assert without_ids(await exported(copy)) == without_ids(parsed(text))
+    wanted, found = [(await client.call("ListMessages", **one.address)).messages for one in (child, copy)]
+    assert list(found) == list(wanted)
+
+
+def changed(text: bytes, **members: Any) -> bytes:
+    """The document with other members; a function changes one that is there."""
+    document = json.loads(text)
+    for name, value in members.items():
+        document[name] = value(document.get(name)) if callable(value) else value
+    return json.dumps(document).encode()
+
+
+def other(name: str, **fields: Any) -> Any:
+    """The first element of the path has other fields."""
+
+    def change(found: list[Any]) -> list[Any]:
+        (at, *_) = [index for index, one in enumerate(found) if one["entry"]["path"] == name]
+        entry = {**found[at]["entry"], **{key: value for key, value in fields.items() if key not in OUTER}}
+        found[at] = {**found[at], "entry": entry, **{key: fields[key] for key in OUTER if key in fields}}
+        return found
+
+    return change
+
+
+def record(stage: str) -> CommandRecord:
+    """The record of a command with an outside effect that has come so far."""
+    one = CommandRecord(tool="sh", ordinal=0, effect_class=command_record_pb2.EFFECT_CLASS_OUTSIDE)
+    getattr(one, stage).SetInParent()
+    return one
+
+
+OUTER = ("end_revision", "content_revision", "appended_bytes")
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "problem"),
+    [
+        ({"entries": other("known://fact", path="known://f\x00act")}, "entries[", "control characters"),
+        ({"entries": other("known://fact", path="a" * 3000)}, "entries[", "characters; the limit is 2048"),
+        ({"entries": other("known://fact", path="assistant://1")}, "entries[", "its path has come before"),
+        ({"entries": other("known://fact", body="Planted.")}, "entries[", "its sizes say something else"),
+        ({"entries": other("known://fact", body="It is no.")}, "entries[", "the one that its hash is of"),
+        ({"entries": other("known://fact", attributes_json="[]")}, "entries[", "must be one JSON object"),
+        ({"entries": other("known://fact", state="STATE_NEW")}, "entries[", "unknown to this version"),
+        ({"entries": other("known://fact", visibility=17)}, "entries[", "not a valid Entry"),
+        (
+            {"entries": other("known://fact", writer="TIER_MODEL", record={"tool": "sh"})},
+            "entries[",
+            "only the runtime",
+        ),
+        ({"entries": other("known://fact", outcome="odd")}, "entries[", "neither failed nor been cancelled"),
+        ({"entries": other("known://fact", position="-1")}, "entries[", "its position is -1"),
+        ({"entries": other("known://fact", revision="99999999999")}, "entries[", "the second must be higher"),
+        ({"entries": other("known://fact", content_revision="1")}, "entries[", "not at revision 1"),
+        ({"entries": other("sh://turn_1/out", appended_bytes="9")}, "entries[", "its sizes say something else"),
+        ({"entries": lambda found: [*found, 7]}, "entries[", "not a valid EntryVersion"),
+        ({"entries": lambda found: [*found, [[[[{"a": [1]}]]]]]}, "entries[", "not a valid EntryVersion"),
+        ({"turns": lambda found: [*found, found[0]]}, "turns[2]", "the latest must come first"),
+        ({"turns": lambda found: [{**found[0], "number": 0}, found[1]]}, "turns[0]", "its number"),
+        ({"loops": lambda found: [*found, {"sequence": 9}]}, "loops[1]", "its mode"),
+    ],
+)
+async def test_what_is_malformed_is_left_out_and_named(client, project, change, place, problem) -> None:
+    run = await busy_run(client, project)
+    text = await text_of(run)
+    answer = await imported(client, project, changed(text, **change))
+    assert answer.skipped == len(answer.problems) <= 4
+    assert any(place in one.place and problem in one.problem for one in answer.problems), answer.problems
+    copy = Run(client, project, answer.run.run)
+    assert (await copy.view()).bodies.items() >= {("src/a.py", "two\n"), ("assistant://1", "Hello.")}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "cut off"),
+        (b"[]", "not a JSON object"),
+        (b'{"schema_version": 1', "cut off"),
+        (b'{"schema_version": 2}', "reads 1 to 1"),
+        (b'{"schema_version": "x"}', "not a whole number"),
+        (b'{"run": {"run": "r"}, "complete": true}', "no schema_version"),
+        (b'{"schema_version": 1, "complete": true}', "no run"),
+        (b'{"schema_version": 1, "run": {"run": "r"}}', "where it was exported"),
+        (b'{"schema_version": 1, "run": {"run": "../r"}, "complete": true}', "must match"),
+        (b'{"schema_version": 1, "run": {}, "complete": true}', "must match"),
+        (b'{"schema_version": 1, "run": {"run": "r"}, "complete": true} x', "follows its end"),
+        (b'{"schema_version": 1 "run": 2}', "cannot be imported"),
+        (b'{"schema_version": 1]}', "do not match"),
+    ],
+)
+async def test_what_is_no_document_makes_no_run(client, project, text, problem) -> None:
+    with pytest.raises(TurnwrightError, match=problem) as caught:
+        await imported(client, project, text)
+    assert caught.value.reason is Reason.INVALID_FIELD
+    assert not (await client.call("ListRuns", project=project)).runs
+
+
+async def test_the_identity_of_a_document_is_checked(client, project) -> None:
+    run = await busy_run(client, project)
+    text = await text_of(run)
+    with pytest.raises(TurnwrightError, match="it is of r1, not of r2"):
+        await imported(client, project, text, document_id="r2")
+    with pytest.raises(TurnwrightError) as caught:
+        await imported(client, project, text, run="r1")
+    assert caught.value.reason is Reason.RUN_EXISTS
+    assert (await imported(client, project, text, run="r3", document_id="r1")).run.run == "r3"
+    assert [one.run for one in (await client.call("ListRuns", project=project)).runs] == ["r3", "r1"]
+
+
+async def test_a_repeated_import_makes_one_run(client, project) -> None:
+    text = await text_of(await busy_run(client, project))
+    answers = [await imported(client, project, text, request_id="once") for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert len((await client.call("ListRuns", project=project)).runs) == 2
+
+
+async def test_grants_and_what_waits_stay_where_they_are(client, project) -> None:
+    run = await working_run(client, project, "r1")
+    await client.call(
+        "ConfigureRun", **run.address, patch={"yolo": True, "tool_rules": {"approved": ["sh"], "rejected": ["rm"]}}
+    )
+    await run.enqueue("later", yolo=True)
+    number = (await run.begin()).next.number
+    await run.write(
+        set_(
+            "log://turn_1/sh/a",
+            "",
+            state=RECORDED,
+            record=record("dispatched").SerializeToString(),
+            writer=Tier.SYSTEM,
+            turn=number,
+        ),
+        set_(
+            "log://turn_1/sh/b",
+            "",
+            state=PROPOSED,
+            record=record("proposed").SerializeToString(),
+            writer=Tier.SYSTEM,
+            turn=number,
+        ),
+        set_("draft://run", "half a", writer=Tier.SYSTEM),
+    )
+    text = await text_of(run)
+    assert b"half a" not in text
+    text = changed(text, run=lambda found: {**found, "settings": {**found["settings"], "yolo": True}})
+    answer = await imported(client, project, text, run="copy")
+    copy = Run(client, project, "copy")
+    settings = answer.run.settings
+    assert (answer.run.status, settings.yolo, list(settings.tool_rules.approved), list(settings.tool_rules.rejected)) == (
+        499, False, [], ["rm"],
+    )  # fmt: skip
+    loops = (await client.call("ListLoops", **copy.address)).loops
+    assert [(loop.status, loop.reason, loop.settings.yolo) for loop in loops] == [(499, "imported", False)] * 2
+    turns = (await client.call("ListTurns", **copy.address)).turns
+    assert [(one.result.status, one.result.reason) for one in turns] == [(499, "imported")]
+    ended = [await copy.entry(f"log://turn_1/sh/{name}") for name in "ab"]
+    assert [(one.state, one.outcome) for one in ended] == [(FAILED, "indeterminate:500"), (CANCELLED, "aborted:499")]
+    assert not (await client.call("ListProposals", project=project)).proposals[1:]
+    assert not (await client.call("ListWork")).runs[1:]
+
+
+def kept_rows(db: str, home: Path) -> dict[str, int]:
+    """Rows of each table but those that compaction takes away in its own time."""
+    return {name: count for name, count in row_counts(db, home).items() if name != "chunks"}
+
+
+async def test_an_import_that_breaks_off_leaves_nothing(db, tmp_path) -> None:
+    store = await start_store(tmp_path, heartbeat_s=0.2, purge_after_s=0.1, purge_every_s=0.1)
+    client = Client(store.address)
+    project = await new_project(client)
+    run = await busy_run(client, project)
+    for index in range(12):
+        await client.call("WriteEntries", **run.address, writes=[set_(f"known://{index}", "x" * 300_000)])
+    text = await text_of(run)
+    before = kept_rows(db, tmp_path)
+
+    async def parts() -> AsyncIterator[documents.ImportRunRequest]:
+        yield documents.ImportRunRequest(project=project, run="copy")
+        for begin in range(0, len(text) - 1000, 500_000):
+            yield documents.ImportRunRequest(data=text[begin : begin + 500_000][: len(text) - 1000 - begin])
+
+    with pytest.raises(TurnwrightError, match="cut off"):
+        await client.peer.upload(client.rpc("ImportRun"), parts(), 60)
+    assert kept_rows(db, tmp_path)["versions"] > before["versions"]
+    with pytest.raises(TurnwrightError) as caught:
+        await client.call("GetRun", project=project, run="copy")
+    assert caught.value.reason is Reason.RUN_NOT_FOUND
+    assert [one.run for one in (await client.call("ListRuns", project=project)).runs] == ["r1"]
+    with connected(db, tmp_path) as connection:
+        # As if the time had passed for which it is kept.
+        connection.execute(update(runs).where(runs.c.removed_ms > 0).values(removed_ms=1))
+    while kept_rows(db, tmp_path) != before:  # noqa: ASYNC110 - the purge tells nobody
+        await asyncio.sleep(0.05)
+    assert (await imported(client, project, text, run="copy")).run.run == "copy"
+    await client.close()
+    await store.stop()

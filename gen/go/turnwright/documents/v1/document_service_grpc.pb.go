@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion7
 
 const (
 	DocumentService_ExportRun_FullMethodName = "/turnwright.documents.v1.DocumentService/ExportRun"
+	DocumentService_ImportRun_FullMethodName = "/turnwright.documents.v1.DocumentService/ImportRun"
 )
 
 // DocumentServiceClient is the client API for DocumentService service.
@@ -28,6 +29,9 @@ const (
 type DocumentServiceClient interface {
 	// Streams a run as one JSON document (RunDocument), of one moment, in parts.
 	ExportRun(ctx context.Context, in *ExportRunRequest, opts ...grpc.CallOption) (DocumentService_ExportRunClient, error)
+	// Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
+	// `client`.
+	ImportRun(ctx context.Context, opts ...grpc.CallOption) (DocumentService_ImportRunClient, error)
 }
 
 type documentServiceClient struct {
@@ -70,12 +74,49 @@ func (x *documentServiceExportRunClient) Recv() (*ExportRunResponse, error) {
 	return m, nil
 }
 
+func (c *documentServiceClient) ImportRun(ctx context.Context, opts ...grpc.CallOption) (DocumentService_ImportRunClient, error) {
+	stream, err := c.cc.NewStream(ctx, &DocumentService_ServiceDesc.Streams[1], DocumentService_ImportRun_FullMethodName, opts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &documentServiceImportRunClient{stream}
+	return x, nil
+}
+
+type DocumentService_ImportRunClient interface {
+	Send(*ImportRunRequest) error
+	CloseAndRecv() (*ImportRunResponse, error)
+	grpc.ClientStream
+}
+
+type documentServiceImportRunClient struct {
+	grpc.ClientStream
+}
+
+func (x *documentServiceImportRunClient) Send(m *ImportRunRequest) error {
+	return x.ClientStream.SendMsg(m)
+}
+
+func (x *documentServiceImportRunClient) CloseAndRecv() (*ImportRunResponse, error) {
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	m := new(ImportRunResponse)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // DocumentServiceServer is the server API for DocumentService service.
 // All implementations must embed UnimplementedDocumentServiceServer
 // for forward compatibility
 type DocumentServiceServer interface {
 	// Streams a run as one JSON document (RunDocument), of one moment, in parts.
 	ExportRun(*ExportRunRequest, DocumentService_ExportRunServer) error
+	// Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
+	// `client`.
+	ImportRun(DocumentService_ImportRunServer) error
 	mustEmbedUnimplementedDocumentServiceServer()
 }
 
@@ -85,6 +126,9 @@ type UnimplementedDocumentServiceServer struct {
 
 func (UnimplementedDocumentServiceServer) ExportRun(*ExportRunRequest, DocumentService_ExportRunServer) error {
 	return status.Errorf(codes.Unimplemented, "method ExportRun not implemented")
+}
+func (UnimplementedDocumentServiceServer) ImportRun(DocumentService_ImportRunServer) error {
+	return status.Errorf(codes.Unimplemented, "method ImportRun not implemented")
 }
 func (UnimplementedDocumentServiceServer) mustEmbedUnimplementedDocumentServiceServer() {}
 
@@ -120,6 +164,32 @@ func (x *documentServiceExportRunServer) Send(m *ExportRunResponse) error {
 	return x.ServerStream.SendMsg(m)
 }
 
+func _DocumentService_ImportRun_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(DocumentServiceServer).ImportRun(&documentServiceImportRunServer{stream})
+}
+
+type DocumentService_ImportRunServer interface {
+	SendAndClose(*ImportRunResponse) error
+	Recv() (*ImportRunRequest, error)
+	grpc.ServerStream
+}
+
+type documentServiceImportRunServer struct {
+	grpc.ServerStream
+}
+
+func (x *documentServiceImportRunServer) SendAndClose(m *ImportRunResponse) error {
+	return x.ServerStream.SendMsg(m)
+}
+
+func (x *documentServiceImportRunServer) Recv() (*ImportRunRequest, error) {
+	m := new(ImportRunRequest)
+	if err := x.ServerStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
 // DocumentService_ServiceDesc is the grpc.ServiceDesc for DocumentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -132,6 +202,11 @@ var DocumentService_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "ExportRun",
 			Handler:       _DocumentService_ExportRun_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "ImportRun",
+			Handler:       _DocumentService_ImportRun_Handler,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "turnwright/documents/v1/document_service.proto",

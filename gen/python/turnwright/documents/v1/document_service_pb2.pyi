@@ -84,6 +84,111 @@ class ExportRunResponse(_message.Message):
 Global___ExportRunResponse: _TypeAlias = ExportRunResponse  # noqa: Y015
 
 @_typing.final
+class ImportRunRequest(_message.Message):
+    """A part of a document to import. All fields but `data` are read from the first message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    DOCUMENT_ID_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """Name of the project."""
+    run: _builtins.str
+    """Alias of the new run, `[A-Za-z0-9_-]{1,128}`. Fails with ALREADY_EXISTS, reason RUN_EXISTS, if it is taken. Empty: that
+    of the document, followed by `-2`, `-3` and so on if it is taken.
+    """
+    document_id: _builtins.str
+    """The id that the document must have. Fails with INVALID_ARGUMENT, reason INVALID_FIELD, if it has another one. Empty: any."""
+    data: _builtins.bytes
+    """The next bytes of the document, at most 1 MiB. A document has at most 4 GiB, and an element of its lists at most 32 MiB; a
+    longer element is skipped. A document that is cut off, or no JSON object, fails with INVALID_ARGUMENT, reason
+    INVALID_FIELD, and so does one of which no part comes for 20 seconds.
+    """
+    request_id: _builtins.str
+    """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        run: _builtins.str = ...,
+        document_id: _builtins.str = ...,
+        data: _builtins.bytes = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "document_id", b"document_id", "project", b"project", "request_id", b"request_id", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportRunRequest: _TypeAlias = ImportRunRequest  # noqa: Y015
+
+@_typing.final
+class ImportRunResponse(_message.Message):
+    """The new run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    skipped: _builtins.int
+    """Number of elements that were left out."""
+    @_builtins.property
+    def run(self) -> _run_pb2.Run:
+        """The run, at rest. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
+        failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved tools) and is no fork.
+        """
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportProblem]:
+        """What was left out of the document, in its order; the first 100."""
+
+    def __init__(
+        self,
+        *,
+        run: _run_pb2.Run | None = ...,
+        problems: _abc.Iterable[Global___ImportProblem] | None = ...,
+        skipped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problems", b"problems", "run", b"run", "skipped", b"skipped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportRunResponse: _TypeAlias = ImportRunResponse  # noqa: Y015
+
+@_typing.final
+class ImportProblem(_message.Message):
+    """An element of a document that was left out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    place: _builtins.str
+    """Where it is: the list and the 0-based index in it, such as `messages[3]`."""
+    problem: _builtins.str
+    """What is wrong with it."""
+    def __init__(
+        self,
+        *,
+        place: _builtins.str = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["place", b"place", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportProblem: _TypeAlias = ImportProblem  # noqa: Y015
+
+@_typing.final
 class RunDocument(_message.Message):
     """A run as one document, which stays readable without the store that it comes from. The document is this message as JSON,
     by the rules of Protocol Buffers and with the names of the fields as they stand here: times are texts, 64-bit numbers are

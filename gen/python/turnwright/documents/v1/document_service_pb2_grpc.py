@@ -40,6 +40,11 @@ class DocumentServiceStub(object):
                 request_serializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ExportRunRequest.SerializeToString,
                 response_deserializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ExportRunResponse.FromString,
                 _registered_method=True)
+        self.ImportRun = channel.stream_unary(
+                '/turnwright.documents.v1.DocumentService/ImportRun',
+                request_serializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ImportRunRequest.SerializeToString,
+                response_deserializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ImportRunResponse.FromString,
+                _registered_method=True)
 
 
 class DocumentServiceServicer(object):
@@ -53,6 +58,14 @@ class DocumentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ImportRun(self, request_iterator, context):
+        """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
+        `client`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DocumentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +73,11 @@ def add_DocumentServiceServicer_to_server(servicer, server):
                     servicer.ExportRun,
                     request_deserializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ExportRunRequest.FromString,
                     response_serializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ExportRunResponse.SerializeToString,
+            ),
+            'ImportRun': grpc.stream_unary_rpc_method_handler(
+                    servicer.ImportRun,
+                    request_deserializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ImportRunRequest.FromString,
+                    response_serializer=turnwright_dot_documents_dot_v1_dot_document__service__pb2.ImportRunResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +108,33 @@ class DocumentService(object):
             '/turnwright.documents.v1.DocumentService/ExportRun',
             turnwright_dot_documents_dot_v1_dot_document__service__pb2.ExportRunRequest.SerializeToString,
             turnwright_dot_documents_dot_v1_dot_document__service__pb2.ExportRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportRun(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/turnwright.documents.v1.DocumentService/ImportRun',
+            turnwright_dot_documents_dot_v1_dot_document__service__pb2.ImportRunRequest.SerializeToString,
+            turnwright_dot_documents_dot_v1_dot_document__service__pb2.ImportRunResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,10 @@ class DocumentServiceStub:
     def __new__(cls, channel: _aio.Channel) -> DocumentServiceAsyncStub: ...
     ExportRun: _grpc.UnaryStreamMultiCallable[_document_service_pb2.ExportRunRequest, _document_service_pb2.ExportRunResponse]
     """Streams a run as one JSON document (RunDocument), of one moment, in parts."""
+    ImportRun: _grpc.StreamUnaryMultiCallable[_document_service_pb2.ImportRunRequest, _document_service_pb2.ImportRunResponse]
+    """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
+    `client`.
+    """
 
 @_typing.type_check_only
 class DocumentServiceAsyncStub(DocumentServiceStub):
@@ -43,6 +47,10 @@ class DocumentServiceAsyncStub(DocumentServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ExportRun: _aio.UnaryStreamMultiCallable[_document_service_pb2.ExportRunRequest, _document_service_pb2.ExportRunResponse]  # type: ignore[assignment]
     """Streams a run as one JSON document (RunDocument), of one moment, in parts."""
+    ImportRun: _aio.StreamUnaryMultiCallable[_document_service_pb2.ImportRunRequest, _document_service_pb2.ImportRunResponse]  # type: ignore[assignment]
+    """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
+    `client`.
+    """
 
 class DocumentServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs as documents, which leave a deployment and come back. The store serves it, and the executor for clients."""
@@ -54,5 +62,15 @@ class DocumentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_document_service_pb2.ExportRunResponse], _abc.AsyncIterator[_document_service_pb2.ExportRunResponse]]:
         """Streams a run as one JSON document (RunDocument), of one moment, in parts."""
+
+    @_abc_1.abstractmethod
+    def ImportRun(
+        self,
+        request_iterator: _MaybeAsyncIterator[_document_service_pb2.ImportRunRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_document_service_pb2.ImportRunResponse, _abc.Awaitable[_document_service_pb2.ImportRunResponse]]:
+        """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
+        `client`.
+        """
 
 def add_DocumentServiceServicer_to_server(servicer: DocumentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -80,6 +80,119 @@ export declare type ExportRunResponse = Message<"turnwright.documents.v1.ExportR
 export declare const ExportRunResponseSchema: GenMessage<ExportRunResponse>;
 
 /**
+ * A part of a document to import. All fields but `data` are read from the first message.
+ *
+ * @generated from message turnwright.documents.v1.ImportRunRequest
+ */
+export declare type ImportRunRequest = Message<"turnwright.documents.v1.ImportRunRequest"> & {
+  /**
+   * Name of the project.
+   *
+   * @generated from field: string project = 1;
+   */
+  project: string;
+
+  /**
+   * Alias of the new run, `[A-Za-z0-9_-]{1,128}`. Fails with ALREADY_EXISTS, reason RUN_EXISTS, if it is taken. Empty: that
+   * of the document, followed by `-2`, `-3` and so on if it is taken.
+   *
+   * @generated from field: string run = 2;
+   */
+  run: string;
+
+  /**
+   * The id that the document must have. Fails with INVALID_ARGUMENT, reason INVALID_FIELD, if it has another one. Empty: any.
+   *
+   * @generated from field: string document_id = 3;
+   */
+  documentId: string;
+
+  /**
+   * The next bytes of the document, at most 1 MiB. A document has at most 4 GiB, and an element of its lists at most 32 MiB; a
+   * longer element is skipped. A document that is cut off, or no JSON object, fails with INVALID_ARGUMENT, reason
+   * INVALID_FIELD, and so does one of which no part comes for 20 seconds.
+   *
+   * @generated from field: bytes data = 4;
+   */
+  data: Uint8Array;
+
+  /**
+   * Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none.
+   *
+   * @generated from field: string request_id = 15;
+   */
+  requestId: string;
+};
+
+/**
+ * Describes the message turnwright.documents.v1.ImportRunRequest.
+ * Use `create(ImportRunRequestSchema)` to create a new message.
+ */
+export declare const ImportRunRequestSchema: GenMessage<ImportRunRequest>;
+
+/**
+ * The new run.
+ *
+ * @generated from message turnwright.documents.v1.ImportRunResponse
+ */
+export declare type ImportRunResponse = Message<"turnwright.documents.v1.ImportRunResponse"> & {
+  /**
+   * The run, at rest. Nothing in it goes on because it was imported: what had not ended is cancelled, `aborted:499`, or has
+   * failed, `indeterminate:500`, if it may have happened. It has no grants (`yolo`, approved tools) and is no fork.
+   *
+   * @generated from field: turnwright.types.v1.Run run = 1;
+   */
+  run?: Run | undefined;
+
+  /**
+   * What was left out of the document, in its order; the first 100.
+   *
+   * @generated from field: repeated turnwright.documents.v1.ImportProblem problems = 2;
+   */
+  problems: ImportProblem[];
+
+  /**
+   * Number of elements that were left out.
+   *
+   * @generated from field: uint32 skipped = 3;
+   */
+  skipped: number;
+};
+
+/**
+ * Describes the message turnwright.documents.v1.ImportRunResponse.
+ * Use `create(ImportRunResponseSchema)` to create a new message.
+ */
+export declare const ImportRunResponseSchema: GenMessage<ImportRunResponse>;
+
+/**
+ * An element of a document that was left out.
+ *
+ * @generated from message turnwright.documents.v1.ImportProblem
+ */
+export declare type ImportProblem = Message<"turnwright.documents.v1.ImportProblem"> & {
+  /**
+   * Where it is: the list and the 0-based index in it, such as `messages[3]`.
+   *
+   * @generated from field: string place = 1;
+   */
+  place: string;
+
+  /**
+   * What is wrong with it.
+   *
+   * @generated from field: string problem = 2;
+   */
+  problem: string;
+};
+
+/**
+ * Describes the message turnwright.documents.v1.ImportProblem.
+ * Use `create(ImportProblemSchema)` to create a new message.
+ */
+export declare const ImportProblemSchema: GenMessage<ImportProblem>;
+
+/**
  * A run as one document, which stays readable without the store that it comes from. The document is this message as JSON,
  * by the rules of Protocol Buffers and with the names of the fields as they stand here: times are texts, 64-bit numbers are
  * texts, enums are names, and what has its default is left out. It is sent as bytes, never as this message: a run may be
@@ -227,6 +340,17 @@ export declare const DocumentService: GenService<{
     methodKind: "server_streaming";
     input: typeof ExportRunRequestSchema;
     output: typeof ExportRunResponseSchema;
+  },
+  /**
+   * Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
+   * `client`.
+   *
+   * @generated from rpc turnwright.documents.v1.DocumentService.ImportRun
+   */
+  importRun: {
+    methodKind: "client_streaming";
+    input: typeof ImportRunRequestSchema;
+    output: typeof ImportRunResponseSchema;
   },
 }>;
 

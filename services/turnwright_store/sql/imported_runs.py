@@ -1,0 +1,128 @@
+"""Rows of a run that is imported: nobody sees them until it is whole.
+
+Until then the run counts as one that is removed at a time to come, which each write puts off; if none follows, what was
+written goes as the rows of any removed run do.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import asdict
+from sqlalchemy import Connection, bindparam, update
+from turnwright_values.types import Loop, Run, RunSettings, Turn
+
+from turnwright_core.runs import QUEUED, RUNNING
+from turnwright_store.ports import Transaction
+from turnwright_store.sql import entries as rows
+from turnwright_store.sql.clauses import insertion, number
+from turnwright_store.sql.loops import add_loop, write_loop
+from turnwright_store.sql.registry import ProjectRow
+from turnwright_store.sql.runs import setting_values
+from turnwright_store.sql.scopes import add_scope, bump_scope
+from turnwright_store.sql.tables import runs, scopes, turns
+
+KEPT_MS: Final = 60_000
+"""How long what is imported stays without another write."""
+
+_ADD: Final = runs.insert().returning(runs.c.id)
+_KEEP: Final = (
+    update(runs)
+    .where(runs.c.id == bindparam("run"), runs.c.removed_ms > number("now_ms"))
+    .values(removed_ms=bindparam("later_ms"))
+    .returning(runs.c.id)
+)
+_TURNS: Final = insertion(turns)
+_SHOW: Final = update(runs).where(runs.c.id == bindparam("run"))
+_PLACE: Final = update(scopes).where(scopes.c.id == bindparam("scope"))
+
+
+class HiddenRun(Struct, frozen=True):
+    """A run that is being imported."""
+
+    id: int
+    scope: int
+    alias: str
+    """That it has until it is whole; no caller can name it."""
+
+
+def add_hidden_run(tx: Transaction, owner: ProjectRow) -> HiddenRun:
+    alias = f"~import-{secrets.token_hex(8)}"
+    scope = add_scope(tx, f"run:{owner.id}:{alias}")
+    run = Run(owner.project.name, alias, RunSettings(""), QUEUED)
+    values = {
+        "project_id": owner.id,
+        "scope_id": scope,
+        "alias": alias,
+        "status": run.status,
+        "create_ms": tx.now_ms,
+        "update_ms": tx.now_ms,
+        "removed_ms": tx.now_ms + KEPT_MS,
+        **setting_values(run.settings),
+    }
+    return HiddenRun(int(tx.connection.execute(_ADD, values).scalar_one()), scope, alias)
+
+
+def keep_hidden_run(tx: Transaction, run: HiddenRun) -> bool:
+    """Put off the removal of what was imported; False if its time has passed."""
+    values = {"run": run.id, "now_ms": tx.now_ms, "later_ms": tx.now_ms + KEPT_MS}
+    return tx.connection.execute(_KEEP, values).one_or_none() is not None
+
+
+def add_entry_rows(
+    tx: Transaction, entries: Sequence[Mapping[str, Any]], versions: Sequence[Any], views: Sequence[Any]
+) -> None:
+    for statement, values in ((rows.ENTRIES, entries), (rows.VERSIONS, versions), (rows.VIEWS, views)):
+        if values:
+            tx.connection.execute(statement, list(values))
+
+
+def add_ended_turn(tx: Transaction, run: HiddenRun, turn: Turn) -> None:
+    """A turn that has ended. Its own revision is 0 if another run has had it: it is no moment of this one."""
+    values = {
+        "run_id": run.id,
+        "number": turn.number,
+        "loop": turn.loop,
+        "request": encode(turn.request).decode(),
+        "result": encode(turn.result).decode(),
+        "begin_ms": turn.begin_ms,
+        "end_ms": turn.end_ms,
+        "revision": turn.revision,
+    }
+    tx.connection.execute(_TURNS, values)
+
+
+def add_ended_loop(connection: Connection, run: HiddenRun, loop: Loop) -> None:
+    add_loop(connection, run.id, loop)
+    write_loop(connection, run.id, loop)
+
+
+def show_run(tx: Transaction, owner: ProjectRow, hidden: HiddenRun, run: Run, loops: int, positions: int) -> None:
+    """Have everybody see what was imported, as a run at rest: its row is what the run says."""
+    key = f"run:{owner.id}:{run.run}"
+    # The moment of this transaction is the revision of the document.
+    tx.connection.execute(
+        _PLACE, {"scope": hidden.scope, "key": key, "revision": run.revision - 1, "positions": positions}
+    )
+    bump_scope(tx, hidden.scope)
+    if run.status != QUEUED:
+        # From there a run may go to each status in which it rests.
+        tx.connection.execute(_SHOW, {"run": hidden.id, "status": RUNNING})
+    shown = asdict(run)
+    values = {name: shown[name] for name in ("status", "turn", "summary", "revision", "create_ms")}
+    tx.connection.execute(
+        _SHOW,
+        {
+            "run": hidden.id,
+            **values,
+            **setting_values(run.settings),
+            "alias": run.run,
+            "loops": loops,
+            "update_ms": tx.now_ms,
+            "removed_ms": 0,
+        },
+    )
