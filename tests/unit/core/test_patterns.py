@@ -221,7 +221,6 @@ def test_counted_repeats_beside_each_other_do_not_multiply():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("run", "pattern"),
     [

@@ -171,7 +171,6 @@ def test_entities_that_multiply_make_no_document():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [

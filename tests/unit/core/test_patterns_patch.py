@@ -74,7 +74,6 @@ def test_changes_that_are_far_apart_are_hunks_of_their_own():
     assert [line for line in patch.splitlines() if line.startswith("@@")] == ["@@ -5,3 +5,3 @@", "@@ -30,3 +30,2 @@"]
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -301,7 +301,6 @@ def test_any_mixture_of_patch_lines_is_read(text, original):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "head", ["", "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n", "*** Begin Patch\n*** Update File: x\n@@\n", "```diff\n"]
 )

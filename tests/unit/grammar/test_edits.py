@@ -376,7 +376,6 @@ def test_a_pair_means_the_same_in_every_form(before, search, new):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "head", ["", "<<SEARCH\n", "<<SEARCH\na\nSEARCH\n<<REPLACE\n", "<search>\n", "<<<<<<< SEARCH\n"]
 )

@@ -39,20 +39,17 @@ SOAKED = (
 )
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", SINGLE, ids=lambda one: one.name)
 def test_a_hostile_reply_is_read(hostile):
     check_hostile(hostile.text(QUICK_CHARS))
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", COMBINED, ids=lambda one: one.name)
 def test_a_reply_of_two_hostile_pieces_is_read(hostile):
     check_hostile(hostile.text(QUICK_CHARS // 10))
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda one: one.name)
 def test_a_large_hostile_reply_is_read(hostile):
     check_hostile(hostile.text(SIZE_CHARS))
@@ -85,7 +82,6 @@ def cost_of_reading(piece: str, chars: int) -> tuple[float, int]:
     return taken_s, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) * 1024
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", EDIT_BODIES, ids=lambda one: one.name)
 @pytest.mark.parametrize("original", ["a b\n" * 1000, None], ids=["text", "none"])
 def test_a_hostile_body_is_applied(hostile, original):
@@ -93,7 +89,6 @@ def test_a_hostile_body_is_applied(hostile, original):
     assert isinstance(result, EditResult | EditConflict | EditSyntaxError)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "search", ["a b\na b\na c", "ab" * 1000, "a\n" * 50_000 + "z", " a" * 50_000, "a b\n" * 50_000 + "q"]
 )
@@ -102,7 +97,6 @@ def test_a_search_in_a_large_repetitive_text_ends(search):
     assert isinstance(apply_edit(text, f"<<SEARCH\n{search}\nSEARCH\n<<REPLACE\nz\nREPLACE"), EditConflict)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece",
     [

@@ -154,7 +154,6 @@ def test_a_search_that_is_in_the_text_means_itself(search, new):
     assert result.text.replace("\n", "") == f"<{escaped}>".replace(escaped, new)
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "piece", ["s/a/b/ ", "s/", "s/\\/", "\\/", "s/[", "s/(", " ", ";", "s/a/b/\n", "1,2s/a/b/;", "[[:x"]
 )
@@ -164,7 +163,6 @@ def test_a_long_text_of_one_piece_is_read(head, piece):
     assert isinstance(apply_edit("a b\n" * 100, body), EditResult | EditConflict | EditSyntaxError)
 
 
-@pytest.mark.timeout(60)
 def test_a_regex_that_would_hang_is_a_conflict():
     result = apply_edit("a" * 5_000 + "\n", r"s/\(a*\)*\1*b$/x/")
     assert isinstance(result, EditConflict)

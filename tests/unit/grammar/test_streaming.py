@@ -158,7 +158,6 @@ def test_nothing_fed_is_an_empty_reply():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", SINGLE, ids=lambda one: one.name)
 def test_a_hostile_reply_is_read_in_small_pieces(hostile):
     text = hostile.text(QUICK_CHARS)
@@ -166,7 +165,6 @@ def test_a_hostile_reply_is_read_in_small_pieces(hostile):
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda one: one.name)
 def test_a_large_hostile_reply_is_read_in_small_pieces(hostile):
     text = hostile.text(SIZE_CHARS)
