@@ -173,9 +173,9 @@ class EditorSession:
             raise RpcError(INTERNAL_ERROR, "This session answers one prompt at a time: cancel that one, or wait.")
         prompting = self._prompting = Prompting(asyncio.get_running_loop().create_future())
         try:
-            if self._watch is None or self._watch.done():
-                await self._begin_watch()
             async with self._beginning:
+                if self._watch is None or self._watch.done():
+                    await self._begin_watch()
                 await self._begin(prompting, session_command_pb2.UserMessage(parts=parts))
             return await prompting.ended
         finally:
@@ -335,8 +335,6 @@ class EditorSession:
                         pass
                 for update in self._of_entry(entry):
                     await self._send(update)
-                if kind == "message_updated" and entry.HasField("record"):
-                    await self._follow_files()
             case "output_appended":
                 for update in self._calls.grown(event.output_appended.path, event.output_appended.text):
                     await self._send(update)

@@ -17,6 +17,7 @@ const counted = new TransformStream({
 });
 const stream = acp.ndJsonStream(Writable.toWeb(agent.stdin), Readable.toWeb(agent.stdout).pipeThrough(counted));
 let updates = 0;
+let last = "";
 const app = acp
   .client({ name: "tests" })
   .onRequest("session/request_permission", ({ params }) => ({
@@ -24,6 +25,7 @@ const app = acp
   }))
   .onNotification("session/update", ({ params }) => {
     updates += 1;
+    last = params.update.sessionUpdate;
     say(params.update);
   });
 await app.connectWith(stream, async (context) => {
@@ -41,6 +43,8 @@ await app.connectWith(stream, async (context) => {
   found.list = await context.request("session/list", {});
   found.close = await context.request("session/close", session);
   found.load = await context.request("session/load", { ...session, cwd, mcpServers: [] });
+  // What follows the answer to a load comes last.
+  while (last !== "available_commands_update") await new Promise((done) => setTimeout(done, 10));
   say({ result: found, updates, lines });
 });
 agent.stdin.end();

@@ -7,11 +7,10 @@ from turnwright.types.v1 import plan_pb2
 
 from contract.acp.editors import PLANS, editing
 from services import running
+from turnwright_acp.plans import PlanUpdates
 
 DONE = '<update status="200">Done.</update>'
 NOTES = '# Früh 🌅\u2028 \\ "\n- [x] done\n- [ ] next'
-
-pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +27,7 @@ def file_plan(path):
     return plan_pb2.Plan(plan_id="f", kind=plan_pb2.PLAN_KIND_FILE, body=path)
 
 
+@pytest.mark.asyncio
 async def test_each_change_of_a_plan_is_one_update_and_its_removal_too(tmp_path):
     async with running(tmp_path) as services, editing(services, PLANS) as editor:
         session = await editor.new()
@@ -59,6 +59,7 @@ async def test_each_change_of_a_plan_is_one_update_and_its_removal_too(tmp_path)
         assert len(told(editor, session)) == before + 1
 
 
+@pytest.mark.asyncio
 async def test_a_plan_in_a_file_follows_it(tmp_path):
     async with running(tmp_path) as services, editing(services, PLANS) as editor:
         (services.files / "plan.md").write_text("# One\n")
@@ -76,24 +77,25 @@ async def test_a_plan_in_a_file_follows_it(tmp_path):
         ]
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.md", "none.md"])
-async def test_a_plan_whose_file_is_not_there_or_elsewhere_shows_nothing_of_it(tmp_path, path):
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.md"])
+def test_a_file_outside_the_project_is_no_file_of_a_plan(tmp_path, path):
+    (update,) = PlanUpdates(tmp_path).put(file_plan(path), "")
+    assert update["plan"] == {"type": "markdown", "planId": "f", "content": ""}
+
+
+@pytest.mark.asyncio
+async def test_a_plan_whose_file_is_not_there_is_empty_until_it_is(tmp_path):
     async with running(tmp_path) as services, editing(services, PLANS) as editor:
-        (tmp_path / "secret.md").write_text("secret")
         services.script(DONE)
         session = await editor.new()
         at = (services.project, session.partition("/")[2])
-        try:
-            await services.client.set_plan(*at, file_plan(path))
-        except Exception:  # noqa: BLE001 - where it is refused, nothing is told
-            return
+        await services.client.set_plan(*at, file_plan("none.md"))
         await editor.until(lambda: told(editor, session))
-        plan = told(editor, session)[0]["plan"]
-        assert plan["content"] == ""
-        assert ("path" in plan) is (path == "none.md")
+        assert told(editor, session)[0]["plan"]["content"] == ""
         assert await editor.prompt(session) == {"stopReason": "end_turn"}
 
 
+@pytest.mark.asyncio
 async def test_the_one_list_comes_with_the_texts_that_it_cannot_show_each_once(tmp_path):
     async with running(tmp_path) as services, editing(services) as editor:
         session = await editor.new()
@@ -107,6 +109,7 @@ async def test_the_one_list_comes_with_the_texts_that_it_cannot_show_each_once(t
         assert told(editor, session)[-1] == {"sessionUpdate": "plan", "entries": []}
 
 
+@pytest.mark.asyncio
 async def test_plans_of_one_turn_come_before_its_answer_and_before_who_is_asked_about_them(tmp_path):
     async with running(tmp_path) as services, editing(services, PLANS) as editor:
         plans = "".join(f'<set_plan kind="markdown" plan_id="p{n}"># {n}</set_plan>' for n in range(5))
@@ -124,6 +127,7 @@ async def test_plans_of_one_turn_come_before_its_answer_and_before_who_is_asked_
         assert order[answered] == "answer"
 
 
+@pytest.mark.asyncio
 async def test_both_forms_are_told_of_one_run_after_every_service_has_gone(tmp_path):
     async with running(tmp_path) as services, editing(services, PLANS) as one, editing(services) as other:
         session = await one.new()

@@ -91,7 +91,9 @@ async def test_what_waits_is_asked_again_when_the_session_is_loaded(tmp_path):
         async with editing(services) as editor:
             await editor.call("session/load", **editor.place(session))
             assert [one["status"] for one in editor.updates(session, "tool_call")] == ["pending"]
-            await editor.until(lambda: editor.updates(session, "tool_call_update"))
+            await editor.until(
+                lambda: [one for one in editor.updates(session, "tool_call_update") if one.get("status") == "completed"]
+            )
             assert [one["method"] for one in editor.asked] == ["session/request_permission"]
             loaded = next(place for place, one in enumerate(editor.order) if one.get("id") == 2 and "result" in one)
             assert editor.order.index(editor.asked[0]) > loaded

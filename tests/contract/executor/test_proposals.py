@@ -112,7 +112,10 @@ async def test_a_proposal_is_read_with_all_that_it_would_write(services):
     await waiting(services, f"{SET}{GO_ON}", DONE)
     answer = await services.client.get_proposal(services.project, "r", PROPOSAL)
     assert [(one.path, one.content) for one in answer.contents] == [("a.txt", "new\n")]
-    assert answer.proposal.files.changes[0].path == "a.txt"
+    change = answer.proposal.files.changes[0]
+    assert (change.path, change.old_text) == ("a.txt", "old\n")
+    [listed_one] = [item.proposal async for item in services.client.list_proposals(services.project)]
+    assert not listed_one.files.changes[0].HasField("old_text")
     await services.client.resolve(services.project, "r", PROPOSAL, accept=False)
     with pytest.raises(PreconditionError) as late:
         await services.client.get_proposal(services.project, "r", PROPOSAL)

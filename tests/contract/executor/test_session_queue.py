@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 
 import pytest
@@ -15,6 +16,7 @@ from services import running
 from sse_server import SseServer
 from turnwright_client.sessions import user_message
 from turnwright_core.errors import Reason, TurnwrightError
+from turnwright_core.limits import IMAGE_BYTES_MAX
 
 pytestmark = ON_BOTH_DATABASES
 services = SHARED_SERVICES
@@ -107,6 +109,29 @@ async def test_a_message_answers_the_question_that_waits(services):
     await say(services, "PostgreSQL.", until="completed")
     assert "PostgreSQL." in (await services.entry(QUESTION)).body
     assert await loops(services) == ["One."]
+
+
+def picture(data: bytes) -> message_pb2.Part:
+    return message_pb2.Part(image=message_pb2.Image(data=data, mime="image/png"))
+
+
+async def test_a_message_brings_images_along_or_names_them(services):
+    # RC01
+    data = b"\x89PNG\r\n\x1a\n" + bytes(300)
+    (services.files / "a.png").write_bytes(data)
+    services.script(DONE)
+    shown = pb.UserMessage(parts=[part("Look."), picture(data), IMAGE, picture(data + b"2")], settings=ACT)
+    answer = await say(services, "", user_message=shown)
+    assert [path.partition("/given_")[0] for path in answer.loop.settings.images] == ["image:/", "a.png", "image:/"]
+    kept = [base64.b64decode((await services.entry(f"image://loop_1/{number}")).body) for number in (1, 2, 3)]
+    assert kept == [data, data, data + b"2"]
+    too_large = pb.UserMessage(parts=[part("Look."), picture(bytes(IMAGE_BYTES_MAX + 1))], settings=ACT)
+    assert (await refused(services, user_message=too_large)).reason is Reason.LIMIT_EXCEEDED
+    too_many = pb.UserMessage(parts=[part("Look."), *[picture(bytes(IMAGE_BYTES_MAX))] * 3], settings=ACT)
+    assert (await refused(services, user_message=too_many)).reason is Reason.LIMIT_EXCEEDED
+    revision = (await services.client.get_run(services.project, "r")).run.revision
+    again = pb.RetryFromIndex(from_index=0, expected_revision=revision, message=shown)
+    assert (await refused(services, retry_from_index=again)).reason is Reason.INVALID_FIELD
 
 
 def part(text: str) -> message_pb2.Part:
