@@ -184,7 +184,7 @@ add_command(
     runs,
     "import",
     "documents:import_run",
-    "Make a run of a document of `runs export`. Nothing in it goes on by itself.",
+    "Make a run of a document of `runs export`, or of a trajectory of Refact. Nothing in it goes on by itself.",
     Argument(["file"], metavar="FILE", help="The document; - is standard input."),
     Option(["--run"], default="", metavar="ALIAS", help="Alias of the new run [that of the document, if it is free]"),
 )

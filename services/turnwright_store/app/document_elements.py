@@ -117,7 +117,7 @@ def entry_of(item: JsonItem, limits: WriteLimits) -> SeenEntry:
     end, revision = message.end_revision, entry.revision
     content = message.content_revision or revision
     try:
-        _check_entry(entry, limits, has_content=content == revision)
+        check_entry(entry, limits, has_content=content == revision)
     except TurnwrightError as error:
         raise ElementError(error.message) from None
     if not 0 < revision < REVISIONS_OF_ENTRY or (end and not revision < end < REVISIONS_OF_ENTRY):
@@ -131,7 +131,8 @@ def entry_of(item: JsonItem, limits: WriteLimits) -> SeenEntry:
     return SeenEntry(shown, end, time_from_pb(message.create_time), content, message.appended_bytes)
 
 
-def _check_entry(entry: Entry, limits: WriteLimits, *, has_content: bool) -> None:
+def check_entry(entry: Entry, limits: WriteLimits, *, has_content: bool) -> None:
+    """Refuse an entry that no run can have. Raises ElementError, InvalidError."""
     check_path(entry.path, limits.path_chars_max)
     check_words("outcome", entry.outcome, OUTCOME_CHARS_MAX)
     if entry.scheme in OF_SESSIONS:

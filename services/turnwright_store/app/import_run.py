@@ -20,16 +20,19 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright.documents.v1 import document_service_pb2 as pb
 from turnwright_values.store import Durability
-from turnwright_values.types import Entry, Loop, Run, Turn
+from turnwright_values.types import Entry, Loop, Run, RunSettings, Turn
 
 from turnwright_core.checks import check_words, invalid, over_limit
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.json_items import JsonItem, JsonItems
-from turnwright_core.limits import NAME_CHARS_MAX
+from turnwright_core.limits import NAME_CHARS_MAX, PATH_CHARS_MAX, PERSONA_BYTES_MAX
+from turnwright_core.runs import COMPLETED, QUEUED
+from turnwright_core.text import cut_bytes
 from turnwright_kit.auth import Caller
 from turnwright_store.app.document_elements import (
     ElementError,
     SeenEntry,
+    check_entry,
     entry_of,
     json_value,
     loop_of,
@@ -37,6 +40,7 @@ from turnwright_store.app.document_elements import (
     turn_of,
 )
 from turnwright_store.app.registry import check_alias_free, generate_alias
+from turnwright_store.app.trajectories import Row, Trajectory
 from turnwright_store.domain.checks import RUN_ALIAS, check_name
 from turnwright_store.domain.locks import project_lock, run_lock
 from turnwright_store.domain.store_rules import StoreRules
@@ -143,12 +147,17 @@ class Import:
             "revision": self._take_revision,
             "run": self._take_run,
             "complete": self._take_complete,
+            "id": self._take_id,
+            "model": self._take_model,
         }
         self._lists: dict[str, Callable[[JsonItem], None]] = {
             "loops": self._take_loop,
             "turns": self._take_turn,
             "entries": self._take_entry,
+            "messages": self._take_message,
         }
+        self._id = ""
+        self._trajectory = Trajectory(_now_ms())
         self._schema = 0
         self._revision = 0
         self._is_complete = False
@@ -173,6 +182,8 @@ class Import:
                 await self._write()
         if not items.has_ended:
             raise invalid("data", "The document was cut off before its end: send all of it.")
+        if not self._schema and self._id:
+            self._end_trajectory()
         await self._write()
         self._check_whole()
 
@@ -201,6 +212,8 @@ class Import:
             raise invalid("data", f"This is not a document of a run: {error}.") from None
 
     def _check_whole(self) -> None:
+        if self._run is not None and self._id:
+            return
         if not self._schema:
             raise invalid("data", "This is not a document of a run: it has no schema_version.")
         if self._run is None:
@@ -301,6 +314,55 @@ class Import:
         self._paths.add(key)
         self._read_path = _Path(name)
         return self._read_path
+
+    # ---- The members of a trajectory
+
+    def _take_id(self, item: JsonItem) -> None:
+        name = json_value(item)
+        if not isinstance(name, str) or not RUN_ALIAS.fullmatch(name):
+            raise ElementError(f"its id must match {RUN_ALIAS.pattern}")
+        if self._asked.document_id not in ("", name):
+            raise ElementError(f"it is of {name}, not of {self._asked.document_id}")
+        self._id = name
+
+    def _take_model(self, item: JsonItem) -> None:
+        model = json_value(item)
+        if isinstance(model, str):
+            check_words("model", model, PATH_CHARS_MAX)
+            self._trajectory.model = model
+
+    def _take_message(self, item: JsonItem) -> None:
+        if self._schema or self._paths:
+            # They follow from the entries.
+            return
+        self._add(self._trajectory.take(json_value(item)))
+        self._batch.weight += len(item.text)
+
+    def _end_trajectory(self) -> None:
+        self._add(self._trajectory.end())
+        found = self._trajectory
+        persona = cut_bytes(found.persona, PERSONA_BYTES_MAX) if found.persona else None
+        settings = RunSettings(found.model, persona=persona)
+        status = COMPLETED if found.loops else QUEUED
+        self._run = Run("", self._id, settings, status, create_ms=_now_ms())
+        self._numbers.take(revision=found.revision, position=found.position, turn=found.turns, loop=found.loops)
+
+    def _add(self, made: list[Row]) -> None:
+        """What a message has become: each path is one of its own. Raises ElementError."""
+        try:
+            for row in made:
+                if isinstance(row, SeenEntry):
+                    check_entry(row.entry, self._rules.limits, has_content=True)
+        except TurnwrightError as error:
+            raise ElementError(error.message) from None
+        for row in made:
+            match row:
+                case Loop():
+                    self._batch.loops.append(row)
+                case Turn():
+                    self._batch.turns.append(row)
+                case _:
+                    self._batch.entries.append((row, True))
 
     # ---- Writing
 

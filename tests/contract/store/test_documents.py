@@ -414,3 +414,66 @@ async def test_an_import_that_breaks_off_leaves_nothing(db, tmp_path) -> None:
     assert (await imported(client, project, text, run="copy")).run.run == "copy"
     await client.close()
     await store.stop()
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": '{"command": "ls"}'}}
+TRAJECTORY = {
+    "id": "abc-123",
+    "title": "New Chat",
+    "model": "fast",
+    "messages": [
+        {"role": "system", "content": "You are helpful."},
+        {"role": "user", "content": "Hello"},
+        {"content": "no role"},
+        {"role": "user", "content": [{"type": "text", "text": "there"}]},
+        {"role": "assistant", "content": "Looking.", "tool_calls": [CALL], "usage": {"prompt_tokens": 7}},
+        {"role": "tool", "tool_call_id": "c1", "content": "a.txt"},
+        {"role": "tool", "tool_call_id": "c9", "content": "of nobody"},
+        {"role": "assistant", "content": "It is a.txt."},
+        {"role": "plan", "content": "First."},
+        {"role": "event", "content": "more", "extra": {"event": {"subkind": "plan_delta", "payload": {"seq": 1}}}},
+        {"role": "event", "content": "tick", "event": {"subkind": "tick", "source": "clock", "payload": {}}},
+        {"role": "event", "content": "odd", "event": {"subkind": "odd", "source": "x", "payload": {}}},
+        {"role": "cd_instruction", "content": "x"},
+        {"role": "user", "content": "Again?"},
+    ],
+}
+
+
+async def test_a_trajectory_becomes_a_run_in_the_same_way_each_time(client, project) -> None:
+    found = []
+    for alias in ("abc-123", "again"):
+        answer = await imported(client, project, json.dumps(TRAJECTORY).encode(), run=alias if found else "")
+        assert [one.place for one in answer.problems] == [f"messages[{index}]" for index in (2, 6, 11, 12)]
+        assert (answer.run.run, answer.run.status, answer.run.settings.persona) == (alias, 200, "You are helpful.")
+        copy = Run(client, project, alias)
+        found.append((await client.call("ListMessages", **copy.address)).messages)
+    assert [one.path for one in found[0]] == [one.path for one in found[1]]
+    said = [(one.message.role, "".join(part.text for part in one.message.parts)) for one in found[0]]
+    user, assistant, tool, event, plan = 2, 3, 4, 5, 6
+    assert said == [
+        (user, "Hello"), (user, "there"), (assistant, "Looking."), (tool, "a.txt"), (assistant, "It is a.txt."),
+        (plan, "First."), (plan, "more"), (event, "tick"), (user, "Again?"),
+    ]  # fmt: skip
+    (call,) = found[0][2].message.calls
+    assert (call.name, call.arguments, call.id, found[0][3].message.call_id) == (
+        "shell", '{"command": "ls"}', "c1", call.call_id,
+    )  # fmt: skip
+    assert [(one.number, one.result.status) for one in (await client.call("ListTurns", **copy.address)).turns] == [
+        (2, 200),
+        (1, 102),
+    ]
+    (kept,) = (await client.call("ListPlans", **copy.address)).plans
+    assert (kept.body, [one.text for one in kept.deltas]) == ("First.", ["more"])
+    await copy.enqueue("go on")
+    await copy.claim()
+    assert await turn(copy) == 3
+
+
+@pytest.mark.parametrize("name", ["a" * 129, "a\\b", "has.dot", "../x", "", None])
+async def test_a_trajectory_without_an_id_that_is_one_is_refused(client, project, name) -> None:
+    with pytest.raises(TurnwrightError) as caught:
+        await imported(client, project, json.dumps({**TRAJECTORY, "id": name}).encode())
+    assert caught.value.reason is Reason.INVALID_FIELD
+    with pytest.raises(TurnwrightError, match="it is of abc-123, not of abc"):
+        await imported(client, project, json.dumps(TRAJECTORY).encode(), document_id="abc")

@@ -59,8 +59,8 @@ class DocumentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ImportRun(self, request_iterator, context):
-        """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
-        `client`.
+        """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
+        and `messages`). The run appears whole, or not at all. Needs the tier `client`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

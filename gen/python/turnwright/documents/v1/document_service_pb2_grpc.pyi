@@ -36,8 +36,8 @@ class DocumentServiceStub:
     ExportRun: _grpc.UnaryStreamMultiCallable[_document_service_pb2.ExportRunRequest, _document_service_pb2.ExportRunResponse]
     """Streams a run as one JSON document (RunDocument), of one moment, in parts."""
     ImportRun: _grpc.StreamUnaryMultiCallable[_document_service_pb2.ImportRunRequest, _document_service_pb2.ImportRunResponse]
-    """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
-    `client`.
+    """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
+    and `messages`). The run appears whole, or not at all. Needs the tier `client`.
     """
 
 @_typing.type_check_only
@@ -48,8 +48,8 @@ class DocumentServiceAsyncStub(DocumentServiceStub):
     ExportRun: _aio.UnaryStreamMultiCallable[_document_service_pb2.ExportRunRequest, _document_service_pb2.ExportRunResponse]  # type: ignore[assignment]
     """Streams a run as one JSON document (RunDocument), of one moment, in parts."""
     ImportRun: _aio.StreamUnaryMultiCallable[_document_service_pb2.ImportRunRequest, _document_service_pb2.ImportRunResponse]  # type: ignore[assignment]
-    """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
-    `client`.
+    """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
+    and `messages`). The run appears whole, or not at all. Needs the tier `client`.
     """
 
 class DocumentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -69,8 +69,8 @@ class DocumentServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_document_service_pb2.ImportRunRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_document_service_pb2.ImportRunResponse, _abc.Awaitable[_document_service_pb2.ImportRunResponse]]:
-        """Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
-        `client`.
+        """Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
+        and `messages`). The run appears whole, or not at all. Needs the tier `client`.
         """
 
 def add_DocumentServiceServicer_to_server(servicer: DocumentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

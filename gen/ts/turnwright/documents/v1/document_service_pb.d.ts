@@ -342,8 +342,8 @@ export declare const DocumentService: GenService<{
     output: typeof ExportRunResponseSchema;
   },
   /**
-   * Makes a new run of a document of ExportRun, which is sent in parts. The run appears whole, or not at all. Needs the tier
-   * `client`.
+   * Makes a new run of a document that is sent in parts: one of ExportRun, or a trajectory of Refact (a JSON object with `id`
+   * and `messages`). The run appears whole, or not at all. Needs the tier `client`.
    *
    * @generated from rpc turnwright.documents.v1.DocumentService.ImportRun
    */
