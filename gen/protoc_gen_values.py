@@ -45,11 +45,12 @@ VALUES = {
 ENUMS = {
     "types": """
         Mode CallStyle Assembly RequestKind ReplyKind TokenSource SessionState CompressionStrength
-        Visibility State Tier MessageKind
+        Visibility State Tier MessageKind QueuedCommandKind
     """.split(),
     "store": """
         Durability ViewFilter
     """.split(),
+    "provider": ["RetryReason"],
 }
 
 WRITTEN = {

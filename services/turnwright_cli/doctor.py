@@ -17,7 +17,7 @@ from turnwright_cli.invocation import CHECK_MODELS_TIMEOUT_S, CliSettings, Invoc
 from turnwright_cli.models import context_words
 from turnwright_cli.output import console, put, show_lines
 from turnwright_cli.plain import safe_line
-from turnwright_cli.session import LOG_FILE, differing_variables, open_session, unknown_variables
+from turnwright_cli.session import LOG_FILE, differing_variables, open_session, service_word, unknown_variables
 from turnwright_cli.stack import START_ORDER, settings_class
 from turnwright_core.errors import TurnwrightError
 from turnwright_kit.settings import Settings, load
@@ -69,7 +69,7 @@ def _reported_settings(status: query_pb2.GetStatusResponse) -> Iterator[str]:
     services_by_setting: dict[tuple[str, str], list[str]] = {}
     for service in status.services:
         for one in service.settings:
-            services_by_setting.setdefault((one.variable, one.value), []).append(service.name)
+            services_by_setting.setdefault((one.variable, one.value), []).append(service_word(service))
     several = {name for name, count in Counter(name for name, _ in services_by_setting).items() if count > 1}
     for (name, value), services in services_by_setting.items():
         where = f" ({', '.join(services)})" if name in several else ""
@@ -101,7 +101,7 @@ def _status_lines(status: query_pb2.GetStatusResponse, contexts: dict[str, str])
     yield Text("services:")
     for service in status.services:
         words = f"serves at {service.address}" if service.serving else f"{service.address}: {service.problem}"
-        yield _line(service.name, words, good=service.serving)
+        yield _line(service_word(service), words, good=service.serving)
     yield Text("vendors:")
     for vendor in status.vendors:
         if vendor.unset:

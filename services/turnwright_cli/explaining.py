@@ -17,7 +17,7 @@ from turnwright.types.v1 import settings_pb2
 
 from turnwright_cli.exit_codes import DIFFERENT, DONE, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, console, put, show_lines, show_table, write_line
+from turnwright_cli.output import Column, console, enum_word, put, show_lines, show_table, write_line
 from turnwright_cli.plain import safe_line
 from turnwright_cli.run_list import open_run
 from turnwright_cli.status_line import StatusLine
@@ -64,7 +64,7 @@ _PIECES: Final[Sequence[Column[pb.ExplainedPiece]]] = (
     Column("section", lambda piece: piece.section),
     Column("path", lambda piece: piece.path),
     Column("form", lambda piece: FORMS.get(piece.form, "whole")),
-    Column("reduced by", lambda piece: piece.reduced_by),
+    Column("reduced by", lambda piece: enum_word(pb.PacketStepKind.DESCRIPTOR, piece.reduced_by)),
     Column("in turn", lambda piece: str(piece.reduced_in_turn or "")),
     Column("begin", lambda piece: str(piece.begin)),
     Column("bytes", lambda piece: str(piece.bytes)),
@@ -231,7 +231,7 @@ def picture(
 
 
 def heading(run: str, explanation: pb.PacketExplanation) -> str:
-    kind = settings_pb2.Assembly.Name(explanation.assembly).removeprefix("ASSEMBLY_").lower()
+    kind = enum_word(settings_pb2.Assembly.DESCRIPTOR, explanation.assembly)
     what = f"preview of a {kind}" if explanation.preview else kind
     turn = f"turn {explanation.turn} of loop {explanation.loop}"
     return f"{safe_line(run)}: {turn}, {what} for {safe_line(explanation.model)}"
@@ -308,13 +308,14 @@ def prefix_words(explanation: pb.PacketExplanation) -> list[str]:
 def step_words(explanation: pb.PacketExplanation) -> list[str]:
     found = []
     for step in explanation.steps:
-        if step.name == "overflow":
+        if step.kind == pb.PACKET_STEP_KIND_OVERFLOW:
             left = f"would leave {step.tokens:,} tokens, {step.excess:,} too many"
             found.append(f"Step overflow: summarizing {step.entries:,} entries {left}; they stay as they are.")
             continue
         before = f", as {step.tokens:,} tokens were {step.excess:,} too many" if step.excess else ""
         entries = f"{step.entries:,} {'entry' if step.entries == 1 else 'entries'}"
-        found.append(f"Step {safe_line(step.name)}: {entries}{before}.")
+        name = enum_word(pb.PacketStepKind.DESCRIPTOR, step.kind) or "of a later release"
+        found.append(f"Step {name}: {entries}{before}.")
     return found
 
 
@@ -427,7 +428,8 @@ def _piece(piece: pb.ExplainedPiece, whole: int, width: int, styled: bool) -> It
     yield line
     yield from map(Text, more)
     healed = f" {piece.healed}" if piece.healed else ""
-    reduced = f" By the step {safe_line(piece.reduced_by)} in turn {piece.reduced_in_turn}." if piece.reduced_by else ""
+    step = enum_word(pb.PacketStepKind.DESCRIPTOR, piece.reduced_by)
+    reduced = f" By the step {step} in turn {piece.reduced_in_turn}." if step else ""
     why = f"{_percent(piece.tokens, whole)}{_where(piece)}. {piece.why}{healed}{reduced}"
     yield from _lines(why, width, indent=indent)
 

@@ -27,7 +27,7 @@ from turnwright_cli.changes import recorded_changes, show_recorded
 from turnwright_cli.effects import effect_lines, how_to_accept, is_cut
 from turnwright_cli.exit_codes import DONE, usage
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import answer, console, put, show_lines
+from turnwright_cli.output import answer, console, enum_word, put, show_lines
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.plans import plan_title
 from turnwright_cli.records import record_line
@@ -160,7 +160,7 @@ def show_turns(out: Console, answer: run_service_pb2.GetRunResponse, entries: It
 
 
 def call_words(calls: settings_pb2.CallStyle.ValueType) -> str:
-    return settings_pb2.CallStyle.Name(calls).removeprefix("CALL_STYLE_").lower() if calls else "tags"
+    return enum_word(settings_pb2.CallStyle.DESCRIPTOR, calls) or "tags"
 
 
 _SOURCES: Final[Mapping[int, str]] = {

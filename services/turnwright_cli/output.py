@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Final, Generic, Literal, TypeVar, cast
 
+from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from msgspec import Struct
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+
+
+def enum_word(kind: EnumDescriptor, number: int) -> str:
+    """The word of a value: `earlier_turns`; empty for UNSPECIFIED, and for one of a later release."""
+    found = kind.values_by_number.get(number) if number else None
+    return found.name.removeprefix(kind.values_by_number[0].name.removesuffix("UNSPECIFIED")).lower() if found else ""
+
 
 STALLED_POLL_S: Final = 0.05
 """Pause before standard output is tried again whose reader takes nothing, in seconds."""

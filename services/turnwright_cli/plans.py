@@ -13,7 +13,7 @@ from rich.text import Text
 from turnwright.types.v1 import plan_pb2
 
 from turnwright_cli.invocation import Invocation
-from turnwright_cli.output import Column, answer, console, put, show_lines, show_table
+from turnwright_cli.output import Column, answer, console, enum_word, put, show_lines, show_table
 from turnwright_cli.plain import safe_line, safe_text
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import open_run
@@ -49,9 +49,10 @@ def _rows(plan: plan_pb2.Plan) -> Iterator[tuple[str, ...]]:
     begin = (plan.plan_id, str(plan.version), plan.mode)
     if not plan.items:
         text = "" if plan.kind == plan_pb2.PLAN_KIND_ITEMS else plan.body
-        yield (*begin, kind_word(plan), "", "", text, "")
+        yield (*begin, enum_word(plan_pb2.PlanKind.DESCRIPTOR, plan.kind), "", "", text, "")
     for item in plan.items:
-        yield (*begin, "item", status_word(item), priority_word(item), item.content, " ".join(item.evidence_paths))
+        status = enum_word(plan_pb2.PlanStatus.DESCRIPTOR, item.status)
+        yield (*begin, "item", status, priority_word(item), item.content, " ".join(item.evidence_paths))
     for delta in plan.deltas:
         yield (*begin, "delta", "", "", delta.text, "")
 
@@ -97,40 +98,22 @@ async def remove_plan(call: Invocation, *, run: str, plan_id: str) -> int:
     return answer(call, [plan], f"plan {safe_line(plan.plan_id)}: removed; `{shown}` still shows it")
 
 
-_KINDS: Final[Mapping[int, str]] = {
-    plan_pb2.PLAN_KIND_MARKDOWN: "markdown",
-    plan_pb2.PLAN_KIND_ITEMS: "items",
-    plan_pb2.PLAN_KIND_FILE: "file",
+_STATUSES: Final[Mapping[int, tuple[str, str]]] = {
+    plan_pb2.PLAN_STATUS_PENDING: (" ", ""),
+    plan_pb2.PLAN_STATUS_IN_PROGRESS: ("~", "in progress"),
+    plan_pb2.PLAN_STATUS_COMPLETED: ("x", ""),
+    plan_pb2.PLAN_STATUS_CANCELLED: ("-", "cancelled"),
+    plan_pb2.PLAN_STATUS_BLOCKED: ("!", "blocked"),
 }
-_PRIORITIES: Final[Mapping[int, str]] = {
-    plan_pb2.PLAN_PRIORITY_HIGH: "high",
-    plan_pb2.PLAN_PRIORITY_MEDIUM: "medium",
-    plan_pb2.PLAN_PRIORITY_LOW: "low",
-}
-_STATUSES: Final[Mapping[int, tuple[str, str, str]]] = {
-    plan_pb2.PLAN_STATUS_PENDING: ("pending", " ", ""),
-    plan_pb2.PLAN_STATUS_IN_PROGRESS: ("in_progress", "~", "in progress"),
-    plan_pb2.PLAN_STATUS_COMPLETED: ("completed", "x", ""),
-    plan_pb2.PLAN_STATUS_CANCELLED: ("cancelled", "-", "cancelled"),
-    plan_pb2.PLAN_STATUS_BLOCKED: ("blocked", "!", "blocked"),
-}
-"""For each status its name, its mark, and the word after an item, where the mark does not say it."""
-_UNKNOWN: Final = ("", "?", "")
+"""For each status its mark, and the word after an item, where the mark does not say it."""
+_UNKNOWN: Final = ("?", "")
 OVER: Final = (plan_pb2.PLAN_STATUS_COMPLETED, plan_pb2.PLAN_STATUS_CANCELLED)
 ITEM_CHARS_MAX: Final = 60
 """Length of an item in a line about progress, in characters."""
 
 
-def kind_word(plan: plan_pb2.Plan) -> str:
-    return _KINDS.get(plan.kind, "")
-
-
 def priority_word(item: plan_pb2.PlanItem) -> str:
-    return _PRIORITIES.get(item.priority, "")
-
-
-def status_word(item: plan_pb2.PlanItem) -> str:
-    return _STATUSES.get(item.status, _UNKNOWN)[0]
+    return enum_word(plan_pb2.PlanPriority.DESCRIPTOR, item.priority)
 
 
 def plan_title(plan: plan_pb2.Plan) -> str:
@@ -160,7 +143,7 @@ def progress_words(plan: plan_pb2.Plan) -> str:
 
 def item_line(item: plan_pb2.PlanItem) -> str:
     """`[~] write the parser (high, in progress)`; medium priority is not shown."""
-    _, mark, status = _STATUSES.get(item.status, _UNKNOWN)
+    mark, status = _STATUSES.get(item.status, _UNKNOWN)
     priority = "" if item.priority == plan_pb2.PLAN_PRIORITY_MEDIUM else priority_word(item)
     words = ", ".join(filter(None, (priority, status)))
     return f"[{mark}] {safe_line(item.content)}{words and f' ({words})'}"

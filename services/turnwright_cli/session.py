@@ -16,7 +16,7 @@ from turnwright.types.v1 import project_pb2
 from turnwright_cli.exit_codes import FAILED, FailureError
 from turnwright_cli.interrupts import Interrupts
 from turnwright_cli.invocation import TABLES, CliSettings, Invocation
-from turnwright_cli.output import complain
+from turnwright_cli.output import complain, enum_word
 from turnwright_cli.plain import safe_line
 from turnwright_cli.stack import Stack, StackPlan, embedded_plan, reading_plan, setting_fields, settings_class
 from turnwright_cli.tokens import secret_of
@@ -246,15 +246,19 @@ def unknown_variables(environment: Iterable[str]) -> list[str]:
     ]
 
 
+def service_word(service: query_pb2.ServiceStatus) -> str:
+    return enum_word(query_pb2.ServiceName.DESCRIPTOR, service.name)
+
+
 def differing_variables(status: query_pb2.GetStatusResponse) -> tuple[list[str], list[str]]:
     """Variables that are set here, and which the running services have otherwise; and those that only these have.
 
     Both are empty if the services report none.
     """
-    there = {(service.name, one.variable): one.digest for service in status.services for one in service.settings}
+    there = {(service_word(one), each.variable): each.digest for one in status.services for each in one.settings}
     if not there:
         return [], []
-    serving = {service.name for service in status.services if service.serving}
+    serving = {service_word(service) for service in status.services if service.serving}
     here = {
         (name, one.variable): one.digest for name in serving for one in settings_in_force(load(settings_class(name)))
     }

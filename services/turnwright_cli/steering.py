@@ -15,7 +15,7 @@ from turnwright_values.types import Assembly
 from turnwright_cli.exit_codes import usage
 from turnwright_cli.invocation import Invocation, budget_of, call_style
 from turnwright_cli.lists import budget_words, call_words
-from turnwright_cli.output import Column, answer, show_list
+from turnwright_cli.output import Column, answer, enum_word, show_list
 from turnwright_cli.plain import safe_line
 from turnwright_cli.reading import given_text, text_in
 from turnwright_cli.run_list import TITLE_CHARS, open_run
@@ -187,7 +187,7 @@ def _rule(one: schedule_pb2.Schedule) -> str:
 def _own(one: schedule_pb2.Schedule) -> str:
     """What its loops have of their own."""
     own = one.settings
-    mode = settings_pb2.Mode.Name(own.mode).removeprefix("MODE_").lower() if own.mode else ""
+    mode = enum_word(settings_pb2.Mode.DESCRIPTOR, own.mode)
     without = [f"no {what}" for what in ("repo", "web", "interaction", "proposals") if getattr(own, f"no_{what}")]
     budget = budget_words(own.budget) if own.HasField("budget") else ""
     return ", ".join(filter(None, [mode, safe_line(own.model), "yolo" if own.yolo else "", *without, budget]))

@@ -10,10 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
-from turnwright_values.types import Loop, QueuedCommand
-
-USER_MESSAGE: Final = "user_message"
-"""The kind of a loop in the queue."""
+from turnwright_values.types import Loop, QueuedCommand, QueuedCommandKind
 
 EDIT_SCHEME: Final = "command"
 """Scheme of the entries that are waiting edits."""
@@ -34,6 +31,7 @@ class QueuedEdit(Struct, frozen=True):
     after_loop: int
     """Sequence of the loop after which it is carried out."""
     kind: str
+    """The name of a QueuedCommandKind in lower case."""
     preview: str
     command_id: str
     principal: str
@@ -51,7 +49,7 @@ def index_preview(index: int, text: str = "") -> str:
 
 
 def queued_loop(loop: Loop) -> QueuedCommand:
-    return QueuedCommand(loop.command_id, USER_MESSAGE, loop.sequence, truncate_preview(loop.prompt))
+    return QueuedCommand(loop.command_id, QueuedCommandKind.USER_MESSAGE, loop.sequence, truncate_preview(loop.prompt))
 
 
 def merge_queue(loops: Mapping[int, QueuedCommand], edits: Iterable[QueuedEdit]) -> list[QueuedCommand]:
@@ -63,6 +61,7 @@ def merge_queue(loops: Mapping[int, QueuedCommand], edits: Iterable[QueuedEdit])
     brought = set()
     for edit in edits:
         brought.add(edit.loop)
-        placed.append(((edit.after_loop, 1), QueuedCommand(edit.command_id, edit.kind, edit.loop, edit.preview)))
+        kind = QueuedCommandKind[edit.kind.upper()]
+        placed.append(((edit.after_loop, 1), QueuedCommand(edit.command_id, kind, edit.loop, edit.preview)))
     placed += [((sequence, 0), loop) for sequence, loop in loops.items() if sequence not in brought]
     return [one for _, one in sorted(placed, key=lambda pair: pair[0])][:QUEUE_LISTED_MAX]

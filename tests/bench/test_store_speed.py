@@ -326,7 +326,9 @@ def _turn_of(bench: Bench, number: int) -> list[tuple[str, object]]:
     results = [set_(path, BODY[:500], state=RESOLVED) for path in paths]
     told = [piece_to_pb(f"{number}, {BODY[:500]}")] + ([piece_to_pb(Copied(0, number - 1))] if number > 1 else [])
     packet = write_pb2.PacketRecord(
-        turn=number, messages=[packet_pb2.PacketMessage(role="user", pieces=told)], base_turn=number - 1
+        turn=number,
+        messages=[packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER, pieces=told)],
+        base_turn=number - 1,
     )
     end = ledger_pb2.EndTurnRequest(
         **common, turn=number, result=result, writes=results, next=ledger_pb2.NextTurn(request=request())

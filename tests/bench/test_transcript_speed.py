@@ -33,7 +33,7 @@ from turnwright_core.chat.message import Role, text_message
 from turnwright_core.chat.prompt_edits import append, append_to, prepend
 from turnwright_core.chat.transcript import to_json_lines
 from turnwright_core.packet_digest import packet_digest
-from turnwright_core.wire.packets import piece_to_pb
+from turnwright_core.wire.packets import piece_to_pb, role_to_pb
 from unit.assembler.entries import entry
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(300)]
@@ -151,7 +151,7 @@ async def test_what_the_first_turn_after_a_restart_costs(tmp_path, capsys) -> No
         await run.begin()
         made = await assembler.assemble(replace(ask, turn=number, base_digest=digest))
         messages = [
-            packet_pb2.PacketMessage(role=role, pieces=[piece_to_pb(piece, {}) for piece in pieces])
+            packet_pb2.PacketMessage(role=role_to_pb(role), pieces=[piece_to_pb(piece, {}) for piece in pieces])
             for role, pieces in made.messages
         ]
         digest = made.report.digest

@@ -58,7 +58,7 @@ def test_doctor_tells_the_settings_of_the_server_and_not_of_the_terminal(joining
     assert "TURNWRIGHT_RUN=mine" in told.stdout.partition("settings in force:")[0]
     differing = "TURNWRIGHT_MODEL_new, TURNWRIGHT_OPENAI_API_KEY, TURNWRIGHT_STRIKES_MAX"
     assert f"the running services use other values for: {differing}" in told.stdout
-    executor = next(one for one in status["services"] if one["name"] == "executor")
+    executor = next(one for one in status["services"] if one["name"] == "SERVICE_NAME_EXECUTOR")
     assert [one["value"] for one in executor["settings"] if one["variable"] == "TURNWRIGHT_STRIKES_MAX"] == ["5"]
     assert "hidden" not in told.stdout + told.stderr + json.dumps(status)
 
@@ -108,7 +108,8 @@ def test_a_derived_token_is_told_no_settings(joining) -> None:
     token = derive_token((joining.home / "token").read_text().strip(), Tier.CLIENT, "guest")
     other = {"TURNWRIGHT_HOME": str(joining.root / "other"), "TURNWRIGHT_TOKEN": token}
     status = json.loads(joining.run("doctor", "--json", "--server", address, **other).stdout)
-    assert {service["name"] for service in status["services"]} == {"store", "assembler", "provider", "executor"}
+    names = {service["name"].removeprefix("SERVICE_NAME_") for service in status["services"]}
+    assert names == {"STORE", "ASSEMBLER", "PROVIDER", "EXECUTOR"}
     assert not any("settings" in service for service in status["services"])
 
 

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 
 from msgspec import Struct, field
 
 from turnwright_core.chat.message import Message
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_values.types import Model, ResponseFormat, Usage
+
+
+class RetryReason(IntEnum):
+    """Why an attempt is made again."""
+
+    UNSPECIFIED = 0
+    """Not specified, or a reason of a later release: `detail` says why."""
+    RATE_LIMIT = 1
+    """The vendor limits how much it is asked."""
+    WARMUP = 2
+    """The model is being loaded."""
+    GATEWAY = 3
+    """What stands before the vendor has failed, such as a proxy."""
+    SERVER = 4
+    """The vendor has failed, or could not be reached."""
+    REFUSED = 5
+    """The vendor has refused something of the conversation, which the next attempt leaves out: see `refused`."""
 
 
 class Tool(Struct, frozen=True):
@@ -86,8 +104,8 @@ class Retry(Struct, frozen=True):
     """1-based number of the attempt that failed."""
     wait_s: float = 0.0
     """Time until the next attempt."""
-    error_class: str = ""
-    """`rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`)."""
+    reason: RetryReason = RetryReason.UNSPECIFIED
+    """Why it failed."""
     detail: str = ""
     """What the vendor said, without secrets; at most 500 characters."""
     usage: Usage | None = None
@@ -95,7 +113,7 @@ class Retry(Struct, frozen=True):
     none."""
     refused: tuple[str, ...] = ()
     """What the next attempt leaves out of the conversation: all of GenerateRequest.refused, and what the vendor may
-    have refused since, one more with each attempt of the class `invalid`. It has helped if the reply begins."""
+    have refused since, one more with each attempt that was REFUSED. It has helped if the reply begins."""
 
 
 class Finish(Struct, frozen=True):

@@ -164,6 +164,28 @@ class CompressionStrength(IntEnum):
     """Messages of users are left out, or a result was condensed before the model had read it."""
 
 
+class QueuedCommandKind(IntEnum):
+    """What waits in the queue of a run: commands that change its messages. The numbers are those of the fields of
+    SessionCommand."""
+
+    UNSPECIFIED = 0
+    """Not specified, or a kind of a later release: `preview` says what it is about."""
+    USER_MESSAGE = 1
+    """A message from the user, or a task that was given by another call."""
+    UPDATE_MESSAGE = 9
+    """UpdateMessage."""
+    REMOVE_MESSAGE = 10
+    """RemoveMessage."""
+    TRUNCATE_MESSAGES = 11
+    """TruncateMessages."""
+    RETRY_FROM_INDEX = 12
+    """RetryFromIndex."""
+    REGENERATE = 13
+    """Regenerate."""
+    RESTORE_FROM_TRAJECTORY = 14
+    """RestoreFromTrajectory."""
+
+
 class SessionState(IntEnum):
     """What a run is doing, for people. It follows from what is stored, so it is the same on every executor and after
     every restart."""
@@ -829,8 +851,8 @@ class QueuedCommand(Struct, frozen=True):
 
     command_id: str = ""
     """Its id; empty for a task that was given by another call."""
-    kind: str = ""
-    """Its kind, by the name of its field in SessionCommand."""
+    kind: QueuedCommandKind = QueuedCommandKind.UNSPECIFIED
+    """Its kind."""
     loop: int = 0
     """The loop that it has added to the queue; 0: none."""
     preview: str = ""

@@ -24,6 +24,7 @@ from turnwright_values.types import Cursor, Entry
 from turnwright_assembler.app.assemble import Assembler
 from turnwright_assembler.app.packet import PacketMessages
 from turnwright_assembler.app.provenance import (
+    STEP_KINDS,
     Piece,
     Pieces,
     all_aligned,
@@ -184,7 +185,7 @@ class Explainer:
         steps = [_step("fold", sorted(folded.gone))] if folded and folded.gone else []
         for step in climbed.steps:
             steps.append(_step(STEPS[step.rung], step.demoted, step.tokens, step.excess))
-            one = {"reduced_by": STEPS[step.rung], "reduced_in_turn": packet.turn}
+            one = {"reduced_by": STEP_KINDS[STEPS[step.rung]], "reduced_in_turn": packet.turn}
             reduced |= {path: one for path in step.demoted if path in demoted}
         pieces = packet_pieces(climbed.packet, blocks, self._assembler.packet_plugins, entries, reduced)
         sent, added = self._assembler.sent(packet, climbed.packet)
@@ -255,8 +256,14 @@ class Explainer:
             self._calls -= 1
 
 
-def _step(name: str, paths: Sequence[str], tokens: int = 0, excess: int = 0) -> pb.PacketStep:
-    return pb.PacketStep(name=name, entries=len(paths), tokens=tokens, excess=excess, paths=paths[:STEP_PATHS_MAX])
+def _step(word: str, paths: Sequence[str], tokens: int = 0, excess: int = 0) -> pb.PacketStep:
+    return pb.PacketStep(
+        kind=STEP_KINDS[word],
+        entries=len(paths),
+        tokens=tokens,
+        excess=excess,
+        paths=paths[:STEP_PATHS_MAX],
+    )
 
 
 def _texts(messages: PacketMessages) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from turnwright_assembler.app.packet import ComposedPacket
 from turnwright_assembler.app.transcript import Transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.blocks import Block
-from turnwright_assembler.domain.compression import SUMMARY, Compression
+from turnwright_assembler.domain.compression import Compression
 from turnwright_assembler.domain.envelope import well_formed
 from turnwright_assembler.domain.folding import is_marker
 from turnwright_assembler.sections import PacketDraft, Section
@@ -73,6 +73,11 @@ class Piece(NamedTuple):
 Pieces = list[tuple[str, list[Piece]]]
 """Roles, each with the pieces of its message."""
 
+STEP_KINDS: Final = {
+    name.removeprefix("PACKET_STEP_KIND_").lower(): number for name, number in pb.PacketStepKind.items()
+}
+"""Steps by their words, which events and error entries have; those of plugins are none of these."""
+
 Reductions = Mapping[str, JsonMapping]
 """The step that summarized an entry, or left it out, and its turn: fields of its piece, by path."""
 
@@ -92,7 +97,7 @@ def _piece(
 def reductions(reports: Iterable[Compression]) -> dict[str, JsonMapping]:
     """The last step of each entry; `reports` are in the order of turns."""
     return {
-        path: {"reduced_by": stage, "reduced_in_turn": report.turn}
+        path: {"reduced_by": STEP_KINDS.get(stage, pb.PACKET_STEP_KIND_UNSPECIFIED), "reduced_in_turn": report.turn}
         for report in reports
         for stage, paths in report.stages.items()
         for path in paths
@@ -350,7 +355,7 @@ class _Conversation:
         why = "A call has one result." if healed else "Archived, so that no model reads it."
         if more:
             why = "Left out so that the rest fits; its entry keeps it."
-        if more.get("reduced_by") == SUMMARY:
+        if more.get("reduced_by") == pb.PACKET_STEP_KIND_SUMMARY:
             why = "Left out: a summary stands for it."
         return _piece(
             "", kind, one.message.role.value, why, one.path, pb.PIECE_FORM_LEFT_OUT,

@@ -6,16 +6,22 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from turnwright.types.v1 import packet_pb2
 
+from turnwright_core.checks import invalid
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.packet_values import PacketMessage
 
 if TYPE_CHECKING:
     from turnwright.turns.v1 import turn_service_pb2
 
+ROLES: Final[Mapping[int, str]] = {
+    number: name.removeprefix("PACKET_ROLE_").lower() for name, number in packet_pb2.PacketRole.items() if number
+}
+"""The words of roles, which digests and stored packets have, by their numbers."""
+_NUMBERS: Final[Mapping[str, Any]] = {word: number for number, word in ROLES.items()}
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -31,14 +37,27 @@ def piece_from_pb(piece: packet_pb2.PacketPiece) -> Copied | str:
     return Copied(piece.copied.first, piece.copied.count) if piece.HasField("copied") else piece.text
 
 
+def role_to_pb(word: str) -> packet_pb2.PacketRole.ValueType:
+    number: packet_pb2.PacketRole.ValueType = _NUMBERS[word]
+    return number
+
+
+def role_from_pb(number: int) -> str:
+    """The word of a role. Raises INVALID_FIELD for none, and for one of a later version."""
+    word = ROLES.get(number)
+    if word is None:
+        raise invalid("packet.role", f"role must be one of {', '.join(ROLES.values())}.")
+    return word
+
+
 def packet_message_to_pb(message: PacketMessage) -> packet_pb2.PacketMessage:
     pieces = map(partial(piece_to_pb, shows=message.shows), message.pieces)
-    return packet_pb2.PacketMessage(role=message.role, pieces=pieces)
+    return packet_pb2.PacketMessage(role=role_to_pb(message.role), pieces=pieces)
 
 
 def packet_message_from_pb(message: packet_pb2.PacketMessage) -> PacketMessage:
     shows = {piece.text: piece.shows for piece in message.pieces if piece.shows}
-    return PacketMessage(message.role, tuple(map(piece_from_pb, message.pieces)), shows)
+    return PacketMessage(role_from_pb(message.role), tuple(map(piece_from_pb, message.pieces)), shows)
 
 
 class PacketParts:
@@ -50,7 +69,7 @@ class PacketParts:
         self._messages: dict[int, tuple[str, list[str], list[int]]] = {}
 
     def add(self, part: turn_service_pb2.ReadPacketResponse) -> None:
-        _, texts, piece_chars = self._messages.setdefault(part.index, (part.role, [], []))
+        _, texts, piece_chars = self._messages.setdefault(part.index, (role_from_pb(part.role), [], []))
         texts.append(part.text)
         piece_chars.extend(part.piece_chars)
         self.note, self.is_whole = self.note or part.note, part.last

@@ -56,7 +56,7 @@ class Status:
         with_settings = current_caller().holds_secret
         services = await asyncio.gather(*(_probe(peer, with_settings=with_settings) for peer in self._peers))
         own = query_pb2.ServiceStatus(
-            name="executor",
+            name=query_pb2.SERVICE_NAME_EXECUTOR,
             address=self._own_address,
             serving=True,
             settings=settings_in_force(self._settings) if with_settings else (),
@@ -65,12 +65,12 @@ class Status:
             version=__version__, services=[own, *services], confinement=self._confinement
         )
         serving = {status.name for status in services if status.serving}
-        if "provider" in serving:
+        if query_pb2.SERVICE_NAME_PROVIDER in serving:
             vendors = await self._provider.call(
                 self._vendors.ListVendors, provider_service_pb2.ListVendorsRequest(), STATUS_TIMEOUT_S
             )
             answer.vendors.extend(vendors.vendors)
-        if request.check_models and {"provider", "store"} <= serving:
+        if request.check_models and {query_pb2.SERVICE_NAME_PROVIDER, query_pb2.SERVICE_NAME_STORE} <= serving:
             answer.models.extend(await self._checked_models())
         return answer
 
@@ -87,7 +87,8 @@ class Status:
 
 
 async def _probe(peer: Peer, *, with_settings: bool) -> query_pb2.ServiceStatus:
-    status = query_pb2.ServiceStatus(name=peer.name, address=peer.address)
+    name = query_pb2.ServiceName.Value(f"SERVICE_NAME_{peer.name.upper()}")
+    status = query_pb2.ServiceStatus(name=name, address=peer.address)
     stub = health_pb2_grpc.HealthStub(peer.channel)
     try:
         answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=STATUS_TIMEOUT_S)

@@ -242,7 +242,7 @@ def _fold(draft: Draft, event: GeneratePart, publisher: Publisher, turn: int) ->
         draft.dropped = tuple([one.field for one in event.dropped if one.field != "cache"])
         draft.usage = event.usage or draft.usage
     elif isinstance(event, Retry):
-        publisher.progress(Activity.RETRYING, turn, f"{event.error_class}: {event.detail}", event.wait_s)
+        publisher.progress(Activity.RETRYING, turn, f"{event.reason.name.lower()}: {event.detail}", event.wait_s)
         if event.usage:
             draft.retried = (*draft.retried, event.usage)
     else:

@@ -35,20 +35,26 @@ from turnwright_executor.watching.replies import entry_in_parts
 
 # Why a run is paused: what its commands wait for, and what a rule has denied. Source: row RE06.
 
-DENIAL_RULE: Final = "tool_rules"
+_PauseReason = session_event_pb2.PauseReason
+_RULES: Final[Mapping[str | None, _PauseReason.Rule.ValueType]] = {
+    "files": _PauseReason.RULE_FILES,
+    "command": _PauseReason.RULE_COMMAND,
+    "call": _PauseReason.RULE_CALL,
+}
+"""By the kind of an effect."""
 
 
-def pause_reason(entry: entry_pb2.Entry, wait: Wait | None) -> session_event_pb2.PauseReason | None:
+def pause_reason(entry: entry_pb2.Entry, wait: Wait | None) -> _PauseReason | None:
     """The reason in a command's record, by what it waits for; None unless that is approval, or a rule denied it."""
     record = entry.record
     if wait is Wait.APPROVAL:
         effect = record.proposed.effect
-        kind = effect.WhichOneof("kind") or "call"
-        about = effect.command.command if kind == "command" else _target(entry)
-        return _reason(session_event_pb2.PauseReason.TYPE_CONFIRMATION, entry, about, kind)
+        rule = _RULES.get(effect.WhichOneof("kind"), _PauseReason.RULE_UNSPECIFIED)
+        about = effect.command.command if rule == _PauseReason.RULE_COMMAND else _target(entry)
+        return _reason(_PauseReason.TYPE_CONFIRMATION, entry, about, rule)
     is_denied = entry.outcome == REJECTED_OUTCOME and not record.settled.HasField("decision")
     if is_denied and record.HasField("ordinal"):
-        return _reason(session_event_pb2.PauseReason.TYPE_DENIAL, entry, _target(entry), DENIAL_RULE)
+        return _reason(_PauseReason.TYPE_DENIAL, entry, _target(entry), _PauseReason.RULE_TOOL_RULES)
     return None
 
 
@@ -57,9 +63,9 @@ def _target(entry: entry_pb2.Entry) -> str:
 
 
 def _reason(
-    reason: session_event_pb2.PauseReason.Type.ValueType, entry: entry_pb2.Entry, about: str, rule: str
-) -> session_event_pb2.PauseReason:
-    return session_event_pb2.PauseReason(
+    reason: _PauseReason.Type.ValueType, entry: entry_pb2.Entry, about: str, rule: _PauseReason.Rule.ValueType
+) -> _PauseReason:
+    return _PauseReason(
         type=reason,
         tool=entry.record.tool,
         command=" ".join(about.split())[:TARGET_CHARS_MAX],

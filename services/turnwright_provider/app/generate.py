@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.provider import Retry
+from turnwright_values.provider import Retry, RetryReason
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import SetUsage
@@ -189,7 +189,7 @@ class ReplyStream:
         detail, refused = retry_detail(failure, self._name), tuple(sorted(call.refused))
         if not self._started and (part := next_refused(call, failure)):
             self._refusal = self._refusal or failure
-            return Retry(attempt, 0.0, failure.kind.value, detail, refused=(*refused, part))
+            return Retry(attempt, 0.0, RetryReason.REFUSED, detail, refused=(*refused, part))
         if self._refusal and failure.kind is self._refusal.kind:
             # Nothing has helped: the first answer is the one about the conversation as it is.
             failure = self._refusal
@@ -200,7 +200,7 @@ class ReplyStream:
         if is_final or self._policy.gives_up(failure, now_s - self._failed_at, wait_s):
             key_setting = self._vendor.describe().key_setting
             raise to_fault(failure, self._name, call.model, started=self._started, key_setting=key_setting)
-        return Retry(attempt, wait_s, failure.retry_class, detail, refused=refused)
+        return Retry(attempt, wait_s, failure.retry_reason, detail, refused=refused)
 
     def _begin_reply(self) -> None:
         self._started, waited_s = True, self._chance.clock() - self._begin_s

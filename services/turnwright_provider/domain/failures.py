@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.provider import RetryReason
 
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_provider.domain.overflow import reported_token_counts
@@ -20,7 +21,7 @@ DETAIL_CHARS_MAX: Final = 500
 
 
 class FailureClass(Enum):
-    """Error classes; the values are the words of the contract."""
+    """Classes of failures; the values are the words of scripts."""
 
     RATE_LIMIT = "rate_limit"
     WARMUP = "warmup"
@@ -34,7 +35,13 @@ class FailureClass(Enum):
     TIMEOUT = "timeout"
 
 
-RETRYABLE: Final = frozenset({FailureClass.RATE_LIMIT, FailureClass.WARMUP, FailureClass.GATEWAY, FailureClass.SERVER})
+_RETRY_REASONS: Final = {
+    FailureClass.RATE_LIMIT: RetryReason.RATE_LIMIT,
+    FailureClass.WARMUP: RetryReason.WARMUP,
+    FailureClass.GATEWAY: RetryReason.GATEWAY,
+    FailureClass.SERVER: RetryReason.SERVER,
+}
+RETRYABLE: Final = frozenset(_RETRY_REASONS)
 """Transient classes."""
 
 
@@ -59,9 +66,9 @@ class Failure(Struct, frozen=True):
         return self.kind in RETRYABLE if self.may_retry is None else self.may_retry
 
     @property
-    def retry_class(self) -> str:
-        """The class reported for a retry; always a transient one."""
-        return (self.kind if self.kind in RETRYABLE else FailureClass.SERVER).value
+    def retry_reason(self) -> RetryReason:
+        """Why an attempt is made again after it; SERVER for a class that is not transient."""
+        return _RETRY_REASONS.get(self.kind, RetryReason.SERVER)
 
 
 class VendorError(Exception):

@@ -20,6 +20,7 @@ from turnwright_core.delta_encoding import decode
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import CHUNK_BYTES
 from turnwright_core.packet_values import TurnPacket
+from turnwright_core.wire.packets import role_to_pb
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.packets import (
     BLOCK_CHARS_MIN,
@@ -214,7 +215,9 @@ async def read_packet(database: Database, address: RunRef, turn: int) -> AsyncIt
             for piece in split_text("".join(texts)):
                 if part:
                     yield part
-                part = pb.ReadPacketResponse(index=index, role=role, text=piece, note=note, piece_chars=piece_chars)
+                part = pb.ReadPacketResponse(
+                    index=index, role=role_to_pb(role), text=piece, note=note, piece_chars=piece_chars
+                )
                 note, piece_chars = "", []
     if part:
         part.last = True

@@ -43,8 +43,6 @@ CHAIN_MAX: Final = 32
 _DIGEST_DIGITS: Final = 40
 """Truncated, because each block stores its digest twice; long enough to be collision-resistant."""
 
-ROLES: Final = ("system", "user", "assistant", "tools", "conversation")
-
 _TURN: Final = 2**17
 """More than there are pieces in a packet."""
 
@@ -73,9 +71,6 @@ def check_packet(packet: TurnPacket) -> None:
         check_path(path, field="packet.shows")
     if packet.base_turn and packet.base_turn >= packet.turn:
         raise invalid("packet.base_turn", f"base_turn must be before {packet.turn}; it is {packet.base_turn}.")
-    for message in packet.messages:
-        if message.role not in ROLES:
-            raise invalid("packet.role", f"role must be one of {', '.join(ROLES)}; it is {message.role!r}.")
     for text in packet.texts:
         check_bytes("packet.text", text, BODY_BYTES_MAX)
     if (packet.copies and not packet.base_turn) or 0 in [copied.count for copied in packet.copies]:

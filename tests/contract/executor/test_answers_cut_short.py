@@ -36,7 +36,7 @@ class CutShort(store_service_pb2_grpc.StoreServiceServicer, turn_service_pb2_grp
 
     async def ReadPacket(self, request, context):
         for _ in range(self.parts):
-            yield turn_service_pb2.ReadPacketResponse(role="user", text="Do")
+            yield turn_service_pb2.ReadPacketResponse(role="PACKET_ROLE_USER", text="Do")
 
     async def ReadView(self, request, context):
         for _ in range(self.parts):

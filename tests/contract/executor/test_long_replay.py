@@ -58,7 +58,7 @@ async def test_a_run_of_200_turns_on_a_real_repository_is_replayed(tmp_path, mon
         told = []
         for turn in range(1, TURNS + 1):
             one = await services.client.explain_packet(services.project, "r", turn, 0)
-            told.append((one.digest, one.stored_digest, one.tokens, list(one.gaps), [step.name for step in one.steps]))
+            told.append((one.digest, one.stored_digest, one.tokens, list(one.gaps), [step.kind for step in one.steps]))
             if turn == TURNS // 4:
                 early = tracemalloc.get_traced_memory()[0]
         late = tracemalloc.get_traced_memory()[0]

@@ -215,4 +215,7 @@ async def test_a_call_that_a_rule_denies_is_named_while_the_others_wait(tmp_path
         reasons = services.view().pause_reasons
     denied, asked = session_event_pb2.PauseReason.TYPE_DENIAL, session_event_pb2.PauseReason.TYPE_CONFIRMATION
     told = [(one.type, one.tool, one.rule, one.call_id) for one in reasons]
-    assert told == [(denied, "sh", "tool_rules", "call_1_0"), (asked, "set", "files", "call_1_1")]
+    assert told == [
+        (denied, "sh", session_event_pb2.PauseReason.RULE_TOOL_RULES, "call_1_0"),
+        (asked, "set", session_event_pb2.PauseReason.RULE_FILES, "call_1_1"),
+    ]

@@ -48,7 +48,9 @@ class Scripted(assembler_service_pb2_grpc.AssemblerServiceServicer):
 
 
 def said(*pieces: Copied | str) -> pb.AssembleResponse:
-    return pb.AssembleResponse(messages=[packet_pb2.PacketMessage(role="user", pieces=map(piece_to_pb, pieces))])
+    return pb.AssembleResponse(
+        messages=[packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER, pieces=map(piece_to_pb, pieces))]
+    )
 
 
 def read(pieces: tuple[str, ...], *changes: Copied | str) -> tuple[AssembledMessage]:

@@ -129,7 +129,9 @@ async def begin(run):
 
 def packet(*texts, note=""):
     pieces = [packet_pb2.PacketPiece(text=text) for text in texts]
-    return write_pb2.PacketRecord(turn=1, messages=[packet_pb2.PacketMessage(role="user", pieces=pieces)], note=note)
+    return write_pb2.PacketRecord(
+        turn=1, messages=[packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER, pieces=pieces)], note=note
+    )
 
 
 NOTE = json.dumps({"tokens": 40, "cursor": ["", 0, 0, 0]})

@@ -118,10 +118,13 @@ async def test_what_was_demoted_says_by_which_step_in_which_turn(services):
         for path in entry.body.split("\n")
         if path.startswith("* ")
     }
-    steps = {"previous_turn": 2, "prompt": 3, "turn": 5, "earlier_turns": 6}
+    steps = {
+        pb.PACKET_STEP_KIND_PREVIOUS_TURN: 2, pb.PACKET_STEP_KIND_PROMPT: 3,
+        pb.PACKET_STEP_KIND_TURN: 5, pb.PACKET_STEP_KIND_EARLIER_TURNS: 6,
+    }  # fmt: skip
     assert {(path, steps[step], turn) for _, path, step, turn in reduced} <= listed
     by_ladder = {step.name for one in told for step in one.steps}
-    assert by_ladder | {step for _, _, step, _ in reduced} >= {"turn"}
+    assert by_ladder | {step for _, _, step, _ in reduced} >= {pb.PACKET_STEP_KIND_TURN}
 
 
 async def test_a_fork_explains_the_turns_that_it_inherited_as_long_as_their_run_is_there(services):
@@ -156,7 +159,7 @@ async def test_a_turn_that_did_not_fit_is_explained_from_its_moment(services):
     assert (await services.until(queued)).status == 413
     told = await services.client.explain_packet(services.project, "r", 1)
     assert (equal([told]), told.tokens > told.ceiling) == ([True], True)
-    assert [step.name for step in told.steps] == ["overflow"]
+    assert [step.kind for step in told.steps] == [pb.PACKET_STEP_KIND_OVERFLOW]
     assert "never sent" in told.gaps[0]
 
 
@@ -236,7 +239,7 @@ async def test_what_a_compression_changed_is_told_with_its_step_and_breaks_the_p
         assert one.prefix.path in changed
         shortened = {piece.path: piece for piece in one.pieces if piece.form != pb.PIECE_FORM_WHOLE}
         assert shortened.keys() & changed
-        steps = {step.name for step in one.steps}
+        steps = {step.kind for step in one.steps}
         assert {shortened[path].reduced_by for path in shortened.keys() & changed} <= steps
         # Later turns still say which stage of which turn it was.
         for later in told[one.turn :]:

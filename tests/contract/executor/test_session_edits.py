@@ -301,9 +301,9 @@ async def test_edits_and_messages_wait_in_one_order(own_services):
     assert (queued.queued, edit.queued, again.queued) == (True, True, True)
     listed = await own_services.client.list_commands(own_services.project, "r")
     assert [(one.kind, one.command_id, one.loop, one.preview) for one in listed] == [
-        ("user_message", "q1", 2, "Two."),
-        ("remove_message", "q2", 0, "prompt://1"),
-        ("regenerate", "q3", 3, ""),
+        (pb.QUEUED_COMMAND_KIND_USER_MESSAGE, "q1", 2, "Two."),
+        (pb.QUEUED_COMMAND_KIND_REMOVE_MESSAGE, "q2", 0, "prompt://1"),
+        (pb.QUEUED_COMMAND_KIND_REGENERATE, "q3", 3, ""),
     ]
     assert "prompt://1" in await messages(own_services)
     await own_services.restart("executor")

@@ -28,6 +28,9 @@ KINDS = {
 }  # fmt: skip
 """The events that RE01 names."""
 
+AGAIN = "QUEUED_COMMAND_KIND_REGENERATE"
+"""What waits without a preview."""
+
 
 async def through_everything(services, watcher: Watcher) -> None:
     """A run that sees every kind of event. Who reads late is told of several changes by one event, so each waits for the one before."""
@@ -46,9 +49,9 @@ async def through_everything(services, watcher: Watcher) -> None:
     late = await command(services, "late", user_message=user_message("Three.", settings=ACT))
     await queued("Two.", "Three.")
     await command(services, regenerate=pb.Regenerate())
-    await queued("Two.", "Three.", "regenerate")
+    await queued("Two.", "Three.", AGAIN)
     await services.client.cancel_command(services.project, "r", loop=late.loop.sequence)
-    await queued("Two.", "regenerate")
+    await queued("Two.", AGAIN)
     patch = settings_pb2.RunSettingsPatch(temperature=0.5)
     await command(services, set_params=pb.SetParams(patch=patch))
     await watcher.until(lambda event: kind(event) == "thread_updated")
@@ -69,7 +72,7 @@ async def through_everything(services, watcher: Watcher) -> None:
 
 
 def waiting(told: session_event_pb2.QueueUpdated) -> list[str]:
-    return [one.preview or one.kind for one in told.commands]
+    return [one.preview or pb.QueuedCommandKind.Name(one.kind) for one in told.commands]
 
 
 async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
@@ -90,9 +93,9 @@ async def test_each_kind_of_event_comes_once_for_each_change(services) -> None:
     [thread] = watcher.told("thread_updated")
     assert (thread.settings.temperature, thread.settings.model) == (0.5, "m")
     queues = [waiting(told) for told in watcher.told("queue_updated")]
-    filled = ["Two.", "Three.", "regenerate"]
+    filled = ["Two.", "Three.", AGAIN]
     filling = queues.index(filled)
-    assert queues[filling - 2 : filling + 2] == [filled[:1], filled[:2], filled, ["Two.", "regenerate"]]
+    assert queues[filling - 2 : filling + 2] == [filled[:1], filled[:2], filled, ["Two.", AGAIN]]
     assert all(one != other for one, other in itertools.pairwise(queues))
     assert queues[-1] == []
     [truncated] = watcher.told("messages_truncated")
@@ -118,8 +121,10 @@ async def test_a_pause_names_its_reasons_and_ends_with_its_state(services) -> No
         again = watcher.view()
     [first], [second] = [told.reasons for told in watcher.told("pause_required")]
     asked = session_event_pb2.PauseReason.TYPE_CONFIRMATION
-    assert (first.type, first.tool, first.command, first.rule, first.path) == (asked, "set", "a.txt", "files", PROPOSAL)
-    assert (second.tool, second.command, second.rule) == ("sh", "make it", "command")
+    assert (first.type, first.tool, first.command, first.path) == (asked, "set", "a.txt", PROPOSAL)
+    assert (second.tool, second.command) == ("sh", "make it")
+    files, command_line = session_event_pb2.PauseReason.RULE_FILES, session_event_pb2.PauseReason.RULE_COMMAND
+    assert (first.rule, second.rule) == (files, command_line)
     assert shown.pause_reasons == paused.pause_reasons == [first]
     assert again.pause_reasons == [second]
     left = [event for event in watcher.events if kind(event) in ("runtime_updated", "pause_required")]

@@ -10,6 +10,7 @@ from collections import Counter
 import grpc
 import pytest
 from turnwright.types.v1 import entry_pb2, run_message_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1.explanation_pb2 import PACKET_STEP_KIND_EARLIER_TURNS, PACKET_STEP_KIND_RESTORED
 
 from contract.executor.test_transcripts import (
     DONE,
@@ -339,9 +340,12 @@ async def test_a_packet_fits_after_transcripts_that_read_more_than_its_window(tm
     assert [one.body for one in files] == list(texts.values())
     visible, summarized = entry_pb2.VISIBILITY_VISIBLE, entry_pb2.VISIBILITY_SUMMARIZED
     assert [one.visibility for one in files] == [visible, *[summarized] * 5]
-    assert (explained.digest, [step.name for step in explained.steps]) == (explained.stored_digest, ["earlier_turns"])
+    assert (explained.digest, [step.kind for step in explained.steps]) == (
+        explained.stored_digest,
+        [PACKET_STEP_KIND_EARLIER_TURNS],
+    )
     # What the packet summarized of results stands whole in the next transcript; what transcripts had condensed does not.
-    assert (back.digest, [step.name for step in back.steps]) == (back.stored_digest, ["restored"])
+    assert (back.digest, [step.kind for step in back.steps]) == (back.stored_digest, [PACKET_STEP_KIND_RESTORED])
     assert [one.visibility for one in results] == [*[summarized] * 4, visible, visible]
     assert texts["f.txt"][:-1] in json.dumps(sent(server)[-1]["messages"]).replace("\\n", "\n")
     first, second = (request["messages"][-1]["content"] for request in sent(server)[7:9])

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import grpc
 import pytest
+from turnwright.provider.v1.provider_service_pb2 import RetryReason
 
 from sse_server import Answer, SseServer, chat, delta, error, events, hang_up, json_answer, never, plain, usage_chunk
 from turnwright_kit.errors import code_of
@@ -192,7 +193,8 @@ async def test_what_passes_by_itself_is_tried_again_and_told_before(provider, an
     async with SseServer([answer, answer, chat("third time lucky")]) as server:
         heard = await (await provider(openai_base_url=server.url)).generate()
 
-    assert [(retry.attempt, retry.error_class) for retry in heard.retries] == [(1, kind), (2, kind)]
+    reason = RetryReason.Value(f"RETRY_REASON_{kind.upper()}")
+    assert [(retry.attempt, retry.reason) for retry in heard.retries] == [(1, reason), (2, reason)]
     assert [part.WhichOneof("part") for part in heard.parts[:3]] == ["retry", "retry", "delta"]
     assert all(retry.HasField("wait") and retry.detail for retry in heard.retries)
     assert (heard.text, heard.error) == ("third time lucky", None)

@@ -1,6 +1,7 @@
 """The scripted vendor over a channel: written replies, by the call's index."""
 
 import pytest
+from turnwright.provider.v1.provider_service_pb2 import RetryReason
 
 from turnwright_core.chat.message import ThinkingBlock, ToolCall
 from turnwright_core.chat.reply import PartialReply
@@ -46,10 +47,10 @@ async def test_the_reply_is_chosen_by_the_index_of_the_call(provider, scripts):
     assert (first[0].finish.usage.prompt_tokens, first[0].finish.usage.completion_tokens) == (3, 7)
     assert (first[0].finish.reason, first[0].finish.vendor_model) == ("stop", "demo")
     assert second.text == "Second."
-    assert [(r.attempt, r.error_class) for r in second.retries] == [
-        (1, "rate_limit"),
-        (2, "rate_limit"),
-        (3, "gateway"),
+    assert [(r.attempt, RetryReason.Name(r.reason)) for r in second.retries] == [
+        (1, "RETRY_REASON_RATE_LIMIT"),
+        (2, "RETRY_REASON_RATE_LIMIT"),
+        (3, "RETRY_REASON_GATEWAY"),
     ]
     assert second.retries[2].detail == "bad gateway"
 

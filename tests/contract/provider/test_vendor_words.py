@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from turnwright.provider.v1.provider_service_pb2 import RETRY_REASON_SERVER
 
 from sse_server import Answer, SseServer, chat, delta, error, events, json_answer
 
@@ -31,7 +32,7 @@ async def test_a_vendor_that_asks_for_another_try_gets_one(provider, status_and_
     heard, requests = await heard_of(provider, again, again, chat("third time lucky"))
 
     assert (heard.text, requests) == ("third time lucky", 3)
-    assert [retry.error_class for retry in heard.retries] == ["server", "server"]
+    assert [retry.reason for retry in heard.retries] == [RETRY_REASON_SERVER] * 2
 
 
 @pytest.mark.asyncio

@@ -9,6 +9,7 @@ from turnwright.types.v1 import cursor_pb2, packet_pb2
 from cases import params
 from contract.store.harness import ARCHIVED, RESOLVED, STREAMING, VISIBLE, append, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
+from turnwright_core.wire.packets import role_to_pb
 
 pytestmark = ON_A_SHARED_STORE
 db, client, project, run = SHARED_FIXTURES
@@ -65,7 +66,8 @@ async def sent(run, *messages):
     """A turn that keeps a packet of (role, text)."""
     number = (await run.begin()).next.number
     blocks = [
-        packet_pb2.PacketMessage(role=role, pieces=[packet_pb2.PacketPiece(text=text)]) for role, text in messages
+        packet_pb2.PacketMessage(role=role_to_pb(role), pieces=[packet_pb2.PacketPiece(text=text)])
+        for role, text in messages
     ]
     await run.write(packet=write_pb2.PacketRecord(turn=number, messages=blocks))
     await run.end(number)

@@ -57,7 +57,7 @@ async def told(run: Run, *texts: str, shows: str = PATH) -> int:
     """A turn whose packet has these pieces, and says whose body they show."""
     number = (await run.begin()).next.number
     pieces = [piece_to_pb(piece, dict.fromkeys(texts, shows)) for piece in texts]
-    message = packet_pb2.PacketMessage(role="user", pieces=pieces)
+    message = packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER, pieces=pieces)
     await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))
     await run.end(number)
     return number
@@ -162,7 +162,9 @@ async def test_entries_of_the_project_are_leaned_on(run, leaning):
 async def test_what_is_no_path_is_refused(run, path):
     await run.begin()
     pieces = [piece_to_pb("text", {"text": path})]
-    record = write_pb2.PacketRecord(turn=1, messages=[packet_pb2.PacketMessage(role="user", pieces=pieces)])
+    record = write_pb2.PacketRecord(
+        turn=1, messages=[packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER, pieces=pieces)]
+    )
     error = await refused(run.write(packet=record))
     assert (error.reason, error.metadata["field"]) in {
         (Reason.INVALID_FIELD, "packet.shows"),
@@ -315,7 +317,9 @@ async def test_many_texts_of_changing_bodies_are_read_as_they_were_sent(run, lea
             part = chance.choice([shown(body, path), body, body[: len(body) // 2], body[::-1]])
             texts += [part, "".join(chance.sample(texts, min(1, len(texts))))]
             shows[part] = chance.choice([path, path, chance.choice(paths)])
-        message = packet_pb2.PacketMessage(role="user", pieces=[piece_to_pb(piece, shows) for piece in texts])
+        message = packet_pb2.PacketMessage(
+            role=packet_pb2.PACKET_ROLE_USER, pieces=[piece_to_pb(piece, shows) for piece in texts]
+        )
         await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))
         await run.end(number)
         sent[number] = [("user", "".join(texts))]
@@ -329,7 +333,9 @@ async def test_many_bodies_are_leaned_on_at_once(run, leaning):
     await run.write(*(set_(path, body) for path, body in bodies.items()))
     number = (await run.begin()).next.number
     shows = {shown(body, path): path for path, body in bodies.items()}
-    message = packet_pb2.PacketMessage(role="user", pieces=[piece_to_pb(piece, shows) for piece in shows])
+    message = packet_pb2.PacketMessage(
+        role=packet_pb2.PACKET_ROLE_USER, pieces=[piece_to_pb(piece, shows) for piece in shows]
+    )
     await run.write(packet=write_pb2.PacketRecord(turn=number, messages=[message]))
     assert len(leaning()) > 2
     assert await read(run, number) == [("user", "".join(shows))]

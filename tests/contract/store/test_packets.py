@@ -11,7 +11,7 @@ from contract.store.counting import row_counts, stored_bytes
 from contract.store.harness import Run, new_project, set_, working_run
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.errors import Reason, TurnwrightError
-from turnwright_core.wire.packets import piece_to_pb
+from turnwright_core.wire.packets import piece_to_pb, role_from_pb, role_to_pb
 
 pytestmark = pytest.mark.asyncio
 
@@ -20,7 +20,9 @@ def packet(turn: int, *messages: tuple[str, list[Copied | str]], base_turn: int 
     """A packet of messages: role and pieces."""
     return write_pb2.PacketRecord(
         turn=turn,
-        messages=[packet_pb2.PacketMessage(role=role, pieces=map(piece_to_pb, parts)) for role, parts in messages],
+        messages=[
+            packet_pb2.PacketMessage(role=role_to_pb(role), pieces=map(piece_to_pb, parts)) for role, parts in messages
+        ],
         base_turn=base_turn,
     )
 
@@ -30,9 +32,9 @@ async def read(run: Run, turn: int) -> list[tuple[str, str]]:
     messages: list[tuple[str, str]] = []
     async for part in run.client.stream("ReadPacket", **run.address, turn=turn):
         if part.index == len(messages):
-            messages.append((part.role, ""))
-        assert messages[part.index][0] == part.role
-        messages[part.index] = (part.role, messages[part.index][1] + part.text)
+            messages.append((role_from_pb(part.role), ""))
+        assert messages[part.index][0] == role_from_pb(part.role)
+        messages[part.index] = (role_from_pb(part.role), messages[part.index][1] + part.text)
     return messages
 
 
@@ -199,16 +201,20 @@ async def test_a_packet_needs_the_fence(run):
 @pytest.mark.parametrize(
     ("record", "metadata"),
     [
-        ([packet_pb2.PacketMessage(role="tool")], {"field": "packet.role"}),
+        ([packet_pb2.PacketMessage()], {"field": "packet.role"}),
         (
-            [packet_pb2.PacketMessage(role="user")] * 17,
+            [packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER)] * 17,
             {"field": "packet.messages", "limit": "16", "actual": "17", "unit": "items"},
         ),
         (
-            [packet_pb2.PacketMessage(role="user", pieces=[packet_pb2.PacketPiece()] * 50_001)] * 2,
+            [packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER, pieces=[packet_pb2.PacketPiece()] * 50_001)]
+            * 2,
             {"field": "packet.pieces", "limit": "100000", "actual": "100002", "unit": "items"},
         ),
-        ([packet_pb2.PacketMessage(role="user", pieces=[piece_to_pb(Copied(0, 1))])], {"field": "packet.copied"}),
+        (
+            [packet_pb2.PacketMessage(role=packet_pb2.PACKET_ROLE_USER, pieces=[piece_to_pb(Copied(0, 1))])],
+            {"field": "packet.copied"},
+        ),
     ],
     ids=["role", "messages", "pieces", "copied"],
 )

@@ -118,11 +118,11 @@ func (a *assembler) Assemble(request *assemblerpb.AssembleRequest, stream assemb
 	}
 	note("Assemble", request)
 	messages := []struct {
-		role   string
+		role   types.PacketRole
 		pieces []string
 	}{
-		{"system", []string{"Write files with <set>. ", "End with <update>."}},
-		{"user", []string{"Grüße für alle. ", fmt.Sprintf("This is turn %d.", request.Turn)}},
+		{types.PacketRole_PACKET_ROLE_SYSTEM, []string{"Write files with <set>. ", "End with <update>."}},
+		{types.PacketRole_PACKET_ROLE_USER, []string{"Grüße für alle. ", fmt.Sprintf("This is turn %d.", request.Turn)}},
 	}
 	report := &assemblerpb.PacketReport{
 		Tokens: 20, Ceiling: contextLength, Cursor: request.AtLeast, RenderVersion: "fixed-1",
@@ -140,7 +140,8 @@ func (a *assembler) Assemble(request *assemblerpb.AssembleRequest, stream assemb
 			report.Chars += uint64(utf8.RuneCountInString(text))
 			part.Pieces = append(part.Pieces, &types.PacketPiece{Piece: &types.PacketPiece_Text{Text: text}})
 		}
-		fmt.Fprintf(packet, "%s %s\n", message.role, hex.EncodeToString(whole.Sum(nil)))
+		word := strings.ToLower(strings.TrimPrefix(message.role.String(), "PACKET_ROLE_"))
+		fmt.Fprintf(packet, "%s %s\n", word, hex.EncodeToString(whole.Sum(nil)))
 		answer := &assemblerpb.AssembleResponse{Messages: []*types.PacketMessage{part}}
 		if index == len(messages)-1 {
 			report.Digest = hex.EncodeToString(packet.Sum(nil))

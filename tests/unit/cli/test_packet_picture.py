@@ -27,7 +27,7 @@ def explained(**changes) -> pb.PacketExplanation:
         piece("prompt://1", pb.PIECE_KIND_PROMPT, "prompt", 60, "The task of loop 1.", form=pb.PIECE_FORM_WHOLE),
         piece(
             LONG, pb.PIECE_KIND_FILE, "summary", 240, "Summarized; last touched in turn 6.",
-            form=pb.PIECE_FORM_SUMMARIZED, reduced_by="previous_turn", reduced_in_turn=7,
+            form=pb.PIECE_FORM_SUMMARIZED, reduced_by=pb.PACKET_STEP_KIND_PREVIOUS_TURN, reduced_in_turn=7,
         ),
         piece(
             "src/app.py\x1b[31m", pb.PIECE_KIND_FILE, "visible", 3100, "Visible; last touched in turn 2.",
@@ -46,7 +46,7 @@ def explained(**changes) -> pb.PacketExplanation:
             pb.KindTotal(kind=kind, tokens=tokens, pieces=1)
             for kind, tokens in sorted(sums.items(), key=lambda item: -item[1])
         ],
-        "steps": [pb.PacketStep(name="previous_turn", entries=1, tokens=9100, excess=1728, paths=[LONG])],
+        "steps": [pb.PacketStep(kind=pb.PACKET_STEP_KIND_PREVIOUS_TURN, entries=1, tokens=9100, excess=1728, paths=[LONG])],
         "prefix": pb.PrefixBreak(
             before_turn=6, bytes=4780, tokens=2390, path=LONG, kind=pb.PIECE_KIND_FILE, section="summary"
         ),
@@ -64,18 +64,21 @@ def transcript() -> pb.PacketExplanation:
         piece("prompt://1", pb.PIECE_KIND_PROMPT, "user", 60, "A user said it.", form=pb.PIECE_FORM_WHOLE),
         piece(
             "assistant://1", pb.PIECE_KIND_REPLY, "assistant", 0, "Left out so that the rest fits.",
-            form=pb.PIECE_FORM_LEFT_OUT, reduced_by="history", reduced_in_turn=6, whole_tokens=1900,
+            form=pb.PIECE_FORM_LEFT_OUT, reduced_by=pb.PACKET_STEP_KIND_HISTORY, reduced_in_turn=6, whole_tokens=1900,
         ),
         piece(
             "log://turn_2/get/a", pb.PIECE_KIND_RESULT, "tool", 240, "A call needs its result.",
-            form=pb.PIECE_FORM_SUMMARIZED, reduced_by="results", reduced_in_turn=6, whole_tokens=4240,
+            form=pb.PIECE_FORM_SUMMARIZED, reduced_by=pb.PACKET_STEP_KIND_RESULTS, reduced_in_turn=6, whole_tokens=4240,
         ),
         piece(
             "", pb.PIECE_KIND_RESULT, "tool", 20, "A call needs its result.", form=pb.PIECE_FORM_WHOLE,
             healed="The call has no result: it is sent with one that says so.",
         ),
     ]  # fmt: skip
-    steps = [pb.PacketStep(name="results", entries=1), pb.PacketStep(name="history", entries=1)]
+    steps = [
+        pb.PacketStep(kind=pb.PACKET_STEP_KIND_RESULTS, entries=1),
+        pb.PacketStep(kind=pb.PACKET_STEP_KIND_HISTORY, entries=1),
+    ]
     return explained(
         assembly=settings_pb2.ASSEMBLY_TRANSCRIPT, tokens=320, pieces=pieces, kinds=[], steps=steps, prefix=None
     )

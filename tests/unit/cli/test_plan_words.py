@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from turnwright.types.v1 import plan_pb2
 
-from turnwright_cli.output import put
-from turnwright_cli.plans import item_line, plan_lines, plan_title, priority_word, status_word
+from turnwright_cli.output import enum_word, put
+from turnwright_cli.plans import item_line, plan_lines, plan_title, priority_word
 
 STATUSES = [value for value in plan_pb2.PlanStatus.values() if value]
 PRIORITIES = [value for value in plan_pb2.PlanPriority.values() if value]
@@ -32,7 +32,7 @@ def test_an_item_has_a_mark_and_says_what_the_mark_does_not() -> None:
 @pytest.mark.parametrize("value", STATUSES)
 def test_every_status_has_the_name_of_the_contract(value) -> None:
     name = plan_pb2.PlanStatus.Name(value).removeprefix("PLAN_STATUS_").lower()
-    assert status_word(plan_pb2.PlanItem(status=value)) == name
+    assert enum_word(plan_pb2.PlanStatus.DESCRIPTOR, value) == name
 
 
 @pytest.mark.parametrize("value", PRIORITIES)

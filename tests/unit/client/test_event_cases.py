@@ -322,8 +322,10 @@ def streamed_delta(ops: list[dict]) -> event_pb2.StreamDelta:
 
 def pause_reason(given: dict) -> session_event_pb2.PauseReason:
     kind = session_event_pb2.PauseReason.Type.Value(f"TYPE_{given['reason_type'].upper()}")
-    fields = {"tool": given["tool_name"], "command": given["command"], "rule": given["rule"]}
-    return session_event_pb2.PauseReason(type=kind, call_id=given["tool_call_id"], **fields)
+    # There, a rule is a word of the user; here, it is what the effect is.
+    rule = session_event_pb2.PauseReason.RULE_COMMAND
+    fields = {"tool": given["tool_name"], "command": given["command"], "call_id": given["tool_call_id"]}
+    return session_event_pb2.PauseReason(type=kind, rule=rule, **fields)
 
 
 @pytest.mark.parametrize("case", params("refact/events_serde.jsonl"))

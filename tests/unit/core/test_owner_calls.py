@@ -2,7 +2,7 @@
 
 import pytest
 from turnwright_values.assembler import AssembleRequest, AssembleResponse, PacketReport, UnfitPiece
-from turnwright_values.provider import Dropped, Finish, GenerateRequest, Retry, Tool
+from turnwright_values.provider import Dropped, Finish, GenerateRequest, Retry, RetryReason, Tool
 from turnwright_values.store import (
     AppendEntry,
     ClaimRunResponse,
@@ -124,7 +124,7 @@ GENERATE_CALL = GenerateRequest(
 )  # fmt: skip
 REPLY_PARTS = [
     AppendContent("a é"), AppendReasoning("b"), SetToolCalls((CALL,)), SetThinkingBlocks((THOUGHT,)), AddCitation("{}"),
-    AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, "server", "d", USAGE, ("refused_blocks",)),
+    AddServerBlock(BLOCK), SetUsage(USAGE), MergeExtra("{}"), Retry(1, 0.5, RetryReason.SERVER, "d", USAGE, ("refused_blocks",)),
     Finish("stop", USAGE, "m", True, (Dropped("stop", "why"),)),
 ]  # fmt: skip
 PAIRS = [

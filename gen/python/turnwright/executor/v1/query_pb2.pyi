@@ -45,6 +45,38 @@ CONFINEMENT_BUBBLEWRAP: Confinement.ValueType  # 2
 """Limits, and a sandbox of bubblewrap in which `sh` can write only to the project, and `env` to nothing."""
 Global___Confinement: _TypeAlias = Confinement  # noqa: Y015
 
+class _ServiceName:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ServiceNameEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServiceName.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SERVICE_NAME_UNSPECIFIED: _ServiceName.ValueType  # 0
+    """Not specified, or a service of a later release."""
+    SERVICE_NAME_STORE: _ServiceName.ValueType  # 1
+    """The store."""
+    SERVICE_NAME_ASSEMBLER: _ServiceName.ValueType  # 2
+    """The assembler."""
+    SERVICE_NAME_PROVIDER: _ServiceName.ValueType  # 3
+    """The provider."""
+    SERVICE_NAME_EXECUTOR: _ServiceName.ValueType  # 4
+    """The executor."""
+
+class ServiceName(_ServiceName, metaclass=_ServiceNameEnumTypeWrapper):
+    """The services of Turnwright."""
+
+SERVICE_NAME_UNSPECIFIED: ServiceName.ValueType  # 0
+"""Not specified, or a service of a later release."""
+SERVICE_NAME_STORE: ServiceName.ValueType  # 1
+"""The store."""
+SERVICE_NAME_ASSEMBLER: ServiceName.ValueType  # 2
+"""The assembler."""
+SERVICE_NAME_PROVIDER: ServiceName.ValueType  # 3
+"""The provider."""
+SERVICE_NAME_EXECUTOR: ServiceName.ValueType  # 4
+"""The executor."""
+Global___ServiceName: _TypeAlias = ServiceName  # noqa: Y015
+
 @_typing.final
 class GetStatusRequest(_message.Message):
     """Asks for the status of the services."""
@@ -122,8 +154,8 @@ class ServiceStatus(_message.Message):
     SERVING_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """`store`, `assembler`, `provider` or `executor`."""
+    name: Global___ServiceName.ValueType
+    """Which one."""
     address: _builtins.str
     """Address at which it was asked; empty for an executor on a port chosen by the operating system."""
     serving: _builtins.bool
@@ -137,7 +169,7 @@ class ServiceStatus(_message.Message):
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
+        name: Global___ServiceName.ValueType = ...,
         address: _builtins.str = ...,
         serving: _builtins.bool = ...,
         problem: _builtins.str = ...,

@@ -183,6 +183,39 @@ class PauseReason(_message.Message):
     TYPE_DENIAL: PauseReason.Type.ValueType  # 2
     """The command was rejected by a rule, and nothing can be done about it any more."""
 
+    class _Rule:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _RuleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PauseReason._Rule.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        RULE_UNSPECIFIED: PauseReason._Rule.ValueType  # 0
+        """Not specified, or a rule of a later release: `command` and `tool` say what it is about."""
+        RULE_FILES: PauseReason._Rule.ValueType  # 1
+        """The command changes files."""
+        RULE_COMMAND: PauseReason._Rule.ValueType  # 2
+        """The command runs a command line."""
+        RULE_CALL: PauseReason._Rule.ValueType  # 3
+        """The command does something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL."""
+        RULE_TOOL_RULES: PauseReason._Rule.ValueType  # 4
+        """RunSettings.tool_rules rejects the tool. Only with TYPE_DENIAL."""
+
+    class Rule(_Rule, metaclass=_RuleEnumTypeWrapper):
+        """Why approval is needed, or what has denied it. An effect needs approval unless the loop has `yolo` or
+        RunSettings.tool_rules approves the tool.
+        """
+
+    RULE_UNSPECIFIED: PauseReason.Rule.ValueType  # 0
+    """Not specified, or a rule of a later release: `command` and `tool` say what it is about."""
+    RULE_FILES: PauseReason.Rule.ValueType  # 1
+    """The command changes files."""
+    RULE_COMMAND: PauseReason.Rule.ValueType  # 2
+    """The command runs a command line."""
+    RULE_CALL: PauseReason.Rule.ValueType  # 3
+    """The command does something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL."""
+    RULE_TOOL_RULES: PauseReason.Rule.ValueType  # 4
+    """RunSettings.tool_rules rejects the tool. Only with TYPE_DENIAL."""
+
     TYPE_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
@@ -197,10 +230,8 @@ class PauseReason(_message.Message):
     """What the command is about, in one line: the command line of `sh` and `env`, otherwise its target. At most 512
     characters.
     """
-    rule: _builtins.str
-    """The rule that asks. TYPE_CONFIRMATION: `files`, `command` or `call`, by the kind of the effect; such effects need
-    approval unless the loop has `yolo` or RunSettings.tool_rules approves the tool. TYPE_DENIAL: `tool_rules`.
-    """
+    rule: Global___PauseReason.Rule.ValueType
+    """The rule that asks, or has denied."""
     path: _builtins.str
     """Path of the command's record, to be named in ApproveTools, RejectTools or ResolveProposal."""
     call_id: _builtins.str
@@ -211,7 +242,7 @@ class PauseReason(_message.Message):
         type: Global___PauseReason.Type.ValueType = ...,
         tool: _builtins.str = ...,
         command: _builtins.str = ...,
-        rule: _builtins.str = ...,
+        rule: Global___PauseReason.Rule.ValueType = ...,
         path: _builtins.str = ...,
         call_id: _builtins.str = ...,
     ) -> None: ...

@@ -54,6 +54,42 @@ TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.ValueType  # 3
 """It must call at least one."""
 Global___ToolChoiceMode: _TypeAlias = ToolChoiceMode  # noqa: Y015
 
+class _RetryReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RetryReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RetryReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RETRY_REASON_UNSPECIFIED: _RetryReason.ValueType  # 0
+    """Not specified, or a reason of a later release: `detail` says why."""
+    RETRY_REASON_RATE_LIMIT: _RetryReason.ValueType  # 1
+    """The vendor limits how much it is asked."""
+    RETRY_REASON_WARMUP: _RetryReason.ValueType  # 2
+    """The model is being loaded."""
+    RETRY_REASON_GATEWAY: _RetryReason.ValueType  # 3
+    """What stands before the vendor has failed, such as a proxy."""
+    RETRY_REASON_SERVER: _RetryReason.ValueType  # 4
+    """The vendor has failed, or could not be reached."""
+    RETRY_REASON_REFUSED: _RetryReason.ValueType  # 5
+    """The vendor has refused something of the conversation, which the next attempt leaves out: see `refused`."""
+
+class RetryReason(_RetryReason, metaclass=_RetryReasonEnumTypeWrapper):
+    """Why an attempt is made again."""
+
+RETRY_REASON_UNSPECIFIED: RetryReason.ValueType  # 0
+"""Not specified, or a reason of a later release: `detail` says why."""
+RETRY_REASON_RATE_LIMIT: RetryReason.ValueType  # 1
+"""The vendor limits how much it is asked."""
+RETRY_REASON_WARMUP: RetryReason.ValueType  # 2
+"""The model is being loaded."""
+RETRY_REASON_GATEWAY: RetryReason.ValueType  # 3
+"""What stands before the vendor has failed, such as a proxy."""
+RETRY_REASON_SERVER: RetryReason.ValueType  # 4
+"""The vendor has failed, or could not be reached."""
+RETRY_REASON_REFUSED: RetryReason.ValueType  # 5
+"""The vendor has refused something of the conversation, which the next attempt leaves out: see `refused`."""
+Global___RetryReason: _TypeAlias = RetryReason  # noqa: Y015
+
 @_typing.final
 class GenerateRequest(_message.Message):
     """Calls a model. Fields that the vendor does not support are left out and listed in Finish.dropped, unless `required`
@@ -314,14 +350,14 @@ class Retry(_message.Message):
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
     WAIT_FIELD_NUMBER: _builtins.int
-    ERROR_CLASS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     """1-based number of the attempt that failed."""
-    error_class: _builtins.str
-    """`rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`)."""
+    reason: Global___RetryReason.ValueType
+    """Why it failed."""
     detail: _builtins.str
     """What the vendor said, without secrets; at most 500 characters."""
     @_builtins.property
@@ -335,7 +371,7 @@ class Retry(_message.Message):
     @_builtins.property
     def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the next attempt leaves out of the conversation: all of GenerateRequest.refused, and what the vendor may have
-        refused since, one more with each attempt of the class `invalid`. It has helped if the reply begins.
+        refused since, one more with each attempt that was REFUSED. It has helped if the reply begins.
         """
 
     def __init__(
@@ -343,14 +379,14 @@ class Retry(_message.Message):
         *,
         attempt: _builtins.int = ...,
         wait: _duration_pb2.Duration | None = ...,
-        error_class: _builtins.str = ...,
+        reason: Global___RetryReason.ValueType = ...,
         detail: _builtins.str = ...,
         usage: _usage_pb2.Usage | None = ...,
         refused: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "usage", b"usage", "wait", b"wait"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "attempt", b"attempt", "detail", b"detail", "error_class", b"error_class", "refused", b"refused", "usage", b"usage", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_usage", b"_usage", "attempt", b"attempt", "detail", b"detail", "reason", b"reason", "refused", b"refused", "usage", b"usage", "wait", b"wait"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__usage: _TypeAlias = _typing.Literal["usage"]  # noqa: Y015
     _WhichOneofArgType__usage: _TypeAlias = _typing.Literal["_usage", b"_usage"]  # noqa: Y015

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
+from turnwright.types.v1 import packet_pb2 as _packet_pb2
 from turnwright.types.v1 import run_message_pb2 as _run_message_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
 import builtins as _builtins
@@ -200,10 +201,8 @@ class ReadPacketResponse(_message.Message):
     PIECE_CHARS_FIELD_NUMBER: _builtins.int
     index: _builtins.int
     """0-based index of the message."""
-    role: _builtins.str
-    """Author of the message: `system`, `user` or `assistant`. Or `tools` for the list of tools for native calls, as JSON, or
-    `conversation` for the messages of a transcript, one a line, as JSON.
-    """
+    role: _packet_pb2.PacketRole.ValueType
+    """Author of the message, or what it is."""
     text: _builtins.str
     """Text to append to the message."""
     note: _builtins.str
@@ -223,7 +222,7 @@ class ReadPacketResponse(_message.Message):
         self,
         *,
         index: _builtins.int = ...,
-        role: _builtins.str = ...,
+        role: _packet_pb2.PacketRole.ValueType = ...,
         text: _builtins.str = ...,
         note: _builtins.str = ...,
         last: _builtins.bool = ...,

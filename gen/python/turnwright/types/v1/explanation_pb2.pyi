@@ -153,6 +153,74 @@ PIECE_FORM_LEFT_OUT: PieceForm.ValueType  # 4
 """Nothing: the message was left out at this place. Its `tokens` and `bytes` are 0."""
 Global___PieceForm: _TypeAlias = PieceForm  # noqa: Y015
 
+class _PacketStepKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PacketStepKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PacketStepKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PACKET_STEP_KIND_UNSPECIFIED: _PacketStepKind.ValueType  # 0
+    """None, or a step of a later release: a client shows it as a step that it does not know."""
+    PACKET_STEP_KIND_FOLD: _PacketStepKind.ValueType  # 1
+    """Older events were archived and counted in a marker."""
+    PACKET_STEP_KIND_PREVIOUS_TURN: _PacketStepKind.ValueType  # 2
+    """What the previous turn touched was summarized."""
+    PACKET_STEP_KIND_EARLIER_TURNS: _PacketStepKind.ValueType  # 3
+    """What any turn before the previous one touched was summarized, as after turns of a transcript or with a larger context
+    window.
+    """
+    PACKET_STEP_KIND_PROMPT: _PacketStepKind.ValueType  # 4
+    """The prompt was summarized."""
+    PACKET_STEP_KIND_TURN: _PacketStepKind.ValueType  # 5
+    """What a turn brought was summarized after its commands, so that the next packet fits."""
+    PACKET_STEP_KIND_OVERFLOW: _PacketStepKind.ValueType  # 6
+    """Not even all of these together make it fit; none of them was taken."""
+    PACKET_STEP_KIND_UNREAD: _PacketStepKind.ValueType  # 7
+    """Results that the model has not replied to were shortened, longest first."""
+    PACKET_STEP_KIND_DUPLICATES: _PacketStepKind.ValueType  # 8
+    """Results that show what a later one shows were shortened."""
+    PACKET_STEP_KIND_RESULTS: _PacketStepKind.ValueType  # 9
+    """Results that the model has replied to were shortened, oldest first."""
+    PACKET_STEP_KIND_HISTORY: _PacketStepKind.ValueType  # 10
+    """Messages were left out, oldest first."""
+    PACKET_STEP_KIND_SUMMARY: _PacketStepKind.ValueType  # 11
+    """Messages were replaced by a summary."""
+    PACKET_STEP_KIND_RESTORED: _PacketStepKind.ValueType  # 12
+    """Results that packets had summarized stand whole again."""
+
+class PacketStepKind(_PacketStepKind, metaclass=_PacketStepKindEnumTypeWrapper):
+    """How a packet is made to fit. Those from UNREAD on are of transcripts."""
+
+PACKET_STEP_KIND_UNSPECIFIED: PacketStepKind.ValueType  # 0
+"""None, or a step of a later release: a client shows it as a step that it does not know."""
+PACKET_STEP_KIND_FOLD: PacketStepKind.ValueType  # 1
+"""Older events were archived and counted in a marker."""
+PACKET_STEP_KIND_PREVIOUS_TURN: PacketStepKind.ValueType  # 2
+"""What the previous turn touched was summarized."""
+PACKET_STEP_KIND_EARLIER_TURNS: PacketStepKind.ValueType  # 3
+"""What any turn before the previous one touched was summarized, as after turns of a transcript or with a larger context
+window.
+"""
+PACKET_STEP_KIND_PROMPT: PacketStepKind.ValueType  # 4
+"""The prompt was summarized."""
+PACKET_STEP_KIND_TURN: PacketStepKind.ValueType  # 5
+"""What a turn brought was summarized after its commands, so that the next packet fits."""
+PACKET_STEP_KIND_OVERFLOW: PacketStepKind.ValueType  # 6
+"""Not even all of these together make it fit; none of them was taken."""
+PACKET_STEP_KIND_UNREAD: PacketStepKind.ValueType  # 7
+"""Results that the model has not replied to were shortened, longest first."""
+PACKET_STEP_KIND_DUPLICATES: PacketStepKind.ValueType  # 8
+"""Results that show what a later one shows were shortened."""
+PACKET_STEP_KIND_RESULTS: PacketStepKind.ValueType  # 9
+"""Results that the model has replied to were shortened, oldest first."""
+PACKET_STEP_KIND_HISTORY: PacketStepKind.ValueType  # 10
+"""Messages were left out, oldest first."""
+PACKET_STEP_KIND_SUMMARY: PacketStepKind.ValueType  # 11
+"""Messages were replaced by a summary."""
+PACKET_STEP_KIND_RESTORED: PacketStepKind.ValueType  # 12
+"""Results that packets had summarized stand whole again."""
+Global___PacketStepKind: _TypeAlias = PacketStepKind  # noqa: Y015
+
 @_typing.final
 class ExplainedPiece(_message.Message):
     """One piece of a packet."""
@@ -189,10 +257,8 @@ class ExplainedPiece(_message.Message):
     """How much of its entry it shows."""
     why: _builtins.str
     """Why it is in the packet, one sentence."""
-    reduced_by: _builtins.str
-    """The step that summarized, shortened or replaced it, see PacketStep.name. Empty: none, or it is not recorded; `why`
-    says which.
-    """
+    reduced_by: Global___PacketStepKind.ValueType
+    """The step that summarized, shortened or replaced it. UNSPECIFIED: none, or it is not recorded; `why` says which."""
     reduced_in_turn: _builtins.int
     """The turn of that step; 0: none."""
     whole_tokens: _builtins.int
@@ -212,7 +278,7 @@ class ExplainedPiece(_message.Message):
         bytes: _builtins.int = ...,
         form: Global___PieceForm.ValueType = ...,
         why: _builtins.str = ...,
-        reduced_by: _builtins.str = ...,
+        reduced_by: Global___PacketStepKind.ValueType = ...,
         reduced_in_turn: _builtins.int = ...,
         whole_tokens: _builtins.int = ...,
         healed: _builtins.str = ...,
@@ -261,19 +327,13 @@ class PacketStep(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     EXCESS_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """`fold`: older events were archived and counted in a marker. `previous_turn`: what the previous turn touched was
-    summarized. `earlier_turns`: so was what any turn before it touched, as after turns of a transcript or with a larger
-    context window. `prompt`: the prompt was summarized. `turn`: what a turn brought was summarized after its commands,
-    so that the next packet fits. `overflow`: not even all of these together make it fit; none of them was
-    taken. In transcripts: the stages of its compression, such as `results` and `history`, and `restored`: results that
-    packets had summarized stand whole again.
-    """
+    kind: Global___PacketStepKind.ValueType
+    """What was done."""
     entries: _builtins.int
     """Number of entries that it changed, or would have changed."""
     tokens: _builtins.int
@@ -287,7 +347,7 @@ class PacketStep(_message.Message):
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
+        kind: Global___PacketStepKind.ValueType = ...,
         entries: _builtins.int = ...,
         tokens: _builtins.int = ...,
         excess: _builtins.int = ...,
@@ -295,7 +355,7 @@ class PacketStep(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "excess", b"excess", "name", b"name", "paths", b"paths", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "excess", b"excess", "kind", b"kind", "paths", b"paths", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/packet.proto\x12\x13turnwright.types.v1\"O\n\rPacketMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32 .turnwright.types.v1.PacketPiece\"j\n\x0bPacketPiece\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x33\n\x06\x63opied\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.CopiedPiecesH\x00\x12\r\n\x05shows\x18\x03 \x01(\tB\x07\n\x05piece\",\n\x0c\x43opiedPieces\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\rB\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/types/v1/packet.proto\x12\x13turnwright.types.v1\"p\n\rPacketMessage\x12-\n\x04role\x18\x01 \x01(\x0e\x32\x1f.turnwright.types.v1.PacketRole\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32 .turnwright.types.v1.PacketPiece\"j\n\x0bPacketPiece\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x33\n\x06\x63opied\x18\x02 \x01(\x0b\x32!.turnwright.types.v1.CopiedPiecesH\x00\x12\r\n\x05shows\x18\x03 \x01(\tB\x07\n\x05piece\",\n\x0c\x43opiedPieces\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r*\xa7\x01\n\nPacketRole\x12\x1b\n\x17PACKET_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12PACKET_ROLE_SYSTEM\x10\x01\x12\x14\n\x10PACKET_ROLE_USER\x10\x02\x12\x19\n\x15PACKET_ROLE_ASSISTANT\x10\x03\x12\x15\n\x11PACKET_ROLE_TOOLS\x10\x04\x12\x1c\n\x18PACKET_ROLE_CONVERSATION\x10\x05\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,10 +32,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.packet_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
+  _globals['_PACKETROLE']._serialized_start=326
+  _globals['_PACKETROLE']._serialized_end=493
   _globals['_PACKETMESSAGE']._serialized_start=57
-  _globals['_PACKETMESSAGE']._serialized_end=136
-  _globals['_PACKETPIECE']._serialized_start=138
-  _globals['_PACKETPIECE']._serialized_end=244
-  _globals['_COPIEDPIECES']._serialized_start=246
-  _globals['_COPIEDPIECES']._serialized_end=290
+  _globals['_PACKETMESSAGE']._serialized_end=169
+  _globals['_PACKETPIECE']._serialized_start=171
+  _globals['_PACKETPIECE']._serialized_end=277
+  _globals['_COPIEDPIECES']._serialized_start=279
+  _globals['_COPIEDPIECES']._serialized_end=323
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +19,56 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _PacketRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PacketRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PacketRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PACKET_ROLE_UNSPECIFIED: _PacketRole.ValueType  # 0
+    """Not specified; refused. From a later release: a reader cannot tell what the message is, and must not send the packet."""
+    PACKET_ROLE_SYSTEM: _PacketRole.ValueType  # 1
+    """System instructions."""
+    PACKET_ROLE_USER: _PacketRole.ValueType  # 2
+    """The user."""
+    PACKET_ROLE_ASSISTANT: _PacketRole.ValueType  # 3
+    """The model."""
+    PACKET_ROLE_TOOLS: _PacketRole.ValueType  # 4
+    """The list of tools for native calls, a JSON list of objects with `name`, `description` and `parameters` (a JSON Schema). At
+    most one, and the last; none if models call tools with tags.
+    """
+    PACKET_ROLE_CONVERSATION: _PacketRole.ValueType  # 5
+    """Several messages, one a line, each a JSON object with the fields of turnwright.types.v1.Message under their names, those
+    without a value left out, but for two: `role` is the word after `ROLE_` in lower case, and a part is an object with
+    `type`, `Text` or `Image`, and the fields of its kind, `cache` among them (bytes in base64). In a transcript the
+    conversation after the system message; in a packet what edits added before or after the user message, whose adjacent
+    messages of the user are sent as one with it.
+    """
+
+class PacketRole(_PacketRole, metaclass=_PacketRoleEnumTypeWrapper):
+    """The author of a message of a packet, or what is no single message."""
+
+PACKET_ROLE_UNSPECIFIED: PacketRole.ValueType  # 0
+"""Not specified; refused. From a later release: a reader cannot tell what the message is, and must not send the packet."""
+PACKET_ROLE_SYSTEM: PacketRole.ValueType  # 1
+"""System instructions."""
+PACKET_ROLE_USER: PacketRole.ValueType  # 2
+"""The user."""
+PACKET_ROLE_ASSISTANT: PacketRole.ValueType  # 3
+"""The model."""
+PACKET_ROLE_TOOLS: PacketRole.ValueType  # 4
+"""The list of tools for native calls, a JSON list of objects with `name`, `description` and `parameters` (a JSON Schema). At
+most one, and the last; none if models call tools with tags.
+"""
+PACKET_ROLE_CONVERSATION: PacketRole.ValueType  # 5
+"""Several messages, one a line, each a JSON object with the fields of turnwright.types.v1.Message under their names, those
+without a value left out, but for two: `role` is the word after `ROLE_` in lower case, and a part is an object with
+`type`, `Text` or `Image`, and the fields of its kind, `cache` among them (bytes in base64). In a transcript the
+conversation after the system message; in a packet what edits added before or after the user message, whose adjacent
+messages of the user are sent as one with it.
+"""
+Global___PacketRole: _TypeAlias = PacketRole  # noqa: Y015
+
 @_typing.final
 class PacketMessage(_message.Message):
     """A message of a packet, or a part of one."""
@@ -26,17 +77,8 @@ class PacketMessage(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     PIECES_FIELD_NUMBER: _builtins.int
-    role: _builtins.str
-    """Author: `system`, `user` or `assistant`; or what is no single message:
-
-    * `tools`: the list of tools for native calls, a JSON list of objects with `name`, `description` and `parameters` (a
-      JSON Schema). At most one, and the last; none if models call tools with tags.
-    * `conversation`: several messages, one a line, each a JSON object with the fields of turnwright.types.v1.Message under
-      their names, those without a value left out, but for two: `role` is the word after `ROLE_` in lower case, and a part is
-      an object with `type`, `Text` or `Image`, and the fields of its kind, `cache` among them (bytes in base64). In a
-      transcript the conversation after the system message; in a packet what edits added before or after the user
-      message, whose adjacent messages of the user are sent as one with it.
-    """
+    role: Global___PacketRole.ValueType
+    """Its author, or what it is."""
     @_builtins.property
     def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketPiece]:
         """The content, piece by piece."""
@@ -44,7 +86,7 @@ class PacketMessage(_message.Message):
     def __init__(
         self,
         *,
-        role: _builtins.str = ...,
+        role: Global___PacketRole.ValueType = ...,
         pieces: _abc.Iterable[Global___PacketPiece] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

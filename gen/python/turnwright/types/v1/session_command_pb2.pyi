@@ -46,6 +46,52 @@ DECISION_SCOPE_RUN: DecisionScope.ValueType  # 2
 """Also for all later effects of the same tools in this run: see RunSettings.tool_rules."""
 Global___DecisionScope: _TypeAlias = DecisionScope  # noqa: Y015
 
+class _QueuedCommandKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QueuedCommandKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueuedCommandKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUEUED_COMMAND_KIND_UNSPECIFIED: _QueuedCommandKind.ValueType  # 0
+    """Not specified, or a kind of a later release: `preview` says what it is about."""
+    QUEUED_COMMAND_KIND_USER_MESSAGE: _QueuedCommandKind.ValueType  # 1
+    """A message from the user, or a task that was given by another call."""
+    QUEUED_COMMAND_KIND_UPDATE_MESSAGE: _QueuedCommandKind.ValueType  # 9
+    """UpdateMessage."""
+    QUEUED_COMMAND_KIND_REMOVE_MESSAGE: _QueuedCommandKind.ValueType  # 10
+    """RemoveMessage."""
+    QUEUED_COMMAND_KIND_TRUNCATE_MESSAGES: _QueuedCommandKind.ValueType  # 11
+    """TruncateMessages."""
+    QUEUED_COMMAND_KIND_RETRY_FROM_INDEX: _QueuedCommandKind.ValueType  # 12
+    """RetryFromIndex."""
+    QUEUED_COMMAND_KIND_REGENERATE: _QueuedCommandKind.ValueType  # 13
+    """Regenerate."""
+    QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY: _QueuedCommandKind.ValueType  # 14
+    """RestoreFromTrajectory."""
+
+class QueuedCommandKind(_QueuedCommandKind, metaclass=_QueuedCommandKindEnumTypeWrapper):
+    """What waits in the queue of a run: commands that change its messages. The numbers are those of the fields of
+    SessionCommand.
+    """
+
+QUEUED_COMMAND_KIND_UNSPECIFIED: QueuedCommandKind.ValueType  # 0
+"""Not specified, or a kind of a later release: `preview` says what it is about."""
+QUEUED_COMMAND_KIND_USER_MESSAGE: QueuedCommandKind.ValueType  # 1
+"""A message from the user, or a task that was given by another call."""
+QUEUED_COMMAND_KIND_UPDATE_MESSAGE: QueuedCommandKind.ValueType  # 9
+"""UpdateMessage."""
+QUEUED_COMMAND_KIND_REMOVE_MESSAGE: QueuedCommandKind.ValueType  # 10
+"""RemoveMessage."""
+QUEUED_COMMAND_KIND_TRUNCATE_MESSAGES: QueuedCommandKind.ValueType  # 11
+"""TruncateMessages."""
+QUEUED_COMMAND_KIND_RETRY_FROM_INDEX: QueuedCommandKind.ValueType  # 12
+"""RetryFromIndex."""
+QUEUED_COMMAND_KIND_REGENERATE: QueuedCommandKind.ValueType  # 13
+"""Regenerate."""
+QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY: QueuedCommandKind.ValueType  # 14
+"""RestoreFromTrajectory."""
+Global___QueuedCommandKind: _TypeAlias = QueuedCommandKind  # noqa: Y015
+
 @_typing.final
 class SessionCommand(_message.Message):
     """A command for a run. Exactly one kind is set; otherwise fails with INVALID_ARGUMENT, reason INVALID_FIELD."""
@@ -616,8 +662,8 @@ class QueuedCommand(_message.Message):
     PREVIEW_FIELD_NUMBER: _builtins.int
     command_id: _builtins.str
     """Its id; empty for a task that was given by another call."""
-    kind: _builtins.str
-    """Its kind, by the name of its field in SessionCommand."""
+    kind: Global___QueuedCommandKind.ValueType
+    """Its kind."""
     loop: _builtins.int
     """The loop that it has added to the queue; 0: none."""
     preview: _builtins.str
@@ -626,7 +672,7 @@ class QueuedCommand(_message.Message):
         self,
         *,
         command_id: _builtins.str = ...,
-        kind: _builtins.str = ...,
+        kind: Global___QueuedCommandKind.ValueType = ...,
         loop: _builtins.int = ...,
         preview: _builtins.str = ...,
     ) -> None: ...

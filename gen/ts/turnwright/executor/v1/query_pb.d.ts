@@ -87,11 +87,11 @@ export declare const GetStatusResponseSchema: GenMessage<GetStatusResponse>;
  */
 export declare type ServiceStatus = Message<"turnwright.executor.v1.ServiceStatus"> & {
   /**
-   * `store`, `assembler`, `provider` or `executor`.
+   * Which one.
    *
-   * @generated from field: string name = 1;
+   * @generated from field: turnwright.executor.v1.ServiceName name = 1;
    */
-  name: string;
+  name: ServiceName;
 
   /**
    * Address at which it was asked; empty for an executor on a port chosen by the operating system.
@@ -160,4 +160,51 @@ export enum Confinement {
  * Describes the enum turnwright.executor.v1.Confinement.
  */
 export declare const ConfinementSchema: GenEnum<Confinement>;
+
+/**
+ * The services of Turnwright.
+ *
+ * @generated from enum turnwright.executor.v1.ServiceName
+ */
+export enum ServiceName {
+  /**
+   * Not specified, or a service of a later release.
+   *
+   * @generated from enum value: SERVICE_NAME_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The store.
+   *
+   * @generated from enum value: SERVICE_NAME_STORE = 1;
+   */
+  STORE = 1,
+
+  /**
+   * The assembler.
+   *
+   * @generated from enum value: SERVICE_NAME_ASSEMBLER = 2;
+   */
+  ASSEMBLER = 2,
+
+  /**
+   * The provider.
+   *
+   * @generated from enum value: SERVICE_NAME_PROVIDER = 3;
+   */
+  PROVIDER = 3,
+
+  /**
+   * The executor.
+   *
+   * @generated from enum value: SERVICE_NAME_EXECUTOR = 4;
+   */
+  EXECUTOR = 4,
+}
+
+/**
+ * Describes the enum turnwright.executor.v1.ServiceName.
+ */
+export declare const ServiceNameSchema: GenEnum<ServiceName>;
 

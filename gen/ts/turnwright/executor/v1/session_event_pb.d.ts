@@ -153,12 +153,11 @@ export declare type PauseReason = Message<"turnwright.executor.v1.PauseReason"> 
   command: string;
 
   /**
-   * The rule that asks. TYPE_CONFIRMATION: `files`, `command` or `call`, by the kind of the effect; such effects need
-   * approval unless the loop has `yolo` or RunSettings.tool_rules approves the tool. TYPE_DENIAL: `tool_rules`.
+   * The rule that asks, or has denied.
    *
-   * @generated from field: string rule = 4;
+   * @generated from field: turnwright.executor.v1.PauseReason.Rule rule = 4;
    */
-  rule: string;
+  rule: PauseReason_Rule;
 
   /**
    * Path of the command's record, to be named in ApproveTools, RejectTools or ResolveProposal.
@@ -213,4 +212,52 @@ export enum PauseReason_Type {
  * Describes the enum turnwright.executor.v1.PauseReason.Type.
  */
 export declare const PauseReason_TypeSchema: GenEnum<PauseReason_Type>;
+
+/**
+ * Why approval is needed, or what has denied it. An effect needs approval unless the loop has `yolo` or
+ * RunSettings.tool_rules approves the tool.
+ *
+ * @generated from enum turnwright.executor.v1.PauseReason.Rule
+ */
+export enum PauseReason_Rule {
+  /**
+   * Not specified, or a rule of a later release: `command` and `tool` say what it is about.
+   *
+   * @generated from enum value: RULE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The command changes files.
+   *
+   * @generated from enum value: RULE_FILES = 1;
+   */
+  FILES = 1,
+
+  /**
+   * The command runs a command line.
+   *
+   * @generated from enum value: RULE_COMMAND = 2;
+   */
+  COMMAND = 2,
+
+  /**
+   * The command does something outside the project: a plugin's tool, or `get` and `skill` when they fetch a URL.
+   *
+   * @generated from enum value: RULE_CALL = 3;
+   */
+  CALL = 3,
+
+  /**
+   * RunSettings.tool_rules rejects the tool. Only with TYPE_DENIAL.
+   *
+   * @generated from enum value: RULE_TOOL_RULES = 4;
+   */
+  TOOL_RULES = 4,
+}
+
+/**
+ * Describes the enum turnwright.executor.v1.PauseReason.Rule.
+ */
+export declare const PauseReason_RuleSchema: GenEnum<PauseReason_Rule>;
 

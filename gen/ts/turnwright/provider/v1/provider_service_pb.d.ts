@@ -291,11 +291,11 @@ export declare type Retry = Message<"turnwright.provider.v1.Retry"> & {
   wait?: Duration | undefined;
 
   /**
-   * `rate_limit`, `warmup`, `gateway` or `server`; `invalid` if the next attempt leaves out more (`refused`).
+   * Why it failed.
    *
-   * @generated from field: string error_class = 3;
+   * @generated from field: turnwright.provider.v1.RetryReason reason = 3;
    */
-  errorClass: string;
+  reason: RetryReason;
 
   /**
    * What the vendor said, without secrets; at most 500 characters.
@@ -313,7 +313,7 @@ export declare type Retry = Message<"turnwright.provider.v1.Retry"> & {
 
   /**
    * What the next attempt leaves out of the conversation: all of GenerateRequest.refused, and what the vendor may have
-   * refused since, one more with each attempt of the class `invalid`. It has helped if the reply begins.
+   * refused since, one more with each attempt that was REFUSED. It has helped if the reply begins.
    *
    * @generated from field: repeated string refused = 6;
    */
@@ -582,6 +582,60 @@ export enum ToolChoiceMode {
  * Describes the enum turnwright.provider.v1.ToolChoiceMode.
  */
 export declare const ToolChoiceModeSchema: GenEnum<ToolChoiceMode>;
+
+/**
+ * Why an attempt is made again.
+ *
+ * @generated from enum turnwright.provider.v1.RetryReason
+ */
+export enum RetryReason {
+  /**
+   * Not specified, or a reason of a later release: `detail` says why.
+   *
+   * @generated from enum value: RETRY_REASON_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The vendor limits how much it is asked.
+   *
+   * @generated from enum value: RETRY_REASON_RATE_LIMIT = 1;
+   */
+  RATE_LIMIT = 1,
+
+  /**
+   * The model is being loaded.
+   *
+   * @generated from enum value: RETRY_REASON_WARMUP = 2;
+   */
+  WARMUP = 2,
+
+  /**
+   * What stands before the vendor has failed, such as a proxy.
+   *
+   * @generated from enum value: RETRY_REASON_GATEWAY = 3;
+   */
+  GATEWAY = 3,
+
+  /**
+   * The vendor has failed, or could not be reached.
+   *
+   * @generated from enum value: RETRY_REASON_SERVER = 4;
+   */
+  SERVER = 4,
+
+  /**
+   * The vendor has refused something of the conversation, which the next attempt leaves out: see `refused`.
+   *
+   * @generated from enum value: RETRY_REASON_REFUSED = 5;
+   */
+  REFUSED = 5,
+}
+
+/**
+ * Describes the enum turnwright.provider.v1.RetryReason.
+ */
+export declare const RetryReasonSchema: GenEnum<RetryReason>;
 
 /**
  * Calls models and streams their replies. It knows vendors, keys and retries, and nothing about runs or entries. Its

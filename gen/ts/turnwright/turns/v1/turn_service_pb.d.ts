@@ -6,6 +6,7 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import type { Message } from "@bufbuild/protobuf";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
+import type { PacketRole } from "../../types/v1/packet_pb.js";
 import type { RunMessage } from "../../types/v1/run_message_pb.js";
 
 /**
@@ -207,12 +208,11 @@ export declare type ReadPacketResponse = Message<"turnwright.turns.v1.ReadPacket
   index: number;
 
   /**
-   * Author of the message: `system`, `user` or `assistant`. Or `tools` for the list of tools for native calls, as JSON, or
-   * `conversation` for the messages of a transcript, one a line, as JSON.
+   * Author of the message, or what it is.
    *
-   * @generated from field: string role = 2;
+   * @generated from field: turnwright.types.v1.PacketRole role = 2;
    */
-  role: string;
+  role: PacketRole;
 
   /**
    * Text to append to the message.

@@ -76,12 +76,11 @@ export declare type ExplainedPiece = Message<"turnwright.types.v1.ExplainedPiece
   why: string;
 
   /**
-   * The step that summarized, shortened or replaced it, see PacketStep.name. Empty: none, or it is not recorded; `why`
-   * says which.
+   * The step that summarized, shortened or replaced it. UNSPECIFIED: none, or it is not recorded; `why` says which.
    *
-   * @generated from field: string reduced_by = 9;
+   * @generated from field: turnwright.types.v1.PacketStepKind reduced_by = 9;
    */
-  reducedBy: string;
+  reducedBy: PacketStepKind;
 
   /**
    * The turn of that step; 0: none.
@@ -153,16 +152,11 @@ export declare const KindTotalSchema: GenMessage<KindTotal>;
  */
 export declare type PacketStep = Message<"turnwright.types.v1.PacketStep"> & {
   /**
-   * `fold`: older events were archived and counted in a marker. `previous_turn`: what the previous turn touched was
-   * summarized. `earlier_turns`: so was what any turn before it touched, as after turns of a transcript or with a larger
-   * context window. `prompt`: the prompt was summarized. `turn`: what a turn brought was summarized after its commands,
-   * so that the next packet fits. `overflow`: not even all of these together make it fit; none of them was
-   * taken. In transcripts: the stages of its compression, such as `results` and `history`, and `restored`: results that
-   * packets had summarized stand whole again.
+   * What was done.
    *
-   * @generated from field: string name = 1;
+   * @generated from field: turnwright.types.v1.PacketStepKind kind = 1;
    */
-  name: string;
+  kind: PacketStepKind;
 
   /**
    * Number of entries that it changed, or would have changed.
@@ -642,4 +636,108 @@ export enum PieceForm {
  * Describes the enum turnwright.types.v1.PieceForm.
  */
 export declare const PieceFormSchema: GenEnum<PieceForm>;
+
+/**
+ * How a packet is made to fit. Those from UNREAD on are of transcripts.
+ *
+ * @generated from enum turnwright.types.v1.PacketStepKind
+ */
+export enum PacketStepKind {
+  /**
+   * None, or a step of a later release: a client shows it as a step that it does not know.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Older events were archived and counted in a marker.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_FOLD = 1;
+   */
+  FOLD = 1,
+
+  /**
+   * What the previous turn touched was summarized.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_PREVIOUS_TURN = 2;
+   */
+  PREVIOUS_TURN = 2,
+
+  /**
+   * What any turn before the previous one touched was summarized, as after turns of a transcript or with a larger context
+   * window.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_EARLIER_TURNS = 3;
+   */
+  EARLIER_TURNS = 3,
+
+  /**
+   * The prompt was summarized.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_PROMPT = 4;
+   */
+  PROMPT = 4,
+
+  /**
+   * What a turn brought was summarized after its commands, so that the next packet fits.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_TURN = 5;
+   */
+  TURN = 5,
+
+  /**
+   * Not even all of these together make it fit; none of them was taken.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_OVERFLOW = 6;
+   */
+  OVERFLOW = 6,
+
+  /**
+   * Results that the model has not replied to were shortened, longest first.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_UNREAD = 7;
+   */
+  UNREAD = 7,
+
+  /**
+   * Results that show what a later one shows were shortened.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_DUPLICATES = 8;
+   */
+  DUPLICATES = 8,
+
+  /**
+   * Results that the model has replied to were shortened, oldest first.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_RESULTS = 9;
+   */
+  RESULTS = 9,
+
+  /**
+   * Messages were left out, oldest first.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_HISTORY = 10;
+   */
+  HISTORY = 10,
+
+  /**
+   * Messages were replaced by a summary.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_SUMMARY = 11;
+   */
+  SUMMARY = 11,
+
+  /**
+   * Results that packets had summarized stand whole again.
+   *
+   * @generated from enum value: PACKET_STEP_KIND_RESTORED = 12;
+   */
+  RESTORED = 12,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.PacketStepKind.
+ */
+export declare const PacketStepKindSchema: GenEnum<PacketStepKind>;
 

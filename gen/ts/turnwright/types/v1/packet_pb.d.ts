@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/packet.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
@@ -17,19 +17,11 @@ export declare const file_turnwright_types_v1_packet: GenFile;
  */
 export declare type PacketMessage = Message<"turnwright.types.v1.PacketMessage"> & {
   /**
-   * Author: `system`, `user` or `assistant`; or what is no single message:
+   * Its author, or what it is.
    *
-   * * `tools`: the list of tools for native calls, a JSON list of objects with `name`, `description` and `parameters` (a
-   *   JSON Schema). At most one, and the last; none if models call tools with tags.
-   * * `conversation`: several messages, one a line, each a JSON object with the fields of turnwright.types.v1.Message under
-   *   their names, those without a value left out, but for two: `role` is the word after `ROLE_` in lower case, and a part is
-   *   an object with `type`, `Text` or `Image`, and the fields of its kind, `cache` among them (bytes in base64). In a
-   *   transcript the conversation after the system message; in a packet what edits added before or after the user
-   *   message, whose adjacent messages of the user are sent as one with it.
-   *
-   * @generated from field: string role = 1;
+   * @generated from field: turnwright.types.v1.PacketRole role = 1;
    */
-  role: string;
+  role: PacketRole;
 
   /**
    * The content, piece by piece.
@@ -117,4 +109,63 @@ export declare type CopiedPieces = Message<"turnwright.types.v1.CopiedPieces"> &
  * Use `create(CopiedPiecesSchema)` to create a new message.
  */
 export declare const CopiedPiecesSchema: GenMessage<CopiedPieces>;
+
+/**
+ * The author of a message of a packet, or what is no single message.
+ *
+ * @generated from enum turnwright.types.v1.PacketRole
+ */
+export enum PacketRole {
+  /**
+   * Not specified; refused. From a later release: a reader cannot tell what the message is, and must not send the packet.
+   *
+   * @generated from enum value: PACKET_ROLE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * System instructions.
+   *
+   * @generated from enum value: PACKET_ROLE_SYSTEM = 1;
+   */
+  SYSTEM = 1,
+
+  /**
+   * The user.
+   *
+   * @generated from enum value: PACKET_ROLE_USER = 2;
+   */
+  USER = 2,
+
+  /**
+   * The model.
+   *
+   * @generated from enum value: PACKET_ROLE_ASSISTANT = 3;
+   */
+  ASSISTANT = 3,
+
+  /**
+   * The list of tools for native calls, a JSON list of objects with `name`, `description` and `parameters` (a JSON Schema). At
+   * most one, and the last; none if models call tools with tags.
+   *
+   * @generated from enum value: PACKET_ROLE_TOOLS = 4;
+   */
+  TOOLS = 4,
+
+  /**
+   * Several messages, one a line, each a JSON object with the fields of turnwright.types.v1.Message under their names, those
+   * without a value left out, but for two: `role` is the word after `ROLE_` in lower case, and a part is an object with
+   * `type`, `Text` or `Image`, and the fields of its kind, `cache` among them (bytes in base64). In a transcript the
+   * conversation after the system message; in a packet what edits added before or after the user message, whose adjacent
+   * messages of the user are sent as one with it.
+   *
+   * @generated from enum value: PACKET_ROLE_CONVERSATION = 5;
+   */
+  CONVERSATION = 5,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.PacketRole.
+ */
+export declare const PacketRoleSchema: GenEnum<PacketRole>;
 

@@ -2,13 +2,13 @@
 // @generated from file turnwright/types/v1/packet.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 
 /**
  * Describes the file turnwright/types/v1/packet.proto.
  */
 export const file_turnwright_types_v1_packet = /*@__PURE__*/
-  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL3BhY2tldC5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJPCg1QYWNrZXRNZXNzYWdlEgwKBHJvbGUYASABKAkSMAoGcGllY2VzGAIgAygLMiAudHVybndyaWdodC50eXBlcy52MS5QYWNrZXRQaWVjZSJqCgtQYWNrZXRQaWVjZRIOCgR0ZXh0GAEgASgJSAASMwoGY29waWVkGAIgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Db3BpZWRQaWVjZXNIABINCgVzaG93cxgDIAEoCUIHCgVwaWVjZSIsCgxDb3BpZWRQaWVjZXMSDQoFZmlyc3QYASABKA0SDQoFY291bnQYAiABKA1CpAEKF2NvbS50dXJud3JpZ2h0LnR5cGVzLnYxUAFaQ2dpdGh1Yi5jb20vdHVybndyaWdodC90dXJud3JpZ2h0L2dlbi9nby90dXJud3JpZ2h0L3R5cGVzL3YxO3R5cGVzdjGqAhNUdXJud3JpZ2h0LlR5cGVzLlYxygITVHVybndyaWdodFxUeXBlc1xWMeoCFVR1cm53cmlnaHQ6OlR5cGVzOjpWMWIGcHJvdG8z");
+  fileDesc("CiB0dXJud3JpZ2h0L3R5cGVzL3YxL3BhY2tldC5wcm90bxITdHVybndyaWdodC50eXBlcy52MSJwCg1QYWNrZXRNZXNzYWdlEi0KBHJvbGUYASABKA4yHy50dXJud3JpZ2h0LnR5cGVzLnYxLlBhY2tldFJvbGUSMAoGcGllY2VzGAIgAygLMiAudHVybndyaWdodC50eXBlcy52MS5QYWNrZXRQaWVjZSJqCgtQYWNrZXRQaWVjZRIOCgR0ZXh0GAEgASgJSAASMwoGY29waWVkGAIgASgLMiEudHVybndyaWdodC50eXBlcy52MS5Db3BpZWRQaWVjZXNIABINCgVzaG93cxgDIAEoCUIHCgVwaWVjZSIsCgxDb3BpZWRQaWVjZXMSDQoFZmlyc3QYASABKA0SDQoFY291bnQYAiABKA0qpwEKClBhY2tldFJvbGUSGwoXUEFDS0VUX1JPTEVfVU5TUEVDSUZJRUQQABIWChJQQUNLRVRfUk9MRV9TWVNURU0QARIUChBQQUNLRVRfUk9MRV9VU0VSEAISGQoVUEFDS0VUX1JPTEVfQVNTSVNUQU5UEAMSFQoRUEFDS0VUX1JPTEVfVE9PTFMQBBIcChhQQUNLRVRfUk9MRV9DT05WRVJTQVRJT04QBUKkAQoXY29tLnR1cm53cmlnaHQudHlwZXMudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdHlwZXMvdjE7dHlwZXN2MaoCE1R1cm53cmlnaHQuVHlwZXMuVjHKAhNUdXJud3JpZ2h0XFR5cGVzXFYx6gIVVHVybndyaWdodDo6VHlwZXM6OlYxYgZwcm90bzM");
 
 /**
  * Describes the message turnwright.types.v1.PacketMessage.
@@ -30,4 +30,18 @@ export const PacketPieceSchema = /*@__PURE__*/
  */
 export const CopiedPiecesSchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_packet, 2);
+
+/**
+ * Describes the enum turnwright.types.v1.PacketRole.
+ */
+export const PacketRoleSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_packet, 0);
+
+/**
+ * The author of a message of a packet, or what is no single message.
+ *
+ * @generated from enum turnwright.types.v1.PacketRole
+ */
+export const PacketRole = /*@__PURE__*/
+  tsEnum(PacketRoleSchema);
 

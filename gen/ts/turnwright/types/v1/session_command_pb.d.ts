@@ -595,11 +595,11 @@ export declare type QueuedCommand = Message<"turnwright.types.v1.QueuedCommand">
   commandId: string;
 
   /**
-   * Its kind, by the name of its field in SessionCommand.
+   * Its kind.
    *
-   * @generated from field: string kind = 2;
+   * @generated from field: turnwright.types.v1.QueuedCommandKind kind = 2;
    */
-  kind: string;
+  kind: QueuedCommandKind;
 
   /**
    * The loop that it has added to the queue; 0: none.
@@ -688,4 +688,73 @@ export enum DecisionScope {
  * Describes the enum turnwright.types.v1.DecisionScope.
  */
 export declare const DecisionScopeSchema: GenEnum<DecisionScope>;
+
+/**
+ * What waits in the queue of a run: commands that change its messages. The numbers are those of the fields of
+ * SessionCommand.
+ *
+ * @generated from enum turnwright.types.v1.QueuedCommandKind
+ */
+export enum QueuedCommandKind {
+  /**
+   * Not specified, or a kind of a later release: `preview` says what it is about.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A message from the user, or a task that was given by another call.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_USER_MESSAGE = 1;
+   */
+  USER_MESSAGE = 1,
+
+  /**
+   * UpdateMessage.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_UPDATE_MESSAGE = 9;
+   */
+  UPDATE_MESSAGE = 9,
+
+  /**
+   * RemoveMessage.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_REMOVE_MESSAGE = 10;
+   */
+  REMOVE_MESSAGE = 10,
+
+  /**
+   * TruncateMessages.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_TRUNCATE_MESSAGES = 11;
+   */
+  TRUNCATE_MESSAGES = 11,
+
+  /**
+   * RetryFromIndex.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_RETRY_FROM_INDEX = 12;
+   */
+  RETRY_FROM_INDEX = 12,
+
+  /**
+   * Regenerate.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_REGENERATE = 13;
+   */
+  REGENERATE = 13,
+
+  /**
+   * RestoreFromTrajectory.
+   *
+   * @generated from enum value: QUEUED_COMMAND_KIND_RESTORE_FROM_TRAJECTORY = 14;
+   */
+  RESTORE_FROM_TRAJECTORY = 14,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.QueuedCommandKind.
+ */
+export declare const QueuedCommandKindSchema: GenEnum<QueuedCommandKind>;
 
