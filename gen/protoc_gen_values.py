@@ -3,7 +3,7 @@
 
 `make gen` runs it. A struct has the fields of its message in their order, with these differences: a time is `*_ms`,
 integer milliseconds since 1970; a duration is `*_ms`, too, but for those of DURATIONS; a repeated field is a tuple; a message that is `optional` is None if it is not set, any
-other is an empty one, and so is one of a oneof; a fence is its epoch. The tables below say what else differs.
+other is an empty one, and so is one of a oneof. The tables below say what else differs.
 Source: docs/adr/0058.
 """
 
@@ -17,8 +17,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 VALUES = {
     "types": """
         Cursor Usage Budget Spend ResponseFormat ClientTool ToolRules LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin Run
-        KnowledgeHit TurnRequest LoopTally TurnResult Turn Capabilities ReportedWindow Price Model
-        Entry ViewChange MessageResult RunMessage QueuedCommand
+        TurnRequest LoopTally TurnResult Turn Capabilities ReportedWindow Price Model
+        Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
         Project StreamChannel RunOverview PlanDelta
         FileEdit WrittenFile FileEffect CommandEffect QuestionEffect ClientToolEffect ClientCall
     """.split(),
@@ -35,9 +35,6 @@ VALUES = {
     """.split(),
     "plans": """
         PlanWriter
-    """.split(),
-    "entries": """
-        SearchHit
     """.split(),
 }
 """The messages that have values, by package."""
@@ -93,9 +90,7 @@ DURATIONS = {
 }  # fmt: skip
 """Those in seconds, by the names of values."""
 
-FENCE = ".turnwright.store.v1.Fence"
-
-SHORT_JSON = ("Usage", "ResponseFormat", "LoopTally", "TurnResult", "Capabilities")
+SHORT_JSON = ("SearchHit", "Usage", "ResponseFormat", "LoopTally", "TurnResult", "Capabilities")
 """What is stored as JSON without the fields that have their defaults."""
 
 DEFAULTS = {"TurnResult.status": "102", "MessageResult.kind": "ReplyKind.REPLY"}
@@ -240,11 +235,9 @@ class Module:
             return field.name.removesuffix("_time") + "_ms", "int", "0"
         if field.type_name == ".google.protobuf.Duration":
             return field.name.removesuffix("_duration") + "_ms", "int", "0"
-        name = "epoch" if field.type_name == FENCE else field.name
+        name = field.name
         if field.type in SCALARS:
             kind, default = SCALARS[field.type]
-        elif field.type_name == FENCE:
-            kind, default = "int", "0"
         elif field.type_name in SERIALIZED:
             kind, default = "bytes", 'b""'
         else:

@@ -23,7 +23,6 @@ class CommandKinds(TypedDict, total=False):
     reject_tools: session_command_pb2.RejectTools
     branch_from_chat: session_command_pb2.BranchFromChat
     set_draft: session_command_pb2.SetDraft
-    clear_draft: session_command_pb2.ClearDraft
     update_message: session_command_pb2.UpdateMessage
     remove_message: session_command_pb2.RemoveMessage
     truncate_messages: session_command_pb2.TruncateMessages

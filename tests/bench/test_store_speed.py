@@ -77,7 +77,7 @@ class Bench:
 
     def write_of(self, *writes: write_pb2.EntryWrite, **more: object) -> ledger_pb2.WriteEntriesRequest:
         """A request that writes."""
-        return ledger_pb2.WriteEntriesRequest(**self.run.address, fence=self.run.fence, writes=writes, **more)
+        return ledger_pb2.WriteEntriesRequest(**self.run.address, epoch=self.run.epoch, writes=writes, **more)
 
     def say(self, text: str) -> None:
         print(f"[{self.kind}] {text}")
@@ -313,7 +313,7 @@ async def test_the_bookkeeping_of_a_turn(bench):
 
 
 def _owner(bench: Bench) -> dict[str, object]:
-    return {**bench.run.address, "fence": bench.run.fence}
+    return {**bench.run.address, "epoch": bench.run.epoch}
 
 
 def _turn_of(bench: Bench, number: int) -> list[tuple[str, object]]:

@@ -206,7 +206,7 @@ async def test_a_wave_of_calls_is_counted_before_the_work(tmp_path, method, size
                 await asyncio.sleep(0.01)
         async with grpc.aio.insecure_channel(address) as channel:
             for _ in range(20):
-                assert await channel.unary_unary("/turnwright.store.v1.StoreService/GetSpend")(
+                assert await channel.unary_unary("/turnwright.store.v1.StoreService/GetLease")(
                     b"", metadata=token_of("a")
                 )
         assert served.begun == most + 20
@@ -289,7 +289,7 @@ async def test_a_connection_is_counted_for_all_its_callers_and_a_stranger_by_it_
     async with pages(tmp_path, caller_calls_max=2) as (_, address):
         many, probes = await NeverReads.connect(address), await NeverReads.connect(address)
         for number in range(20):
-            many.call("/turnwright.store.v1.StoreService/GetSpend", b"", token_of(f"c{number}"))
+            many.call("/turnwright.store.v1.StoreService/GetLease", b"", token_of(f"c{number}"))
             probes.call("/grpc.health.v1.Health/Check", b"", ())
         assert await settled(many, 20) == 2 * CALLERS_PER_CONNECTION
         assert await settled(probes, 20) == 2 * CALLERS_PER_CONNECTION

@@ -95,7 +95,7 @@ async def test_what_is_for_operators_or_unknown_is_not_passed_on(served):
     at, _ = served
     token = {"authorization": f"Bearer {SECRET}"}
     paths = [
-        "/turnwright.settings.v1.SettingsService/GetSettings", "/turnwright.store.v1.StoreService/GetSpend",
+        "/turnwright.settings.v1.SettingsService/GetSettings", "/turnwright.store.v1.StoreService/GetLease",
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", f"/{SERVICE}/GetNothing", "/", "/metrics",
     ]  # fmt: skip
     async with httpx.AsyncClient(base_url=f"https://{at.address}", verify=trusting(at), timeout=60) as web:

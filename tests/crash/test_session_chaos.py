@@ -125,7 +125,7 @@ class Chat:
         await self._until_shown(self.prompts[-1])
         await self.give(abort=pb.AbortSession())
         await self.until("idle", "completed")
-        await self.give(clear_draft=pb.ClearDraft())
+        await self.give(set_draft=pb.SetDraft())
 
     async def _decisions(self, tag: str) -> None:
         await self.say(f"{tag} ask.", "asks")

@@ -322,7 +322,7 @@ class Claimer(Worker):
             run = next(run for run in self.runs if run.alias == claimed.run.run)
             facts = self.of(run)
             assert claimed.loop.sequence == facts.ended + 1, "a loop was lost, or given out twice"
-            run.epoch = claimed.fence.epoch
+            run.epoch = claimed.epoch
             self.hoped = {run.alias: _with(facts, running=0, ended=facts.ended + 1)}
             await run.end(0, loop=(200, "update", "done"))
             self._carried_out(self.hoped)

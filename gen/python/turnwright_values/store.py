@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.plans.plan import Plan
-from turnwright_values.types import Cursor, Entry, Loop, Model, Run, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, Visibility
+from turnwright_values.types import Cursor, Entry, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, Visibility
 
 if TYPE_CHECKING:
     from turnwright.types.v1 import scheme_pb2
@@ -164,7 +164,8 @@ class EndTurnRequest(Struct, frozen=True):
     run: str = ""
     """Alias of the run."""
     epoch: int = 0
-    """The owner's fencing token."""
+    """The fencing token of the owner: the epoch that ClaimRun returned. A stale one fails with FAILED_PRECONDITION,
+    reason LEASE_LOST."""
     turn: int = 0
     """Number of the turn; 0: none is open. Then `loop_end` ends the loop, or `next` opens its next turn, and `writes`
     are only for the former."""
@@ -220,10 +221,10 @@ class WriteEntriesRequest(Struct, frozen=True):
     run: str = ""
     """Alias of the run."""
     epoch: int | None = None
-    """The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open
+    """The fencing token of the owner. Absent: a write from outside the loop, which may not change records of an open
     turn."""
     writes: Sequence[EntryWrite] = ()
-    """The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the
+    """The writes; at most 10000. Without an epoch, some writes steer the run, with the same checks as the
     corresponding rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none
     (EnqueueLoop): the body is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or
     `act`); `budget.wall_max` is `wall_s_max` there, in seconds. Setting only the state CANCELLED on that path
@@ -232,14 +233,14 @@ class WriteEntriesRequest(Struct, frozen=True):
     durability: Durability = Durability.UNSPECIFIED
     """What the writes must survive."""
     run_status: int = 0
-    """New status of the run and its active loop: 102 or 202, only with a fence; 0: unchanged."""
+    """New status of the run and its active loop: 102 or 202, only with an epoch; 0: unchanged."""
     request_id: str = ""
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty:
     none."""
     packet: TurnPacket | None = None
-    """The packet of the open turn, stored for audit and for sending it again after a crash. Requires the fence."""
+    """The packet of the open turn, stored for audit and for sending it again after a crash. Requires the epoch."""
     return_view_change: bool = False
-    """Return what the writes changed in the run's view, for Assemble. Requires the fence, and cannot be combined with
+    """Return what the writes changed in the run's view, for Assemble. Requires the epoch, and cannot be combined with
     request_id."""
     view_change_of_messages: bool = False
     """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES.
@@ -312,7 +313,8 @@ class ClaimRunResponse(Struct, frozen=True):
     """What the owner needs to continue the run."""
 
     epoch: int = 0
-    """Fencing token for every write of this owner."""
+    """Fencing token for every write of this owner: a write with a stale one fails with FAILED_PRECONDITION, reason
+    LEASE_LOST."""
     run: Run = Run()
     """The run."""
     loop: Loop | None = None
@@ -356,6 +358,11 @@ class ClaimRunResponse(Struct, frozen=True):
     files: Mapping[str, str] | None = None
     """The files that were adopted with the claim, all that the run sees; see NewRun. Absent if there is none, or if
     they have to be adopted by a call of their own."""
+    spent: Spend | None = None
+    """What the run has spent in turns that have ended; one that has only begun counts as a turn. Absent if neither
+    the run nor the loop has a budget."""
+    loop_spent: Spend | None = None
+    """The same of the loop."""
 
 
 class Lease(Struct, frozen=True):

@@ -534,17 +534,6 @@ class Run(Struct, frozen=True):
     answers of RunService and by SubmitCommand; empty elsewhere, and before the first task."""
 
 
-class KnowledgeHit(Struct, frozen=True):
-    """An entry of the project that was found by the words of a loop's prompt, and shown with it."""
-
-    path: str = ""
-    """Path of the entry."""
-    revision: int = 0
-    """Revision of the project's scope at which the version that was found was written."""
-    score: float = 0.0
-    """Relevance; higher is better. Comparable only within one turn."""
-
-
 class TurnRequest(Struct, frozen=True):
     """The settings of one turn. Immutable once the turn has begun. Optional settings that were not set are absent."""
 
@@ -576,9 +565,9 @@ class TurnRequest(Struct, frozen=True):
     PACKET."""
     output_reserve: int = 0
     """Tokens of the context window that are kept free for the reply. 0: as many as the assembler's budget leaves."""
-    knowledge: tuple[KnowledgeHit, ...] = ()
-    """What was found in the project for the prompt of the loop, best first. Only in the first turn of a loop, and
-    only if TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it."""
+    knowledge: tuple[SearchHit, ...] = ()
+    """What was found in the project by the words of the loop's prompt, and shown with it, best first; without
+    snippets. Only in the first turn of a loop, and only if TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it."""
 
 
 class LoopTally(Struct, frozen=True, omit_defaults=True):
@@ -785,6 +774,19 @@ class Entry(EntryMethods, frozen=True):
     """When the body, attributes or record were last written."""
     record: bytes = b""
     """The state of the command, if this entry is the record of one. Absent for all other entries, and for copies."""
+
+
+class SearchHit(Struct, frozen=True, omit_defaults=True):
+    """An entry that a search has found."""
+
+    path: str = ""
+    """Path of the entry."""
+    revision: int = 0
+    """Revision of the project's scope at which the version that was found was written."""
+    score: float = 0.0
+    """Relevance; higher is better. Comparable only within one search."""
+    snippet: str = ""
+    """The best matching passage, at most 400 characters."""
 
 
 class ViewChange(Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Conversion of values to messages and back.
 
 The differences are determined once for each class: a time in milliseconds is `*_ms` in a value and `*_time` in a
-message, a duration is `*_ms` or `*_s`, an epoch is a fence there, and an enum a number; a oneof is one field whose
+message, a duration is `*_ms` or `*_s`, and an enum a number; a oneof is one field whose
 value is of one of its classes; a field that a message does not set is None in the value if that is allowed, else the
 default. What differs in another way is written by hand, as the codec of a field.
 """
@@ -67,10 +67,6 @@ def _members(kind: type[IntEnum]) -> dict[int, Any]:
 
 def each(to_pb: Callable[[Any], object], from_pb: Callable[[Any], object]) -> FieldCodec:
     return (lambda items: map(to_pb, items), lambda messages: tuple(map(from_pb, messages)))
-
-
-def _fence(fence: Any) -> FieldCodec:
-    return (lambda epoch: fence(epoch=epoch), attrgetter("epoch"))
 
 
 def codec_of(value: type[Struct], message: Any) -> FieldCodec:
@@ -153,8 +149,6 @@ def _made_by_name(value: type[V], names: tuple[str, ...], *read: object) -> V:
 
 
 def _other_name(name: str, fields: Any) -> str:
-    if name == "epoch":
-        return "fence"
     bare = _UNIT.sub("", name)
     return next(one for one in (bare, f"{bare}_duration", f"{bare}_time") if one in fields)
 
@@ -173,7 +167,7 @@ def _usual(value: type[Struct], name: str, field: Any) -> FieldCodec | None:
     """Codec of an enum, a list or another value; None for a field that is copied."""
     if field.name != name:
         units = {"Timestamp": _TIME, "Duration": _SPAN if "_ms" in name else _SECONDS}
-        return units.get(field.message_type.name) or _fence(GetMessageClass(field.message_type))
+        return units[field.message_type.name]
     # Not get_type_hints, which would add ten milliseconds to the start of every process.
     found = _KIND.match(value.__annotations__[name])
     assert found, field.full_name

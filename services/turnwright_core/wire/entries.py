@@ -5,13 +5,14 @@ from __future__ import annotations
 from turnwright.store.v1 import write_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2
 from turnwright_values.store import EntryWrite
-from turnwright_values.types import Cursor, Entry
+from turnwright_values.types import Cursor, Entry, SearchHit
 
 from turnwright_core.entries import STATES, TIERS, VISIBILITIES
 from turnwright_core.wire.codec import codec, written
 from turnwright_core.wire.times import time_from_pb
 
 cursor_to_pb, cursor_from_pb = codec(Cursor, cursor_pb2.Cursor)
+hit_to_pb, hit_from_pb = codec(SearchHit, entry_pb2.SearchHit)
 
 _entry_to_pb, _ = codec(Entry, entry_pb2.Entry)
 

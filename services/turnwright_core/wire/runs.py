@@ -58,7 +58,7 @@ _CAPABILITIES: Final = (lambda can: None if can == Capabilities() else _can_to_p
 model_to_pb, model_from_pb = codec(Model, model_pb2.Model, capabilities=_CAPABILITIES)
 usage_to_pb, usage_from_pb = codec(Usage, usage_pb2.Usage)
 budget_to_pb, budget_from_pb = codec(Budget, budget_pb2.Budget)
-spend_to_pb, spend_from_pb = codec(Spend, budget_pb2.Spend)
+spend_to_pb = codec(Spend, budget_pb2.Spend)[0]
 project_to_pb, _ = codec(Project, project_pb2.Project)
 loop_settings_to_pb, loop_settings_from_pb = codec(LoopSettings, settings_pb2.LoopSettings, edits=EDITS)
 tool_rules_to_pb, tool_rules_from_pb = codec(ToolRules, settings_pb2.ToolRules)

@@ -12,14 +12,11 @@ from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.sessions.v1 import session_service_pb2, session_service_pb2_grpc
 from turnwright.store.v1 import (
-    control_pb2,
     lease_pb2,
     queue_pb2,
     read_pb2,
-    write_pb2,
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
-from turnwright_values.entries import SearchHit
 from turnwright_values.store import (
     ClaimRunResponse,
     GetLeaseResponse,
@@ -28,7 +25,7 @@ from turnwright_values.store import (
     WatchChangesRequest,
     WatchChangesResponse,
 )
-from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, Spend
+from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, SearchHit
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.errors import Reason, TurnwrightError
@@ -39,10 +36,9 @@ from turnwright_core.limits import (
 )
 from turnwright_core.schemes import Scheme
 from turnwright_core.wire.claims import claim_from_pb, constraint_from_pb, lease_from_pb, renewal_from_pb
-from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb
+from turnwright_core.wire.entries import cursor_from_pb, entry_from_pb, hit_from_pb
 from turnwright_core.wire.runs import (
     run_from_pb,
-    spend_from_pb,
 )
 from turnwright_core.wire.session_queue import queued_command_from_pb
 from turnwright_core.wire.times import span_to_pb
@@ -131,7 +127,7 @@ class StoreLedger(StorePlans):
                 _log.warning("claim_decoding_failed", run=claim.run.run, exc_info=error)
                 # Otherwise it would stay leased, and count as lost by an owner that died.
                 with contextlib.suppress(TurnwrightError):
-                    await self.release(RunAddress(claim.run.project, claim.run.run), claim.fence.epoch)
+                    await self.release(RunAddress(claim.run.project, claim.run.run), claim.epoch)
         if problem and not claims:
             raise problem
         return claims
@@ -171,9 +167,7 @@ class StoreLedger(StorePlans):
         return lease_from_pb(answer)
 
     async def release(self, address: RunAddress, epoch: int) -> None:
-        request = lease_pb2.ReleaseRunRequest(
-            project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch)
-        )
+        request = lease_pb2.ReleaseRunRequest(project=address.project, run=address.run, epoch=epoch)
         await self._call(self.stub.ReleaseRun, request)
 
     async def read_packet(self, address: RunAddress, turn: int) -> Packet | None:
@@ -224,10 +218,10 @@ class StoreLedger(StorePlans):
                 return found
 
     async def read_body(self, address: RunAddress, path: str, offset: int, bytes_max: int) -> str:
-        request = entry_service_pb2.ReadEntryBodyRequest(
-            project=address.project, run=address.run, path=path, offset=offset, bytes_max=bytes_max
+        request = entry_service_pb2.GetEntryRequest(
+            project=address.project, run=address.run, path=path, body_offset=offset, body_bytes_max=bytes_max
         )
-        return (await self._call(self._entries.ReadEntryBody, request)).text
+        return (await self._call(self._entries.GetEntry, request)).entry.body
 
     async def file_constraints(self, project: str) -> list[FileConstraint]:
         found: list[FileConstraint] = []
@@ -286,9 +280,4 @@ class StoreLedger(StorePlans):
     async def search(self, project: str, query: str, limit: int) -> Sequence[SearchHit]:
         request = entry_service_pb2.SearchEntriesRequest(project=project, query=query, limit=limit)
         answer = await self._call(self._entries.SearchEntries, request)
-        return [SearchHit(hit.path, hit.revision, hit.score, hit.snippet) for hit in answer.hits]
-
-    async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
-        request = control_pb2.GetSpendRequest(project=address.project, run=address.run, loop=loop)
-        answer = await self._call(self.stub.GetSpend, request)
-        return spend_from_pb(answer.run), spend_from_pb(answer.loop)
+        return [hit_from_pb(hit) for hit in answer.hits]

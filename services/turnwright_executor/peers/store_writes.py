@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 from msgspec.structs import replace
-from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.store.v1 import ledger_pb2, store_service_pb2_grpc
 from turnwright_values.store import (
     Durability,
     EndTurnRequest,
@@ -110,9 +110,7 @@ class StoreWrites:
 
     async def adopt_files(self, address: RunAddress, epoch: int, like_run: str) -> dict[str, str]:
         """Adopt the files of another run; returns the files that the run sees. Raises SERVICE_UNAVAILABLE."""
-        request = ledger_pb2.AdoptFilesRequest(
-            project=address.project, run=address.run, fence=write_pb2.Fence(epoch=epoch), like_run=like_run
-        )
+        request = ledger_pb2.AdoptFilesRequest(project=address.project, run=address.run, epoch=epoch, like_run=like_run)
         seen: dict[str, str] = {}
         is_whole = False
         async with self._peer.stream(self.stub.AdoptFiles, request, self._peer.timeout_s) as parts:

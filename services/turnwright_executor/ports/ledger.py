@@ -7,7 +7,6 @@ from typing import Protocol
 
 from msgspec import Struct
 from turnwright.store.v1 import queue_pb2
-from turnwright_values.entries import SearchHit
 from turnwright_values.plans import PlanWriter
 from turnwright_values.store import (
     ClaimRunResponse,
@@ -19,7 +18,7 @@ from turnwright_values.store import (
     WatchChangesResponse,
     WriteEntriesResponse,
 )
-from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, Spend
+from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, SearchHit
 
 from turnwright_core.constraints import FileConstraint
 from turnwright_core.owner_calls import ReturnView
@@ -160,6 +159,3 @@ class Ledger(Protocol):
 
     async def search(self, project: str, query: str, limit: int) -> Sequence[SearchHit]:
         """Entries of a project that contain words of the query, best first."""
-
-    async def spend(self, address: RunAddress, loop: int) -> tuple[Spend, Spend]:
-        """The spend of a run and of one of its loops. An open turn counts as a turn without consumption."""

@@ -10,13 +10,11 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.entries import SearchHit
 from turnwright_values.store import ClaimRunResponse, EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import (
     Assembly,
     CallStyle,
     Entry,
-    KnowledgeHit,
     Loop,
     LoopSettings,
     Model,
@@ -24,6 +22,7 @@ from turnwright_values.types import (
     ResponseFormat,
     Run,
     RunSettings,
+    SearchHit,
     State,
     Tier,
     Turn,
@@ -131,7 +130,7 @@ _log = get_logger("knowledge")
 
 async def find_knowledge(
     ledger: Ledger, address: RunAddress, loop: Loop, tokens_max: int, divisor: int
-) -> tuple[tuple[KnowledgeHit, ...], list[EntryWrite]]:
+) -> tuple[tuple[SearchHit, ...], list[EntryWrite]]:
     """The hits for a loop, and the write that shows them; as many as fit into this many tokens. Raises nothing."""
     query = loop.prompt[:SEARCH_QUERY_CHARS_MAX]
     if not tokens_max or not query.strip():
@@ -145,7 +144,7 @@ async def find_knowledge(
     shown = _fitting(found, tokens_max, divisor)
     if not shown:
         return (), []
-    hits = tuple(KnowledgeHit(one.path, one.revision, one.score) for one, _ in shown)
+    hits = tuple(replace(one, snippet="") for one, _ in shown)
     change = SetEntry(
         body=HEAD + "".join(text for _, text in shown),
         attributes_json=to_attributes_json({"tool": KNOWLEDGE_TOOL, "target": f"{len(hits)} found"}),
@@ -182,7 +181,7 @@ class LoopBeginning(Struct, frozen=True):
 
     writes: tuple[EntryWrite, ...]
     """Instructions of the run and of the project, what was found for the prompt, and the prompt."""
-    knowledge: tuple[KnowledgeHit, ...]
+    knowledge: tuple[SearchHit, ...]
     """What was found for the prompt."""
     images: Sequence[EntryWrite] = ()
     """Those that the loop names, one write each."""

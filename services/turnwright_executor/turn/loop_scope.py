@@ -149,7 +149,7 @@ class LoopScope:
         """The results of the loop's latest turns."""
         self.turns_ended = loop.turns
         self.events = HookEvents(services.hooks, address, loop)
-        self.spend_meter = SpendMeter(services.ledger, address, claim.run, loop, time.monotonic)
+        self.spend_meter = SpendMeter(claim, loop, time.monotonic)
         self.open: OpenTurn
         """The turn that is open; between two turns the one before."""
         self.commands: CommandSteps | None = None

@@ -275,7 +275,7 @@ class LoopSteps:
             images = await image_writes(services.ledger, scope.address, loop, place.workspace)
             first = replace(first, images=images)
         self._opener = TurnOpener(services.ledger, scope.address, claim, request, place.files, first, scope.publisher)
-        if left := await scope.spend_meter.open():
+        if left := scope.spend_meter.time_left():
             ending = budget_exhausted(left[1])
             self._timer = asyncio.get_running_loop().call_later(left[0], lambda: self.interrupt(ending))
         if claim.open_turn:

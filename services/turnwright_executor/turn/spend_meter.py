@@ -1,6 +1,6 @@
 """The spend of a loop: its limits and its run's, what they have spent, and what the open turn has used.
 
-Theory of operation. What was spent is stored turn by turn. It is read once, when a loop with limits is resumed; from
+Theory of operation. What was spent is stored turn by turn. A loop with limits gets it with its claim; from
 then on the meter adds the turns that it ends. The expected consumption of a call is reserved before the call: the
 stored packet with its tokens is that reservation, so a call that was lost with its executor is charged by the next
 owner. The time limit is a deadline for everything that the loop does.
@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.types import Budget, Loop, Run, Spend, TurnResult
+from turnwright_values.store import ClaimRunResponse
+from turnwright_values.types import Budget, Loop, Spend, TurnResult
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
 from turnwright_core.text import count_tokens
-from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     Exhaustion,
     after_turn,
@@ -26,7 +26,6 @@ from turnwright_executor.domain.budgets import (
     over_time,
     price_of,
 )
-from turnwright_executor.ports.ledger import Ledger
 from turnwright_executor.turn.generation import Draft
 
 
@@ -43,35 +42,25 @@ class _Account(Struct):
 
     budget: Budget
     of_run: bool
-    spent: Spend = Spend()
+    spent: Spend
 
 
 class SpendMeter:
     """Spend and limits of one loop, while one executor works on it."""
 
-    def __init__(self, ledger: Ledger, address: RunAddress, run: Run, loop: Loop, clock_s: Callable[[], float]) -> None:
+    def __init__(self, claim: ClaimRunResponse, loop: Loop, clock_s: Callable[[], float]) -> None:
         """`clock_s` is monotonic."""
-        self._ledger = ledger
-        self._address = address
-        self._loop = loop
         self._clock_s = clock_s
-        self._run = _Account(run.settings.budget or Budget(), of_run=True)
-        accounts = (self._run, _Account(loop.settings.budget or Budget(), of_run=False))
+        self._run = _Account(claim.run.settings.budget or Budget(), True, claim.spent or Spend())
+        accounts = (self._run, _Account(loop.settings.budget or Budget(), False, claim.loop_spent or Spend()))
         self._limited = [one for one in accounts if one.budget != Budget()]
         self._turn_began_s = clock_s()
         self._call_tokens = 0
         self._lost_tokens = 0
         self._lost_cost_usd = 0.0
 
-    async def open(self) -> tuple[float, Exhaustion] | None:
-        """Read the spend. Returns the seconds left for work with the ending for when they are over; None: no limit.
-
-        Raises TurnwrightError.
-        """
-        if self._limited:
-            self._run.spent, of_loop = await self._ledger.spend(self._address, self._loop.sequence)
-            for one in self._limited:
-                one.spent = self._run.spent if one.of_run else of_loop
+    def time_left(self) -> tuple[float, Exhaustion] | None:
+        """The seconds left for work with the ending for when they are over; None: no limit."""
         times_left = (
             (max(0.0, one.budget.wall_s_max - one.spent.wall_s), over_time(one.budget, of_run=one.of_run))
             for one in self._limited

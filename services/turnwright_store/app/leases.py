@@ -23,6 +23,7 @@ from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_kit.auth import Caller, check_min_tier
 from turnwright_store.app.commit_delta import publish
+from turnwright_store.app.control import get_spend
 from turnwright_store.app.ledger import begin_loop, check_fence
 from turnwright_store.app.maintenance import Chore
 from turnwright_store.domain.checks import ROOT_CHARS_MAX, page_size
@@ -145,6 +146,8 @@ def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, l
     turns = turn_rows.recent_turns(tx.connection, run.id, past) if past else []
     of_loop = [turn for turn in turns if loop and turn.loop == loop.sequence]
     before = turns[: len(turns) - len(of_loop)]
+    is_limited = loop is not None and (loop.settings.budget or run.run.settings.budget)
+    spent, loop_spent = get_spend(tx.connection, run, loop.sequence) if loop and is_limited else (None, None)
     return ClaimRunResponse(
         epoch=run.epoch,
         lease_ms=lease_ms,
@@ -161,6 +164,8 @@ def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, l
         turn_losses=losses,
         turn_calls=count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
         file_constraints=_few_constraints(tx.connection, run.project_id),
+        spent=spent,
+        loop_spent=loop_spent,
     )
 
 

@@ -29,11 +29,18 @@ from turnwright_store.domain.store_rules import StoreRules
 from turnwright_store.sql.contents import VersionContent, find_rows_with_content, load_entries
 from turnwright_store.sql.forks import run_of_turn
 from turnwright_store.sql.runs import get_run_head
+from turnwright_store.sql.streams import read_part
 from turnwright_store.sql.turns import find_turn
-from turnwright_store.sql.views import Wanted, find_entry_rows
+from turnwright_store.sql.views import Wanted, find_entry_row, find_entry_rows
 
 FEW_PATHS: Final = 8
 """Number of paths up to which whole entries are read by one statement."""
+
+PART_BYTES: Final = 64 * 1024
+"""Size up to which a body is read as a whole where a part of it is asked for."""
+
+CHARACTER_BYTES_MAX: Final = 4
+"""Most bytes of a character in UTF-8."""
 
 _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
@@ -81,6 +88,35 @@ def get_entries(connection: Connection, rules: StoreRules, address: RunRef, quer
         if total > ANSWER_BYTES_MAX:
             raise over_limit("paths", ANSWER_BYTES_MAX, total, "bytes")
     return [got[path] for path in query.paths if path in got]
+
+
+def read_entry(
+    connection: Connection, rules: StoreRules, address: RunRef, path: str, offset: int, bytes_max: int
+) -> tuple[Entry, int] | None:
+    """The entry at a path with a part of its body, and where that begins; None if the run sees none.
+
+    A negative offset is from the end, one inside of a character is moved to its start. Of a long body only the part is
+    read.
+    """
+    run = get_run_head(connection, address.project, address.run)
+    row = find_entry_row(connection, run.id, path)
+    whole = row is None or row.body_size_bytes <= PART_BYTES
+    entry: Entry | None
+    if row is None:
+        entry = _packet_entry(connection, run_at(connection, run, rules.incarnation, None), path)
+    else:
+        [entry] = load_entries(connection, run, [row], Wanted(bodies=whole))
+    if entry is None:
+        return None
+    total = entry.body_size_bytes
+    begin = min(offset, total) if offset >= 0 else max(0, total + offset)
+    end = min(begin + bytes_max, total)
+    # Room for the character in which it may begin.
+    first = max(0, begin - CHARACTER_BYTES_MAX)
+    data = entry.body.encode()[first:end] if row is None or whole else read_part(connection, row, first, end)
+    while begin > first and begin < end and data[begin - first] & 0b1100_0000 == 0b1000_0000:
+        begin -= 1
+    return replace(entry, body=data[begin - first :][:bytes_max].decode(errors="ignore")), begin
 
 
 def _load(connection: Connection, then: RunSnapshot, paths: list[str], query: PathsQuery) -> Iterator[Entry]:

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 from sqlalchemy import Connection
 from turnwright_values.store import Durability
+from turnwright_values.types import SearchHit
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.limits import SEARCH_HITS_DEFAULT, SEARCH_HITS_MAX, SEARCH_QUERY_CHARS_MAX, SEARCH_SCHEMES_MAX
@@ -24,7 +25,7 @@ from turnwright_store.domain.locks import project_lock
 from turnwright_store.ports import Database, Transaction
 from turnwright_store.sql import registry
 from turnwright_store.sql import search as rows
-from turnwright_store.sql.search import TEXT_BYTES_MAX, Document, IndexPosition, SearchHit, StaleIndex
+from turnwright_store.sql.search import TEXT_BYTES_MAX, Document, IndexPosition, RankedEntry, StaleIndex
 
 BATCH_ENTRIES_MAX: Final = 64
 """Entries that one round indexes at most."""
@@ -105,9 +106,9 @@ def indexing(database: Database, every_s: float) -> Chore:
 
 
 class SearchResult(Struct, frozen=True):
-    """The hits, best first, each with a snippet."""
+    """The hits, best first."""
 
-    hits: list[tuple[SearchHit, str]]
+    hits: list[SearchHit]
     indexed_revision: int
     revision: int
 
@@ -129,8 +130,9 @@ def search_entries(
     is_possible = words and (narrowed or not schemes)
     size = limit or SEARCH_HITS_DEFAULT
     found = rows.find_hits(connection, owner.scope, words, narrowed, size) if is_possible else []
-    return SearchResult([(hit, _snippet(connection, hit, words)) for hit in found], mark, revision)
+    hits = [SearchHit(hit.path, hit.revision, hit.score, _snippet(connection, hit, words)) for hit in found]
+    return SearchResult(hits, mark, revision)
 
 
-def _snippet(connection: Connection, hit: SearchHit, words: Sequence[str]) -> str:
+def _snippet(connection: Connection, hit: RankedEntry, words: Sequence[str]) -> str:
     return snippet(rows.indexed_text(connection, hit.entry, hit.revision), words)

@@ -287,18 +287,12 @@ def _waiting(at: _Session) -> dict[str, tuple[Wait, CommandRecord]]:
 
 
 def _set_draft(command: pb.SetDraft, at: _Session) -> None:
-    if not command.text:
-        raise invalid("text", "The draft is empty: remove it with clear_draft.")
     check_bytes("text", command.text, DRAFT_BYTES_MAX)
-    _write_draft(at, SetEntry(command.text, "{}", Visibility.ARCHIVED, state=State.RESOLVED))
-
-
-def _clear_draft(_command: pb.ClearDraft, at: _Session) -> None:
-    if DRAFT in find_entry_rows(at.tx.connection, at.row.id, [DRAFT]):
-        _write_draft(at, RemoveEntry())
-
-
-def _write_draft(at: _Session, change: SetEntry | RemoveEntry) -> None:
+    change: SetEntry | RemoveEntry = RemoveEntry()
+    if command.text:
+        change = SetEntry(command.text, "{}", Visibility.ARCHIVED, state=State.RESOLVED)
+    elif DRAFT not in find_entry_rows(at.tx.connection, at.row.id, [DRAFT]):
+        return
     apply_writes(at.tx, at.rules, at.row, [EntryWrite(DRAFT, change, Tier.SYSTEM)], at.caller.principal)
 
 
@@ -309,7 +303,6 @@ _HANDLERS: Final[Mapping[CommandKind, Callable[[Any, _Session], _Outcome | None]
     CommandKind.APPROVE_TOOLS: _approve,
     CommandKind.REJECT_TOOLS: _reject,
     CommandKind.SET_DRAFT: _set_draft,
-    CommandKind.CLEAR_DRAFT: _clear_draft,
     CommandKind.IDE_TOOL_RESULT: _tool_result,
 }
 """Handlers by kind of command; the others edit messages."""

@@ -1,6 +1,6 @@
 """Writing entries of a run, by its owner or from outside.
 
-A write without a fence that has the meaning of a use case in app.commands, app.control or app.proposals is passed to
+A write without an epoch that has the meaning of a use case in app.commands, app.control or app.proposals is passed to
 it, with all its checks; the others are written as they are. All of a request happens in one transaction and in order.
 """
 
@@ -41,7 +41,7 @@ def write_entries(
     """Write entries, and set the status of the run and its active loop if given."""
     check_count("writes", len(call.writes), rules.limits.writes_max)
     if call.epoch is None and (call.run_status or call.packet):
-        raise invalid("fence", "Changing the status of a run and storing its packet need the owner's fence.")
+        raise invalid("epoch", "Changing the status of a run and storing its packet need the epoch of its owner.")
     steps = _steps(tx, rules, caller, call) if call.epoch is None else []
     written = [
         _write(tx, rules, caller, call, step) if isinstance(step, list) else _steer(tx, rules, caller, call, step)

@@ -24,7 +24,6 @@ class CommandKind(Enum):
     REJECT_TOOLS = "reject_tools"
     BRANCH_FROM_CHAT = "branch_from_chat"
     SET_DRAFT = "set_draft"
-    CLEAR_DRAFT = "clear_draft"
     IDE_TOOL_RESULT = "ide_tool_result"
     UPDATE_MESSAGE = "update_message"
     REMOVE_MESSAGE = "remove_message"
@@ -69,7 +68,6 @@ GATES: Final[Mapping[CommandKind, Mapping[SessionState, Gate]]] = {
     CommandKind.REJECT_TOOLS: _DECISION,
     CommandKind.BRANCH_FROM_CHAT: _ALWAYS,
     CommandKind.SET_DRAFT: _ALWAYS,
-    CommandKind.CLEAR_DRAFT: _ALWAYS,
     CommandKind.IDE_TOOL_RESULT: _row(Gate.REFUSE, Gate.REFUSE, Gate.REFUSE, waiting_ide=Gate.RUN),
     CommandKind.UPDATE_MESSAGE: _EDIT,
     CommandKind.REMOVE_MESSAGE: _EDIT,

@@ -131,7 +131,7 @@ class Calls:
         )
 
 
-_OWNER_FIELDS: Final = ("fence", "written_by", "new")
+_OWNER_FIELDS: Final = ("epoch", "written_by", "new")
 """Fields that differ if a later owner repeats a request."""
 
 

@@ -75,7 +75,7 @@ class ChangeRpcs(Calls):
         try:
             return await self._database.read(query)
         except (InvalidError, MissingError) as refusal:
-            if request.manifest or not (request.request_id or request.HasField("fence")):
+            if request.manifest or not (request.request_id or request.HasField("epoch")):
                 raise
             # It may repeat a call that was answered; then nothing fits any more, and the answer is the same. Or it may
             # come from somebody who has lost the run. The transaction knows.
@@ -85,7 +85,7 @@ class ChangeRpcs(Calls):
         self, request: change_pb2.ChangeEntriesRequest, planned: ChangePlan
     ) -> change_pb2.ChangeEntriesResponse:
         address = address_of(request)
-        epoch = request.fence.epoch if request.HasField("fence") else None
+        epoch = request.epoch if request.HasField("epoch") else None
 
         def work(tx: Transaction, caller: Caller) -> change_pb2.ChangeEntriesResponse:
             return self._answer(planned, primitives.apply_changes(tx, self._rules, caller, address, epoch, planned))

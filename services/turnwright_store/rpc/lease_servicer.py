@@ -103,7 +103,7 @@ class LeaseRpcs(Calls):
 
     @mutation(locks=run_locks, min_tier=Tier.MODEL, durability=Durability.NORMAL)
     def ReleaseRun(self, request: lease_pb2.ReleaseRunRequest, tx: Transaction, caller: Caller) -> Fields:
-        app.release_run(tx, caller, address_of(request), request.fence.epoch)
+        app.release_run(tx, caller, address_of(request), request.epoch)
         return {}
 
 

@@ -121,7 +121,7 @@ class LedgerRpcs(Calls):
             rules=self._rules,
             caller=current_caller(),
             address=address_of(request),
-            epoch=request.fence.epoch,
+            epoch=request.epoch,
             like_run=request.like_run,
         )
         # The views of the other run must stay as they are between two looks at them.
@@ -135,7 +135,7 @@ class LedgerRpcs(Calls):
         if call.return_view_change and (call.epoch is None or call.request_id):
             raise invalid(
                 "return_view_change",
-                "return_view_change needs the fence and no request_id; without them read the view by itself.",
+                "return_view_change needs the owner's epoch and no request_id; without them read the view by itself.",
             )
         rules = self._rules
         packet = call.packet

@@ -8,7 +8,6 @@ from turnwright.store.v1 import store_service_pb2_grpc
 
 from turnwright_store.rpc.calls import StoreBackend
 from turnwright_store.rpc.change_servicer import ChangeRpcs
-from turnwright_store.rpc.control_servicer import ControlRpcs
 from turnwright_store.rpc.lease_servicer import LeaseRpcs
 from turnwright_store.rpc.ledger_servicer import LedgerRpcs
 from turnwright_store.rpc.read_servicer import ReadRpcs
@@ -18,7 +17,6 @@ from turnwright_store.rpc.resources import register_resources
 class StoreServicer(  # type: ignore[misc]  # some take values: see turnwright_core.owner_calls
     LedgerRpcs,
     ChangeRpcs,
-    ControlRpcs,
     LeaseRpcs,
     ReadRpcs,
     store_service_pb2_grpc.StoreServiceServicer,

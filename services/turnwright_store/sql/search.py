@@ -72,8 +72,8 @@ class Document(Struct, frozen=True):
     """The text that the index of SQLite has of the entry now; None: it has none."""
 
 
-class SearchHit(Struct, frozen=True):
-    """An entry that was found, without its text."""
+class RankedEntry(Struct, frozen=True):
+    """An entry that was found, by its key, which its text is read by."""
 
     entry: int
     path: str
@@ -323,7 +323,7 @@ def advance_watermark(connection: Connection, scope: int, reached: int) -> None:
 
 def find_hits(
     connection: Connection, scope: int, words: Sequence[str], schemes: Sequence[str], hits: int
-) -> list[SearchHit]:
+) -> list[RankedEntry]:
     """The entries of a scope that hold some of the words and that some run sees, best first."""
     is_postgresql = connection.dialect.name == POSTGRESQL
     wanted = list(dict.fromkeys(lexeme for word in words for lexeme in lexemes_of(word)))
@@ -334,4 +334,4 @@ def find_hits(
     values: dict[str, object] = {"words": query, "scope": scope, "hits": hits}
     if schemes:
         values["schemes"] = list(schemes)
-    return [SearchHit(*row) for row in connection.execute(_HITS[is_postgresql, bool(schemes)], values)]
+    return [RankedEntry(*row) for row in connection.execute(_HITS[is_postgresql, bool(schemes)], values)]

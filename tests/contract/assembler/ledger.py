@@ -46,7 +46,7 @@ class Ledger:
         self.project, self.run = project, run
         self.key = {"project": project, "run": run}
         self.loop = self.turn = 0
-        self.fence = None
+        self.epoch = 0
         self.cursor = Cursor("", 0, 0, 0)
         self.told = []
         """What the store told of its view since this was emptied, as far as it told it."""
@@ -75,7 +75,7 @@ class Ledger:
         claim = await self.stub.ClaimRun(
             lease_pb2.ClaimRunRequest(**self.key, owner="test", address="unix:test"), **self.call
         )
-        self.fence, self.loop = claim.fence, claim.loop.sequence
+        self.epoch, self.loop = claim.epoch, claim.loop.sequence
         await self.begin_turn(
             put(INSTRUCTIONS, "", writer=Tier.SYSTEM, **TOOLS),
             put("prompt://{turn}", prompt, mode="act", loop=self.loop),
@@ -88,7 +88,7 @@ class Ledger:
         )
         opened = ledger_pb2.NextTurn(request=request, writes=[write_to_pb(write) for write in writes])
         answer = await self.stub.EndTurn(
-            ledger_pb2.EndTurnRequest(**self.key, fence=self.fence, next=opened), **self.call
+            ledger_pb2.EndTurnRequest(**self.key, epoch=self.epoch, next=opened), **self.call
         )
         self.turn, self.cursor = answer.next.number, cursor_from_pb(answer.cursor)
 
@@ -96,7 +96,7 @@ class Ledger:
         """Write entries of the turn."""
         answer = await self.stub.WriteEntries(
             ledger_pb2.WriteEntriesRequest(
-                **self.key, fence=self.fence, writes=[write_to_pb(write) for write in writes], return_view_change=True
+                **self.key, epoch=self.epoch, writes=[write_to_pb(write) for write in writes], return_view_change=True
             ),
             **self.call,
         )
@@ -109,7 +109,7 @@ class Ledger:
         answer = await self.stub.EndTurn(
             ledger_pb2.EndTurnRequest(
                 **self.key,
-                fence=self.fence,
+                epoch=self.epoch,
                 turn=self.turn,
                 result=turn_pb2.TurnResult(finish="stop", status=102),
                 writes=[write_to_pb(write) for write in writes],
@@ -126,7 +126,7 @@ class Ledger:
         await self.stub.EndTurn(
             ledger_pb2.EndTurnRequest(
                 **self.key,
-                fence=self.fence,
+                epoch=self.epoch,
                 turn=self.turn,
                 result=turn_pb2.TurnResult(finish="stop", status=loop_status or 102),
                 writes=[write_to_pb(write) for write in writes],

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def by(ledger: Ledger) -> pb.PlanWriter:
-    return pb.PlanWriter(tier=entry_pb2.TIER_PLUGIN, epoch=ledger.fence.epoch)
+    return pb.PlanWriter(tier=entry_pb2.TIER_PLUGIN, epoch=ledger.epoch)
 
 
 async def set_plan(ledger: Ledger, body: str, plan_id: str = "main", mode: str = "") -> None:

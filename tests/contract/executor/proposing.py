@@ -12,7 +12,6 @@ from turnwright.store.v1 import (
     ledger_pb2,
     read_pb2,
     store_service_pb2_grpc,
-    write_pb2,
 )
 from turnwright.types.v1 import command_record_pb2
 from turnwright_values.store import EntryWrite, SetEntry
@@ -67,7 +66,7 @@ class Another:
         self.key = {"project": services.project, "run": "r"}
         self.peer = Peer("store", services.addresses["store"], SECRET, 10.0)
         self.stub = store_service_pb2_grpc.StoreServiceStub(self.peer.channel)
-        self.fence = write_pb2.Fence()
+        self.epoch = 0
 
     async def accept(self, path: str = PROPOSAL) -> None:
         request = proposal_service_pb2.ResolveProposalRequest(**self.key, path=path, accept={})
@@ -80,7 +79,7 @@ class Another:
         )
         for _ in range(1200):
             with contextlib.suppress(PreconditionError):
-                self.fence = (await self.peer.call(self.stub.ClaimRun, request)).fence
+                self.epoch = (await self.peer.call(self.stub.ClaimRun, request)).epoch
                 return
             await asyncio.sleep(0.05)
         raise AssertionError("the run was never free")
@@ -93,7 +92,7 @@ class Another:
         record.record.dispatched.CopyFrom(mark)
         write = EntryWrite(path, SetEntry(record=record.record.SerializeToString()), Tier.SYSTEM)
         request = ledger_pb2.WriteEntriesRequest(
-            **self.key, fence=self.fence, writes=[write_to_pb(write)], run_status=102
+            **self.key, epoch=self.epoch, writes=[write_to_pb(write)], run_status=102
         )
         await self.peer.call(self.stub.WriteEntries, request)
 
@@ -101,12 +100,12 @@ class Another:
         """Set the status of the loop alone."""
         await self.peer.call(
             self.stub.WriteEntries,
-            ledger_pb2.WriteEntriesRequest(**self.key, fence=self.fence, run_status=status),
+            ledger_pb2.WriteEntriesRequest(**self.key, epoch=self.epoch, run_status=status),
         )
 
     async def die(self) -> None:
         """Nothing more is heard of it; its lease passes."""
-        await self.peer.call(self.stub.ReleaseRun, lease_pb2.ReleaseRunRequest(**self.key, fence=self.fence))
+        await self.peer.call(self.stub.ReleaseRun, lease_pb2.ReleaseRunRequest(**self.key, epoch=self.epoch))
 
 
 def _get(key, path):

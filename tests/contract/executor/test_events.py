@@ -206,8 +206,8 @@ class Robbing(grpc.aio.ServerInterceptor):
             if not request.turn:
                 return await handler.unary_unary(request, context)
             store = StoreClient(self.address, SECRET)
-            run = Run(store, request.project, request.run, request.fence.epoch)
-            await store.call("ReleaseRun", **run.address, fence=run.fence)
+            run = Run(store, request.project, request.run, request.epoch)
+            await store.call("ReleaseRun", **run.address, epoch=run.epoch)
             await run.claim("another")
             try:
                 return await handler.unary_unary(request, context)
@@ -226,7 +226,7 @@ async def test_a_changed_verdict_is_reported_with_the_verdict_and_not_without_it
         queued = await services.act()
         run = await robbing.refused
         assert await stored(run) == {}
-        await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+        await run.client.call("ReleaseRun", **run.address, epoch=run.epoch)
         loop = await services.until(queued)
         ((path, _),) = (await stored(run)).items()
         assert (loop.status, path) == (422, "event://turn_1/verifier_report/verifier%3Aregister")

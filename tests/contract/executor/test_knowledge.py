@@ -7,7 +7,7 @@ import json
 
 import pytest
 from turnwright.entries.v1 import entry_service_pb2, entry_service_pb2_grpc
-from turnwright.types.v1 import settings_pb2
+from turnwright.types.v1 import entry_pb2, settings_pb2
 from turnwright_values.types import Tier
 
 from services import SECRET, Services, running
@@ -23,7 +23,7 @@ DONE = '<update status="200">Done.</update>'
 KNOWLEDGE = "log://turn_1/knowledge"
 
 
-async def indexed(services: Services, words: str) -> list[entry_service_pb2.SearchHit]:
+async def indexed(services: Services, words: str) -> list[entry_pb2.SearchHit]:
     """What a search finds, once it finds something: the index follows writes."""
     peer = Peer("store", services.addresses["store"], derive_token(SECRET, Tier.SYSTEM, "tests"), 10.0)
     stub = entry_service_pb2_grpc.EntryServiceStub(peer.channel)

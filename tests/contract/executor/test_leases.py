@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import settings_pb2
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier
@@ -52,8 +52,7 @@ class Store:
 
     async def steal(self, project: str, run: str):
         """Claim a run that its owner holds for long still."""
-        fence = write_pb2.Fence(epoch=1)
-        await self.peer.call(self.stub.ReleaseRun, lease_pb2.ReleaseRunRequest(project=project, run=run, fence=fence))
+        await self.peer.call(self.stub.ReleaseRun, lease_pb2.ReleaseRunRequest(project=project, run=run, epoch=1))
         return await self.claim(project, run)
 
     async def enqueue(self, project: str, run: str):
@@ -139,7 +138,7 @@ async def test_the_late_write_of_an_owner_that_was_followed_is_refused_and_its_w
         end = ledger_pb2.EndTurnRequest(
             project=services.project,
             run="r",
-            fence=stolen.fence,
+            epoch=stolen.epoch,
             turn=1,
             result={},
             loop_end=ledger_pb2.LoopEnd(status=499),
@@ -184,7 +183,7 @@ async def test_a_run_is_given_back_when_its_work_ends(tmp_path):
         services.script(DONE)
         await services.until(await services.act())
         # Nobody claimed it but the worker, and that once: it went back with the end of its last loop.
-        assert (await store.until_claimed(services.project, "r")).fence.epoch == 2
+        assert (await store.until_claimed(services.project, "r")).epoch == 2
 
 
 async def test_a_task_for_a_run_that_a_dead_executor_holds_starts_when_its_lease_has_passed(tmp_path):

@@ -74,8 +74,7 @@ class Left:
 
     async def gone(self):
         """Give the run back, and have the executor look at it."""
-        fence = write_pb2.Fence(epoch=self.run.epoch)
-        await self.run.client.call("ReleaseRun", **self.run.address, fence=fence)
+        await self.run.client.call("ReleaseRun", **self.run.address, epoch=self.run.epoch)
         return await self.taken_up()
 
     async def taken_up(self):
@@ -124,7 +123,7 @@ async def begin(run):
         set_("prompt://{turn}", "do it", "{}", visibility=Visibility.VISIBLE, state=State.RESOLVED),
     ]
     opened = ledger_pb2.NextTurn(request=wanted, writes=writes)
-    await run.client.call("EndTurn", **run.address, fence=run.fence, next=opened)
+    await run.client.call("EndTurn", **run.address, epoch=run.epoch, next=opened)
 
 
 def packet(*texts, note=""):

@@ -67,7 +67,7 @@ async def through_everything(services, watcher: Watcher) -> None:
     revision = (await services.client.get_run(services.project, "r")).run.revision
     await command(services, truncate_messages=pb.TruncateMessages(from_index=3, expected_revision=revision))
     await watcher.until(lambda event: kind(event) == "messages_truncated")
-    await command(services, clear_draft=pb.ClearDraft())
+    await command(services, set_draft=pb.SetDraft())
     await watcher.until(lambda event: kind(event) == "draft_updated" and not event.draft_updated.HasField("text"))
 
 

@@ -66,7 +66,7 @@ async def test_an_id_is_accepted_once_and_a_refused_one_is_free(own_services):
     free = await own_services.client.submit(own_services.project, "r", "2", set_draft=pb.SetDraft(text="x"))
     assert not free.duplicate
     async with person(own_services, "bob") as bob:
-        his = await bob.submit(own_services.project, "r", "2", clear_draft=pb.ClearDraft())
+        his = await bob.submit(own_services.project, "r", "2", set_draft=pb.SetDraft())
     assert not his.duplicate
     assert await loops(own_services) == ["One."]
 
@@ -217,8 +217,8 @@ async def test_a_draft_is_kept_and_never_sent_to_the_model(own_database, tmp_pat
             assert (await services.entry("draft://main")).body == "Not yet."
             await say(services, "Two.")
             assert [b"Not yet." in request.body for request in vendor.requests] == [False, False]
-            await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
-            await services.client.submit(services.project, "r", clear_draft=pb.ClearDraft())
+            await services.client.submit(services.project, "r", set_draft=pb.SetDraft())
+            await services.client.submit(services.project, "r", set_draft=pb.SetDraft())
             with pytest.raises(TurnwrightError):
                 await services.entry("draft://main")
 
@@ -228,7 +228,6 @@ async def test_a_draft_is_kept_and_never_sent_to_the_model(own_database, tmp_pat
     [
         ({}, Reason.INVALID_FIELD),
         ({"set_draft": pb.SetDraft(text="x" * 1024 * 1024)}, Reason.LIMIT_EXCEEDED),
-        ({"set_draft": pb.SetDraft()}, Reason.INVALID_FIELD),
         ({"user_message": pb.UserMessage()}, Reason.INVALID_FIELD),
         ({"user_message": pb.UserMessage(parts=[message_pb2.Part()])}, Reason.INVALID_FIELD),
         ({"user_message": user_message("x" * (1024 * 1024 + 1))}, Reason.LIMIT_EXCEEDED),

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from turnwright.store.v1 import (
     change_pb2,
-    control_pb2,
     lease_pb2,
     ledger_pb2,
     queue_pb2,
@@ -36,7 +35,6 @@ MESSAGES = (
     ledger_pb2,
     change_pb2,
     read_pb2,
-    control_pb2,
 )
 
 
@@ -165,23 +163,19 @@ class Run:
     def __post_init__(self) -> None:
         self.address = {"project": self.project, "run": self.alias}
 
-    @property
-    def fence(self) -> write_pb2.Fence:
-        return write_pb2.Fence(epoch=self.epoch)
-
     async def enqueue(self, prompt: str = "do it", **settings: Any) -> queue_pb2.EnqueueLoopResponse:
         return await self.client.call("EnqueueLoop", **self.address, prompt=prompt, settings=act(**settings))
 
     async def claim(self, owner: str = "owner", **more: Any) -> lease_pb2.ClaimRunResponse:
         claimed = await self.client.call("ClaimRun", **self.address, owner=owner, address="here:1", **more)
-        self.epoch = claimed.fence.epoch
+        self.epoch = claimed.epoch
         return claimed
 
     async def begin(self, *writes: write_pb2.EntryWrite) -> ledger_pb2.EndTurnResponse:
         return await self.end(0, follows=ledger_pb2.NextTurn(request=request(), writes=writes))
 
     async def write(self, *writes: write_pb2.EntryWrite, **more: Any) -> ledger_pb2.WriteEntriesResponse:
-        return await self.client.call("WriteEntries", **self.address, fence=self.fence, writes=writes, **more)
+        return await self.client.call("WriteEntries", **self.address, epoch=self.epoch, writes=writes, **more)
 
     async def end(
         self,
@@ -198,7 +192,7 @@ class Run:
         return await self.client.call(
             "EndTurn",
             **self.address,
-            fence=self.fence,
+            epoch=self.epoch,
             turn=turn,
             result=turn_pb2.TurnResult(**result) if turn else None,
             writes=writes,

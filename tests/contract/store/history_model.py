@@ -217,7 +217,7 @@ def written(world: World, alias: str, changes: Iterable[Change]) -> World:
 
 @dataclass(frozen=True)
 class Write:
-    """WriteEntries; `epoch` is that of the fence, where there is one."""
+    """WriteEntries; `epoch` is the fencing token, where there is one."""
 
     alias: str
     changes: tuple[Change, ...]

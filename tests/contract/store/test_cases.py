@@ -180,7 +180,7 @@ async def change(run, pattern, body="", **what):
     return await run.client.call(
         "ChangeEntries",
         **run.address,
-        fence=run.fence,
+        epoch=run.epoch,
         writer=Tier.PLUGIN,
         pattern=pattern,
         body_pattern=body,

@@ -128,7 +128,7 @@ async def test_a_fork_and_an_earlier_moment_show_the_record_that_was(client, run
 async def test_a_claim_brings_what_the_commands_have_come_through(run):
     await run.begin()
     await run.write(recorded(state=entry_pb2.STATE_RECORDED))
-    await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+    await run.client.call("ReleaseRun", **run.address, epoch=run.epoch)
     [record] = (await run.claim()).records
     assert (record.path, record.record) == (PATH, RECORD)
 

@@ -142,8 +142,8 @@ async def test_a_fork_has_the_limits_of_its_parent_and_nothing_spent(client, pro
     budget = budget_pb2.Budget(turns_max=9)
     await configure(client, project, "r", budget=budget)
     child = (await client.call("ForkRun", project=project, run="r", new_run="child")).run
-    spent = await client.call("GetSpend", project=project, run="child")
-    assert (child.settings.budget, spent.run) == (budget, budget_pb2.Spend())
+    spent = (await client.call("GetRun", project=project, run="child")).spent
+    assert (child.settings.budget, spent) == (budget, budget_pb2.Spend())
     assert (await run.get()).settings.budget == budget
 
 
@@ -158,13 +158,14 @@ async def test_spend_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, proje
         lost_tokens=5,
         lost_cost_usd=0.125,
     )
+    first = await client.call("GetRun", project=project, run="r")
     await run.enqueue()
     await run.claim()
     await run.begin()
     await run.end(3, usage=usage_pb2.Usage(prompt_tokens=4, total_tokens=7), work_duration=timedelta(milliseconds=500))
     await run.begin()
-    spent = await client.call("GetSpend", project=project, run="r")
-    assert spent.run == budget_pb2.Spend(
+    spent = await client.call("GetRun", project=project, run="r")
+    assert spent.spent == budget_pb2.Spend(
         turns=4,
         tokens=37,
         lost_tokens=10,
@@ -173,13 +174,28 @@ async def test_spend_adds_up_over_the_turns_of_a_run_and_of_a_loop(client, proje
         wall=timedelta(seconds=3.5),
         prompt_tokens=20,
     )
-    assert spent.loop == budget_pb2.Spend(
+    assert spent.loop_spent == budget_pb2.Spend(
         turns=2, tokens=7, turns_without_cost=1, wall=timedelta(seconds=0.5), prompt_tokens=4
     )
-    first = await client.call("GetSpend", project=project, run="r", loop=1)
-    assert first.loop == budget_pb2.Spend(
+    assert first.loop_spent == budget_pb2.Spend(
         turns=2, tokens=30, lost_tokens=10, cost_usd=0.75, wall=timedelta(seconds=3), prompt_tokens=16
     )
+
+
+@pytest.mark.parametrize("limited", ["run", "loop"])
+async def test_a_claim_tells_what_was_spent_where_a_budget_limits_it(client, project, limited):
+    usage = usage_pb2.Usage(total_tokens=10, cost_usd=0.25)
+    run = await ended_run(client, project, usage=usage, work_duration=timedelta(seconds=2))
+    budget = budget_pb2.Budget(turns_max=9)
+    await run.enqueue(**({"budget": budget} if limited == "loop" else {}))
+    claims = [await run.claim()]
+    if limited == "run":
+        await configure(client, project, "r", budget=budget)
+        claims.append(await run.claim())
+    spent = budget_pb2.Spend(turns=1, tokens=10, cost_usd=0.25, wall=timedelta(seconds=2))
+    told = [(one.spent if one.HasField("spent") else None, one.HasField("loop_spent")) for one in claims]
+    assert told == [*([(None, False)] if limited == "run" else []), (spent, True)]
+    assert claims[-1].loop_spent == budget_pb2.Spend()
 
 
 async def test_attributes_of_a_run_entry_give_its_loop_a_budget(client, project):
@@ -264,5 +280,5 @@ async def test_a_message_has_a_size(client, project, message):
 )
 async def test_a_reply_of_which_nothing_is_reported_is_a_turn_without_a_price(client, project, result, unpriced):
     await ended_run(client, project, **result)
-    spent = await client.call("GetSpend", project=project, run="r")
-    assert (spent.run.lost_tokens, spent.run.turns_without_cost) == (5, unpriced)
+    spent = (await client.call("GetRun", project=project, run="r")).spent
+    assert (spent.lost_tokens, spent.turns_without_cost) == (5, unpriced)

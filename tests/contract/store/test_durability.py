@@ -58,7 +58,7 @@ async def test_what_was_acknowledged_survives_a_kill(tmp_path, db):
     assert (await again.view()) == before
     assert len(acknowledged) == 30
     claimed = await again.claim()
-    assert (claimed.fence.epoch, claimed.open_turn.number) == (run.epoch + 1, 1)
+    assert (claimed.epoch, claimed.open_turn.number) == (run.epoch + 1, 1)
     if not db:
         raw = sqlite3.connect(tmp_path / "turnwright.db")
         assert raw.execute("PRAGMA integrity_check").fetchone() == ("ok",)

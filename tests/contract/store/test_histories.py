@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from turnwright.store.v1 import change_pb2, ledger_pb2, write_pb2
+from turnwright.store.v1 import change_pb2, ledger_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2, plan_pb2, turn_pb2
 from turnwright_values.store import CopyEntry, EntryWrite, MoveEntry
 from turnwright_values.types import State, Tier, Visibility
@@ -136,9 +136,9 @@ class Driver:
         return (cursor.run_revision, cursor.project_revision)
 
     async def _write(self, asked):
-        fence = {} if asked.epoch is None else {"fence": write_pb2.Fence(epoch=asked.epoch)}
+        epoch = {} if asked.epoch is None else {"epoch": asked.epoch}
         writes = [wire_of(change) for change in asked.changes]
-        answer = await self.client.call("WriteEntries", **self.at(asked.alias), **fence, writes=writes)
+        answer = await self.client.call("WriteEntries", **self.at(asked.alias), **epoch, writes=writes)
         return self._moment(asked.alias, answer.cursor)
 
     async def _sweep(self, asked):
@@ -171,12 +171,11 @@ class Driver:
         return [(Taken(claim.run.run), _claimed(claim)) for claim in answer.claims]
 
     async def _release(self, asked):
-        await self.client.call("ReleaseRun", **self.at(asked.alias), fence=write_pb2.Fence(epoch=asked.epoch))
+        await self.client.call("ReleaseRun", **self.at(asked.alias), epoch=asked.epoch)
 
     async def _begin(self, asked):
-        fence = write_pb2.Fence(epoch=asked.epoch)
         opened = ledger_pb2.NextTurn(request=request(), writes=[set_("prompt://{turn}", "go on")])
-        answer = await self.client.call("EndTurn", **self.at(asked.alias), fence=fence, next=opened)
+        answer = await self.client.call("EndTurn", **self.at(asked.alias), epoch=asked.epoch, next=opened)
         return (answer.next.number, *self._moment(asked.alias, answer.cursor))
 
     async def _end(self, asked):
@@ -191,7 +190,7 @@ class Driver:
         answer = await self.client.call(
             "EndTurn",
             **self.at(asked.alias),
-            fence=write_pb2.Fence(epoch=asked.epoch),
+            epoch=asked.epoch,
             turn=asked.turn,
             result=turn_pb2.TurnResult(status=200 if asked.ends_loop else 102, cursor=cursor),
             loop_end=end,
@@ -218,7 +217,7 @@ class Driver:
 
 
 def _claimed(claim):
-    return (claim.fence.epoch, claim.loop.sequence, claim.open_turn.number)
+    return (claim.epoch, claim.loop.sequence, claim.open_turn.number)
 
 
 def request_of(world, wish, known_revision):

@@ -357,7 +357,7 @@ async def test_what_may_have_happened_does_not_expire_as_cancelled(impatient, wa
 async def test_a_run_whose_proposal_expired_has_work_again_without_any_executor(impatient):
     async with impatient() as client:
         run = await proposing(client, await new_project(client), "r")
-        await client.call("ReleaseRun", **run.address, fence=run.fence)
+        await client.call("ReleaseRun", **run.address, epoch=run.epoch)
         assert not (await client.call("ListWork")).runs
     async with impatient(proposal_expire_s=0.4) as client:
         run.client = client

@@ -53,7 +53,7 @@ def states(answer) -> list[tuple[str, bool, bool]]:
 
 
 async def release(run: Run):
-    return await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+    return await run.client.call("ReleaseRun", **run.address, epoch=run.epoch)
 
 
 # ---- Claims
@@ -76,12 +76,12 @@ async def test_a_held_run_is_refused_to_others_with_who_holds_it(long_grace, cli
     expires_in_ms = int(error.metadata.pop("expires_in_ms"))
     assert (error.reason, error.metadata) == (Reason.LEASE_HELD, {"run": "r", "owner": "first", "address": "here:1"})
     assert 60_000 < expires_in_ms <= 120_000
-    assert (held.lease_duration.seconds, held.fence.epoch) == (60, 1)
+    assert (held.lease_duration.seconds, held.epoch) == (60, 1)
 
 
 async def test_the_same_owner_claims_again_under_a_new_epoch(client, project):
     run = await new_run(client, project, "r")
-    epochs = [(await run.claim()).fence.epoch for _ in range(3)]
+    epochs = [(await run.claim()).epoch for _ in range(3)]
     assert epochs == [1, 2, 3]
 
 
@@ -131,7 +131,7 @@ async def fenced_calls(run: Run):
         "EndTurn": lambda stale: stale.end(1),
         "ReleaseRun": release,
         "ChangeEntries": lambda stale: stale.client.call(
-            "ChangeEntries", **stale.address, fence=stale.fence, pattern="none://*", operation="ENTRY_OPERATION_REMOVE"
+            "ChangeEntries", **stale.address, epoch=stale.epoch, pattern="none://*", operation="ENTRY_OPERATION_REMOVE"
         ),
     }
 

@@ -201,9 +201,9 @@ async def test_a_change_by_pattern_is_bounded_by_its_matches(tight):
     for number in range(2):
         await tight.write(set_(f"known://{number}", ""), set_(f"known://{number}x", ""))
     change = {"pattern": "known://*", "operation": change_pb2.ENTRY_OPERATION_PROMOTE, "writer": Tier.MODEL}
-    await tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change)
+    await tight.client.call("ChangeEntries", **tight.address, epoch=tight.epoch, **change)
     await tight.write(set_("known://3", ""))
-    error = await refused(tight.client.call("ChangeEntries", **tight.address, fence=tight.fence, **change))
+    error = await refused(tight.client.call("ChangeEntries", **tight.address, epoch=tight.epoch, **change))
     assert (error.reason, error.metadata) == (Reason.LIMIT_EXCEEDED, over("pattern", 4, 5, "matches"))
 
 

@@ -27,7 +27,7 @@ async def test_a_run_is_created_and_claimed_by_one_call(client):
     project = await new_project(client)
     answer = await create(client, project)
     assert (answer.created, answer.run.status, answer.loop.status) == (True, 100, 100)
-    claim, run = answer.claim, Run(client, project, "r", answer.claim.fence.epoch)
+    claim, run = answer.claim, Run(client, project, "r", answer.claim.epoch)
     assert (claim.run.status, claim.loop.status, claim.loop.prompt, claim.model.alias) == (102, 102, "do it", "fast")
     assert (claim.project_root, claim.workspace_id) == ("/srv/demo", "ws-demo")
     # As if it had been claimed by a call of its own: another one gets it neither by name nor by a look for work.
@@ -97,7 +97,7 @@ async def test_a_run_adopts_files_with_its_claim(client, project):
     await first.claim()
     await first.write(set_("a.py", "a"), set_("b.py", "b"))
     second = await create(client, project, run="r2", new=new(like_run="first"))
-    run = Run(client, project, "r2", second.claim.fence.epoch)
+    run = Run(client, project, "r2", second.claim.epoch)
     assert dict(zip(second.claim.files.paths, second.claim.files.hashes, strict=True)) == await files_of(run)
     assert list(second.claim.files.paths) == ["a.py", "b.py"]
     assert second.claim.files.last

@@ -97,7 +97,7 @@ async def test_a_running_run_is_reported_as_held_for_as_long_as_its_lease(client
     run = await working_run(client, project, "r")
     await run.begin()
     await board.expect(lambda board: board.runs == {"r": (102, 0)} and board.held == {"r"})
-    await client.call("ReleaseRun", **run.address, fence=run.fence)
+    await client.call("ReleaseRun", **run.address, epoch=run.epoch)
     await board.expect(lambda board: not board.held)
     await run.claim("another")
     await board.expect(lambda board: board.held == {"r"})

@@ -193,7 +193,7 @@ async def test_only_the_open_turn_takes_a_packet(run, number):
 async def test_a_packet_needs_the_fence(run):
     await run.begin()
     call = run.client.call("WriteEntries", **run.address, packet=packet(1, ("user", ["x"])))
-    assert (await refused(call)).metadata == {"field": "fence"}
+    assert (await refused(call)).metadata == {"field": "epoch"}
     run.epoch += 1
     assert (await refused(run.write(packet=packet(1, ("user", ["x"]))))).reason is Reason.LEASE_LOST
 

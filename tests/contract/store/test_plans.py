@@ -201,7 +201,7 @@ async def test_a_plan_is_written_by_its_rpcs_alone(run, write, writer):
     await update_plan(run, "more")
     before = await run.view()
     asked = {**run.address, "writes": [write_to_pb(replace(write, writer=writer))]}
-    for more in ({}, {"fence": run.fence}):
+    for more in ({}, {"epoch": run.epoch}):
         error = await refused(run.client.call("WriteEntries", **asked, **more))
         assert (error.reason, error.metadata) == (
             Reason.PLAN_ENTRY,
@@ -555,9 +555,9 @@ async def test_a_request_that_a_later_owner_repeats_is_answered_as_the_first(run
     await run.enqueue()
     first = await run.client.call("SetPlan", **asked, plan=plan_pb2.Plan(body="x"))
     added = await run.client.call("UpdatePlan", **asked, delta="more")
-    await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+    await run.client.call("ReleaseRun", **run.address, epoch=run.epoch)
     epoch = run.epoch
-    run.epoch = (await run.claim("another")).fence.epoch
+    run.epoch = (await run.claim("another")).epoch
     assert run.epoch > epoch
     # What a later owner knows of the window may be another thing too.
     later = {**asked, "written_by": {"epoch": run.epoch, "window": 7000}}

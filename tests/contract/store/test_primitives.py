@@ -259,7 +259,7 @@ def mv(to, visibility=KEEP):
 
 
 async def change(run, pattern, what, body="", **more):
-    fields = {"writer": Tier.PLUGIN, "fence": run.fence, **more}
+    fields = {"writer": Tier.PLUGIN, "epoch": run.epoch, **more}
     return await run.client.call("ChangeEntries", **run.address, pattern=pattern, body_pattern=body, **what, **fields)
 
 
@@ -398,7 +398,7 @@ async def test_a_repeated_change_gets_the_first_answer(seeded):
 
 async def test_a_stale_owner_changes_nothing(seeded):
     run = await seeded()
-    error = await refused(change(run, "known://*", RM, fence={"epoch": run.epoch + 1}))
+    error = await refused(change(run, "known://*", RM, epoch=run.epoch + 1))
     assert error.reason is Reason.LEASE_LOST
 
 
@@ -406,7 +406,7 @@ async def test_records_of_the_open_turn_are_left_to_their_owner(seeded):
     run = await seeded()
     await run.begin()
     await run.write(set_("log://turn_1/get/a", "", "{}", state=RECORDED))
-    error = await refused(change(run, "log://**", RM, fence=None))
+    error = await refused(change(run, "log://**", RM, epoch=None))
     assert error.reason is Reason.TRANSITION_FORBIDDEN
 
 

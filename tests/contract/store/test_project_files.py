@@ -22,7 +22,7 @@ async def working(client, project: str, alias: str) -> Run:
 
 
 async def adopted(run: Run, like: str, **more) -> dict[str, str]:
-    request = {**run.address, "fence": run.fence, "like_run": like, **more}
+    request = {**run.address, "epoch": run.epoch, "like_run": like, **more}
     parts = [part async for part in run.client.stream("AdoptFiles", **request)]
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     return {path: digest for part in parts for path, digest in zip(part.paths, part.hashes, strict=True)}
@@ -77,7 +77,7 @@ async def test_a_run_that_sees_files_adopts_none_and_nothing_comes_from_elsewher
 async def test_only_the_owner_adopts(client, project):
     first, second = await working(client, project, "first"), await working(client, project, "second")
     await first.write(set_("a.py", "a"))
-    stale = adopted(second, "first", fence={"epoch": second.epoch + 1})
+    stale = adopted(second, "first", epoch=second.epoch + 1)
     assert (await reason_of(stale)).reason is Reason.LEASE_LOST
     assert await files_of(second) == []
 

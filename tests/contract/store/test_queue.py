@@ -37,11 +37,11 @@ async def listed(client, **fields) -> list[str]:
 async def take(client, owner="owner", limit=1, **fields) -> list[Run]:
     """Claimed runs, with their epochs."""
     answer = await client.call("ClaimWork", owner=owner, address="here:1", limit=limit, **fields)
-    return [Run(client, claim.run.project, claim.run.run, claim.fence.epoch) for claim in answer.claims]
+    return [Run(client, claim.run.project, claim.run.run, claim.epoch) for claim in answer.claims]
 
 
 async def release(run: Run):
-    await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+    await run.client.call("ReleaseRun", **run.address, epoch=run.epoch)
 
 
 # ---- What has work
@@ -95,7 +95,7 @@ async def test_a_claim_of_work_is_a_whole_claim(client, project):
         "/srv/demo",
         5,
     )
-    run = Run(client, project, claim.run.run, claim.fence.epoch)
+    run = Run(client, project, claim.run.run, claim.epoch)
     assert (await run.begin()).next.number == 1
     error = await refused(Run(client, project, claim.run.run).claim("other"))
     assert (error.reason, error.metadata["owner"]) == (Reason.LEASE_HELD, "me")

@@ -195,7 +195,7 @@ async def test_a_project_that_both_replicas_make_is_made_once(replicas):
 
 
 async def test_a_lost_lease_is_lost_on_every_replica(replicas):
-    await replicas.two.call("ReleaseRun", **replicas.there.address, fence=replicas.there.fence)
+    await replicas.two.call("ReleaseRun", **replicas.there.address, epoch=replicas.there.epoch)
     await replicas.there.claim("another")
     with pytest.raises(TurnwrightError) as caught:
         await replicas.here.write(set_("known://a", "late"))

@@ -202,7 +202,7 @@ async def listed(client):
 
 
 async def release(run):
-    await run.client.call("ReleaseRun", **run.address, fence=run.fence)
+    await run.client.call("ReleaseRun", **run.address, epoch=run.epoch)
 
 
 async def test_list_work_names_runs_that_an_owner_can_go_on_with(client, project):
@@ -410,7 +410,7 @@ async def test_a_refused_move_refuses_the_writes_too(run):
 
 async def test_only_an_owner_moves_a_run(client, run):
     error = await refused(client.call("WriteEntries", **run.address, run_status=202))
-    assert error.metadata == {"field": "fence"}
+    assert error.metadata == {"field": "epoch"}
 
 
 # ---- Claims

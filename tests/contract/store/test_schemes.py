@@ -236,9 +236,9 @@ async def test_a_project_scoped_write_always_has_its_project(client, run):
 async def registry_told(run, rpc: str, version: str):
     """What an answer to whoever knows a version tells of registered schemes; None where it tells nothing."""
     other = await working_run(run.client, run.project)
-    more = {"EndTurn": {"fence": other.fence, "next": {"request": request()}}, "ClaimRun": {"owner": "o"}}.get(rpc, {})
+    more = {"EndTurn": {"epoch": other.epoch, "next": {"request": request()}}, "ClaimRun": {"owner": "o"}}.get(rpc, {})
     if rpc == "ClaimRun":
-        await run.client.call("ReleaseRun", **other.address, fence=other.fence)
+        await run.client.call("ReleaseRun", **other.address, epoch=other.epoch)
     if rpc == "ReadView":
         parts = [part async for part in run.client.stream(rpc, **other.address, schemes_version=version)]
         answer = parts[0]

@@ -94,7 +94,7 @@ async def test_only_the_owner_opens_the_next_turn(run):
 @pytest.mark.parametrize("is_owners", [False, True])
 async def test_only_a_write_of_the_owner_tells_of_the_view_and_once(run, is_owners):
     await run.begin()
-    fields = {"fence": run.fence, "request_id": "one"} if is_owners else {}
+    fields = {"epoch": run.epoch, "request_id": "one"} if is_owners else {}
     error = await refused(
         run.client.call(
             "WriteEntries", **run.address, writes=[set_("known://a", "x")], return_view_change=True, **fields

@@ -26,7 +26,7 @@ async def test_a_turns_number_is_given_once_and_what_it_ran_with_stays(client, r
     assert {*told} == {"duplicate_turn"}
     first = await run.begin()
     await run.end(first.next.number)
-    second = await client.call("EndTurn", **run.address, fence=run.fence, next=next_turn(model="other"))
+    second = await client.call("EndTurn", **run.address, epoch=run.epoch, next=next_turn(model="other"))
     assert (first.next.number, second.next.number) == (1, 2)
     turns = (await client.call("ListTurns", **run.address)).turns
     assert [(turn.number, turn.request.model) for turn in turns] == [(2, "other"), (1, "fast")]
@@ -53,7 +53,7 @@ SETTINGS = {
 async def test_what_a_turn_runs_with_comes_back_and_what_is_absent_stays_absent(client, run, settings):
     # OM03, OM05
     wanted = request(**settings)
-    begun = await client.call("EndTurn", **run.address, fence=run.fence, next=ledger_pb2.NextTurn(request=wanted))
+    begun = await client.call("EndTurn", **run.address, epoch=run.epoch, next=ledger_pb2.NextTurn(request=wanted))
     [listed] = (await client.call("ListTurns", **run.address)).turns
     assert begun.next.request == listed.request == wanted
 
@@ -66,7 +66,7 @@ async def test_a_turn_runs_with_the_settings_that_its_run_has_when_it_begins(cli
 
     owners = request(context_length=8192, temperature=0.2)
     await configure(context_limit=2048, temperature=0.5)
-    await client.call("EndTurn", **run.address, fence=run.fence, next=ledger_pb2.NextTurn(request=owners))
+    await client.call("EndTurn", **run.address, epoch=run.epoch, next=ledger_pb2.NextTurn(request=owners))
     await configure(context_limit=0, temperature=0.7)
     await run.end(1, follows=next_turn(context_length=8192, temperature=0.2))
     turns = (await client.call("ListTurns", **run.address)).turns

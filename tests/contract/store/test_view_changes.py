@@ -115,7 +115,7 @@ async def test_the_end_of_a_loop_is_reported_too(run):
 
 async def test_only_the_owner_is_told(run):
     await run.begin()
-    for fields in ({"fence": run.fence, "request_id": "r1"}, {}):
+    for fields in ({"epoch": run.epoch, "request_id": "r1"}, {}):
         with pytest.raises(TurnwrightError) as refused:
             await run.client.call(
                 "WriteEntries", **run.address, writes=[set_("known://a", "x")], return_view_change=True, **fields
@@ -153,16 +153,16 @@ async def test_the_first_turn_of_a_new_run_tells_all_there_is(client, project, m
         writes = [set_("instructions://system", "", "{}"), set_("prompt://{turn}", "do it", visibility=VISIBLE)]
         wanted = {"return_view_change": True, "view_change_of_messages": messages}
         opened = ledger_pb2.NextTurn(request=request(), writes=writes)
-        return (await client.call("EndTurn", **run.address, fence=run.fence, next=opened, **wanted)).view_change
+        return (await client.call("EndTurn", **run.address, epoch=run.epoch, next=opened, **wanted)).view_change
 
-    run = Run(client, project, "new", (await claimed("new")).claim.fence.epoch)
+    run = Run(client, project, "new", (await claimed("new")).claim.epoch)
     change = await begin(run)
     view = await run.view(**(MESSAGES if messages else PACKET))
     assert (change.before.run_revision, change.after, change.messages) == (0, view.cursor, messages)
     assert sorted(change.entries, key=lambda entry: entry.path) == sorted(view.entries, key=lambda entry: entry.path)
     assert {entry.path for entry in change.entries} >= {"instructions://system", "prompt://1"}
     # What others wrote before it, it does not tell: then it begins where it was written.
-    other = Run(client, project, "other", (await claimed("other")).claim.fence.epoch)
+    other = Run(client, project, "other", (await claimed("other")).claim.epoch)
     await client.call("WriteEntries", **other.address, writes=[set_("known://mine", "m")])
     change = await begin(other)
     assert change.before.run_revision == 2

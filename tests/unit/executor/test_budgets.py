@@ -1,12 +1,10 @@
 """What a run and a loop may still spend."""
 
-from typing import Any
-
 import pytest
+from turnwright_values.store import ClaimRunResponse
 from turnwright_values.types import Budget, Loop, LoopSettings, Mode, Run, RunSettings, Spend, TurnResult, Usage
 
 from turnwright_core.limits import REPLY_RESERVE_TOKENS
-from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.budgets import (
     BudgetKind,
     Exhaustion,
@@ -108,13 +106,9 @@ def meter():
     loop = Loop(1, LoopSettings(Mode.ACT, budget=Budget(tokens_max=3000)), "x", 102)
     run = Run("p", "r", RunSettings("m"), 102)
     clock = [0.0]
-    made = SpendMeter(NO_LEDGER, RunAddress("p", "r"), run, loop, lambda: clock[0])
+    made = SpendMeter(ClaimRunResponse(run=run), loop, lambda: clock[0])
     made.begin_turn()
     return made, clock
-
-
-NO_LEDGER: Any = None
-"""What was spent is asked for when a meter is opened, and not again."""
 
 
 def test_a_call_that_was_lost_is_charged_before_it_is_made_again(meter):

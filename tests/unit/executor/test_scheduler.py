@@ -67,7 +67,7 @@ class OddStore(run_service_pb2_grpc.RunServiceServicer, store_service_pb2_grpc.S
         path, state = "log://turn_1/sh/x", entry_pb2.STATE_RECORDED
         record = {"path": path, "state": state, "attributes_json": "{}", "record": mark}
         return lease_pb2.ClaimRunResponse(
-            fence={"epoch": 1},
+            epoch=1,
             run=run_pb2.Run(project="p", run="r", status=102),
             loop={"sequence": 1, "status": 102},
             open_turn={"number": 1},
@@ -201,7 +201,7 @@ class HalfReadable(OddStore):
     def _claim(self, run, epoch, **record):
         record = {"path": "log://turn_1/think/x", "state": entry_pb2.STATE_RECORDED, **record}
         return {
-            "fence": {"epoch": epoch},
+            "epoch": epoch,
             "run": {"project": "p", "run": run},
             "records": [record],
             "lease_duration": timedelta(minutes=1),
@@ -221,7 +221,7 @@ class HalfReadable(OddStore):
         raise fault(Reason.LIMIT_EXCEEDED, "Too much.")
 
     async def ReleaseRun(self, request, context):
-        self.given_back.append((request.run, request.fence.epoch))
+        self.given_back.append((request.run, request.epoch))
         return lease_pb2.ReleaseRunResponse()
 
 
@@ -247,7 +247,7 @@ class RefusingAtFirst(OddStore):
             raise self._refusals.pop(0)
         self.looked_again.set()
         return lease_pb2.ClaimRunResponse(
-            fence={"epoch": 1}, run={"project": "p", "run": "r"}, lease_duration=timedelta(minutes=1)
+            epoch=1, run={"project": "p", "run": "r"}, lease_duration=timedelta(minutes=1)
         )
 
 
@@ -405,7 +405,7 @@ class OfferingStore(WorkingStore):
     async def ClaimRun(self, request, context):
         claim = await super().ClaimRun(request, context)
         self.looks += 1
-        claim.fence.epoch, claim.workspace_id = self.looks, "w"
+        claim.epoch, claim.workspace_id = self.looks, "w"
         return claim
 
 

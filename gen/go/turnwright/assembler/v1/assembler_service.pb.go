@@ -339,7 +339,8 @@ type PacketReport struct {
 	//     included. Of a stored packet ReadPacketResponse.piece_chars says where they end;
 	//   - of a message: over the digests of its pieces, 32 bytes each, in order, with nothing between them;
 	//   - of the packet: over a line for each message, in order: role, space, digest of the message in lower-case
-	//     hexadecimal, newline (0x0A). The roles are those of PacketMessage.role: `system`, `user`, `tools`, `conversation`.
+	//     hexadecimal, newline (0x0A). A role is the word after `PACKET_ROLE_` in lower case: `system`, `user`, `tools`,
+	//     `conversation`.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Estimated size of the packet in tokens.
 	Tokens uint32 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`

@@ -23,14 +23,13 @@ const (
 	EntryService_ListEntries_FullMethodName      = "/turnwright.entries.v1.EntryService/ListEntries"
 	EntryService_ListEntryHistory_FullMethodName = "/turnwright.entries.v1.EntryService/ListEntryHistory"
 	EntryService_SearchEntries_FullMethodName    = "/turnwright.entries.v1.EntryService/SearchEntries"
-	EntryService_ReadEntryBody_FullMethodName    = "/turnwright.entries.v1.EntryService/ReadEntryBody"
 )
 
 // EntryServiceClient is the client API for EntryService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type EntryServiceClient interface {
-	// Reads one entry with its body, or a part of it.
+	// Reads one entry with its body, or with a part of it, as of output that still grows.
 	GetEntry(ctx context.Context, in *GetEntryRequest, opts ...grpc.CallOption) (*GetEntryResponse, error)
 	// Lists entries by pattern, sorted by path or in timeline order.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
@@ -38,8 +37,6 @@ type EntryServiceClient interface {
 	ListEntryHistory(ctx context.Context, in *ListEntryHistoryRequest, opts ...grpc.CallOption) (*ListEntryHistoryResponse, error)
 	// Searches the text of a project's shared entries: files, skills, pages.
 	SearchEntries(ctx context.Context, in *SearchEntriesRequest, opts ...grpc.CallOption) (*SearchEntriesResponse, error)
-	// Reads a part of an entry's body alone, as output that still grows.
-	ReadEntryBody(ctx context.Context, in *ReadEntryBodyRequest, opts ...grpc.CallOption) (*ReadEntryBodyResponse, error)
 }
 
 type entryServiceClient struct {
@@ -86,20 +83,11 @@ func (c *entryServiceClient) SearchEntries(ctx context.Context, in *SearchEntrie
 	return out, nil
 }
 
-func (c *entryServiceClient) ReadEntryBody(ctx context.Context, in *ReadEntryBodyRequest, opts ...grpc.CallOption) (*ReadEntryBodyResponse, error) {
-	out := new(ReadEntryBodyResponse)
-	err := c.cc.Invoke(ctx, EntryService_ReadEntryBody_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // EntryServiceServer is the server API for EntryService service.
 // All implementations must embed UnimplementedEntryServiceServer
 // for forward compatibility
 type EntryServiceServer interface {
-	// Reads one entry with its body, or a part of it.
+	// Reads one entry with its body, or with a part of it, as of output that still grows.
 	GetEntry(context.Context, *GetEntryRequest) (*GetEntryResponse, error)
 	// Lists entries by pattern, sorted by path or in timeline order.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
@@ -107,8 +95,6 @@ type EntryServiceServer interface {
 	ListEntryHistory(context.Context, *ListEntryHistoryRequest) (*ListEntryHistoryResponse, error)
 	// Searches the text of a project's shared entries: files, skills, pages.
 	SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error)
-	// Reads a part of an entry's body alone, as output that still grows.
-	ReadEntryBody(context.Context, *ReadEntryBodyRequest) (*ReadEntryBodyResponse, error)
 	mustEmbedUnimplementedEntryServiceServer()
 }
 
@@ -127,9 +113,6 @@ func (UnimplementedEntryServiceServer) ListEntryHistory(context.Context, *ListEn
 }
 func (UnimplementedEntryServiceServer) SearchEntries(context.Context, *SearchEntriesRequest) (*SearchEntriesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SearchEntries not implemented")
-}
-func (UnimplementedEntryServiceServer) ReadEntryBody(context.Context, *ReadEntryBodyRequest) (*ReadEntryBodyResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method ReadEntryBody not implemented")
 }
 func (UnimplementedEntryServiceServer) mustEmbedUnimplementedEntryServiceServer() {}
 
@@ -216,24 +199,6 @@ func _EntryService_SearchEntries_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _EntryService_ReadEntryBody_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ReadEntryBodyRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(EntryServiceServer).ReadEntryBody(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: EntryService_ReadEntryBody_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(EntryServiceServer).ReadEntryBody(ctx, req.(*ReadEntryBodyRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 // EntryService_ServiceDesc is the grpc.ServiceDesc for EntryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -256,10 +221,6 @@ var EntryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SearchEntries",
 			Handler:    _EntryService_SearchEntries_Handler,
-		},
-		{
-			MethodName: "ReadEntryBody",
-			Handler:    _EntryService_ReadEntryBody_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

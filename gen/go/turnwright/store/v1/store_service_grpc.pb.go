@@ -19,7 +19,6 @@ import (
 const _ = grpc.SupportPackageIsVersion7
 
 const (
-	StoreService_GetSpend_FullMethodName      = "/turnwright.store.v1.StoreService/GetSpend"
 	StoreService_EnqueueLoop_FullMethodName   = "/turnwright.store.v1.StoreService/EnqueueLoop"
 	StoreService_ClaimRun_FullMethodName      = "/turnwright.store.v1.StoreService/ClaimRun"
 	StoreService_ClaimWork_FullMethodName     = "/turnwright.store.v1.StoreService/ClaimWork"
@@ -40,8 +39,6 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type StoreServiceClient interface {
-	// Returns what a run and one of its loops have spent.
-	GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error)
 	// Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
@@ -81,15 +78,6 @@ type storeServiceClient struct {
 
 func NewStoreServiceClient(cc grpc.ClientConnInterface) StoreServiceClient {
 	return &storeServiceClient{cc}
-}
-
-func (c *storeServiceClient) GetSpend(ctx context.Context, in *GetSpendRequest, opts ...grpc.CallOption) (*GetSpendResponse, error) {
-	out := new(GetSpendResponse)
-	err := c.cc.Invoke(ctx, StoreService_GetSpend_FullMethodName, in, out, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *storeServiceClient) EnqueueLoop(ctx context.Context, in *EnqueueLoopRequest, opts ...grpc.CallOption) (*EnqueueLoopResponse, error) {
@@ -291,8 +279,6 @@ func (x *storeServiceWatchChangesClient) Recv() (*WatchChangesResponse, error) {
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility
 type StoreServiceServer interface {
-	// Returns what a run and one of its loops have spent.
-	GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error)
 	// Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
 	EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error)
 	// Claims the lease of a run, and returns the ledger state from which its work continues. Starts the next queued loop
@@ -331,9 +317,6 @@ type StoreServiceServer interface {
 type UnimplementedStoreServiceServer struct {
 }
 
-func (UnimplementedStoreServiceServer) GetSpend(context.Context, *GetSpendRequest) (*GetSpendResponse, error) {
-	return nil, status.Errorf(codes.Unimplemented, "method GetSpend not implemented")
-}
 func (UnimplementedStoreServiceServer) EnqueueLoop(context.Context, *EnqueueLoopRequest) (*EnqueueLoopResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method EnqueueLoop not implemented")
 }
@@ -387,24 +370,6 @@ type UnsafeStoreServiceServer interface {
 
 func RegisterStoreServiceServer(s grpc.ServiceRegistrar, srv StoreServiceServer) {
 	s.RegisterService(&StoreService_ServiceDesc, srv)
-}
-
-func _StoreService_GetSpend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetSpendRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(StoreServiceServer).GetSpend(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: StoreService_GetSpend_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(StoreServiceServer).GetSpend(ctx, req.(*GetSpendRequest))
-	}
-	return interceptor(ctx, in, info, handler)
 }
 
 func _StoreService_EnqueueLoop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -675,10 +640,6 @@ var StoreService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "turnwright.store.v1.StoreService",
 	HandlerType: (*StoreServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
-		{
-			MethodName: "GetSpend",
-			Handler:    _StoreService_GetSpend_Handler,
-		},
 		{
 			MethodName: "EnqueueLoop",
 			Handler:    _StoreService_EnqueueLoop_Handler,

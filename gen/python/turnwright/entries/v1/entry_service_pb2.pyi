@@ -39,8 +39,8 @@ class GetEntryRequest(_message.Message):
     path: _builtins.str
     """Exact path. The packet of turn N can be read as `system://N` and `user://N`."""
     body_offset: _builtins.int
-    """Offset in the body at which to begin, in bytes of UTF-8; 0: the start. An offset inside a character is moved to its
-    start.
+    """Offset in the body at which to begin, in bytes of UTF-8; 0: the start, negative: so many bytes before the end. One inside
+    of a character is moved to its start.
     """
     body_bytes_max: _builtins.int
     """Maximum number of bytes of the body to return, at most 2097152; 0: 2097152. Characters are not split."""
@@ -348,40 +348,6 @@ class SearchEntriesRequest(_message.Message):
 Global___SearchEntriesRequest: _TypeAlias = SearchEntriesRequest  # noqa: Y015
 
 @_typing.final
-class SearchHit(_message.Message):
-    """An entry that was found."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    SCORE_FIELD_NUMBER: _builtins.int
-    SNIPPET_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """Path of the entry."""
-    revision: _builtins.int
-    """Revision of the project's scope at which the indexed version was written."""
-    score: _builtins.float
-    """Relevance; higher is better. Comparable only within one answer."""
-    snippet: _builtins.str
-    """The best matching passage, at most 400 characters."""
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-        revision: _builtins.int = ...,
-        score: _builtins.float = ...,
-        snippet: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "revision", b"revision", "score", b"score", "snippet", b"snippet"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SearchHit: _TypeAlias = SearchHit  # noqa: Y015
-
-@_typing.final
 class SearchEntriesResponse(_message.Message):
     """What was found."""
 
@@ -395,13 +361,13 @@ class SearchEntriesResponse(_message.Message):
     revision: _builtins.int
     """Current revision of the project's scope."""
     @_builtins.property
-    def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
+    def hits(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.SearchHit]:
         """The results, best first."""
 
     def __init__(
         self,
         *,
-        hits: _abc.Iterable[Global___SearchHit] | None = ...,
+        hits: _abc.Iterable[_entry_pb2.SearchHit] | None = ...,
         indexed_revision: _builtins.int = ...,
         revision: _builtins.int = ...,
     ) -> None: ...
@@ -412,73 +378,3 @@ class SearchEntriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchEntriesResponse: _TypeAlias = SearchEntriesResponse  # noqa: Y015
-
-@_typing.final
-class ReadEntryBodyRequest(_message.Message):
-    """Reads a part of a body."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROJECT_FIELD_NUMBER: _builtins.int
-    RUN_FIELD_NUMBER: _builtins.int
-    PATH_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    BYTES_MAX_FIELD_NUMBER: _builtins.int
-    project: _builtins.str
-    """Name of the project."""
-    run: _builtins.str
-    """Alias of the run."""
-    path: _builtins.str
-    """Exact path. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if the run does not see an entry there."""
-    offset: _builtins.int
-    """Offset at which the part begins, in bytes; inside of a character: at the next one. Absent: the last part of the body."""
-    bytes_max: _builtins.int
-    """Maximum number of bytes, at most 1048576, without splitting a character; 0: 65536."""
-    def __init__(
-        self,
-        *,
-        project: _builtins.str = ...,
-        run: _builtins.str = ...,
-        path: _builtins.str = ...,
-        offset: _builtins.int | None = ...,
-        bytes_max: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "offset", b"offset"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "bytes_max", b"bytes_max", "offset", b"offset", "path", b"path", "project", b"project", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
-    _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
-
-Global___ReadEntryBodyRequest: _TypeAlias = ReadEntryBodyRequest  # noqa: Y015
-
-@_typing.final
-class ReadEntryBodyResponse(_message.Message):
-    """A part of a body."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TEXT_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    BODY_SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    text: _builtins.str
-    """The part."""
-    offset: _builtins.int
-    """Offset at which the part begins, in bytes."""
-    body_size_bytes: _builtins.int
-    """Length of the whole body in bytes."""
-    def __init__(
-        self,
-        *,
-        text: _builtins.str = ...,
-        offset: _builtins.int = ...,
-        body_size_bytes: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_size_bytes", b"body_size_bytes", "offset", b"offset", "text", b"text"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ReadEntryBodyResponse: _TypeAlias = ReadEntryBodyResponse  # noqa: Y015

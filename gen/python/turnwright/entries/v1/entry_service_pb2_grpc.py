@@ -56,11 +56,6 @@ class EntryServiceStub(object):
                 request_serializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.SearchEntriesRequest.SerializeToString,
                 response_deserializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.SearchEntriesResponse.FromString,
                 _registered_method=True)
-        self.ReadEntryBody = channel.unary_unary(
-                '/turnwright.entries.v1.EntryService/ReadEntryBody',
-                request_serializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.ReadEntryBodyRequest.SerializeToString,
-                response_deserializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.ReadEntryBodyResponse.FromString,
-                _registered_method=True)
 
 
 class EntryServiceServicer(object):
@@ -69,7 +64,7 @@ class EntryServiceServicer(object):
     """
 
     def GetEntry(self, request, context):
-        """Reads one entry with its body, or a part of it.
+        """Reads one entry with its body, or with a part of it, as of output that still grows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,13 +86,6 @@ class EntryServiceServicer(object):
 
     def SearchEntries(self, request, context):
         """Searches the text of a project's shared entries: files, skills, pages.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ReadEntryBody(self, request, context):
-        """Reads a part of an entry's body alone, as output that still grows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -125,11 +113,6 @@ def add_EntryServiceServicer_to_server(servicer, server):
                     servicer.SearchEntries,
                     request_deserializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.SearchEntriesRequest.FromString,
                     response_serializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.SearchEntriesResponse.SerializeToString,
-            ),
-            'ReadEntryBody': grpc.unary_unary_rpc_method_handler(
-                    servicer.ReadEntryBody,
-                    request_deserializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.ReadEntryBodyRequest.FromString,
-                    response_serializer=turnwright_dot_entries_dot_v1_dot_entry__service__pb2.ReadEntryBodyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -242,33 +225,6 @@ class EntryService(object):
             '/turnwright.entries.v1.EntryService/SearchEntries',
             turnwright_dot_entries_dot_v1_dot_entry__service__pb2.SearchEntriesRequest.SerializeToString,
             turnwright_dot_entries_dot_v1_dot_entry__service__pb2.SearchEntriesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReadEntryBody(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.entries.v1.EntryService/ReadEntryBody',
-            turnwright_dot_entries_dot_v1_dot_entry__service__pb2.ReadEntryBodyRequest.SerializeToString,
-            turnwright_dot_entries_dot_v1_dot_entry__service__pb2.ReadEntryBodyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,15 +36,13 @@ class EntryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EntryServiceAsyncStub: ...
     GetEntry: _grpc.UnaryUnaryMultiCallable[_entry_service_pb2.GetEntryRequest, _entry_service_pb2.GetEntryResponse]
-    """Reads one entry with its body, or a part of it."""
+    """Reads one entry with its body, or with a part of it, as of output that still grows."""
     ListEntries: _grpc.UnaryUnaryMultiCallable[_entry_service_pb2.ListEntriesRequest, _entry_service_pb2.ListEntriesResponse]
     """Lists entries by pattern, sorted by path or in timeline order."""
     ListEntryHistory: _grpc.UnaryUnaryMultiCallable[_entry_service_pb2.ListEntryHistoryRequest, _entry_service_pb2.ListEntryHistoryResponse]
     """Lists the states that one entry has had in a run, latest first."""
     SearchEntries: _grpc.UnaryUnaryMultiCallable[_entry_service_pb2.SearchEntriesRequest, _entry_service_pb2.SearchEntriesResponse]
     """Searches the text of a project's shared entries: files, skills, pages."""
-    ReadEntryBody: _grpc.UnaryUnaryMultiCallable[_entry_service_pb2.ReadEntryBodyRequest, _entry_service_pb2.ReadEntryBodyResponse]
-    """Reads a part of an entry's body alone, as output that still grows."""
 
 @_typing.type_check_only
 class EntryServiceAsyncStub(EntryServiceStub):
@@ -54,15 +52,13 @@ class EntryServiceAsyncStub(EntryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEntry: _aio.UnaryUnaryMultiCallable[_entry_service_pb2.GetEntryRequest, _entry_service_pb2.GetEntryResponse]  # type: ignore[assignment]
-    """Reads one entry with its body, or a part of it."""
+    """Reads one entry with its body, or with a part of it, as of output that still grows."""
     ListEntries: _aio.UnaryUnaryMultiCallable[_entry_service_pb2.ListEntriesRequest, _entry_service_pb2.ListEntriesResponse]  # type: ignore[assignment]
     """Lists entries by pattern, sorted by path or in timeline order."""
     ListEntryHistory: _aio.UnaryUnaryMultiCallable[_entry_service_pb2.ListEntryHistoryRequest, _entry_service_pb2.ListEntryHistoryResponse]  # type: ignore[assignment]
     """Lists the states that one entry has had in a run, latest first."""
     SearchEntries: _aio.UnaryUnaryMultiCallable[_entry_service_pb2.SearchEntriesRequest, _entry_service_pb2.SearchEntriesResponse]  # type: ignore[assignment]
     """Searches the text of a project's shared entries: files, skills, pages."""
-    ReadEntryBody: _aio.UnaryUnaryMultiCallable[_entry_service_pb2.ReadEntryBodyRequest, _entry_service_pb2.ReadEntryBodyResponse]  # type: ignore[assignment]
-    """Reads a part of an entry's body alone, as output that still grows."""
 
 class EntryServiceServicer(metaclass=_abc_1.ABCMeta):
     """What a run sees: files, prompts, records of commands, notes, and everything else under a path. The store serves it, and the
@@ -75,7 +71,7 @@ class EntryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _entry_service_pb2.GetEntryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_entry_service_pb2.GetEntryResponse, _abc.Awaitable[_entry_service_pb2.GetEntryResponse]]:
-        """Reads one entry with its body, or a part of it."""
+        """Reads one entry with its body, or with a part of it, as of output that still grows."""
 
     @_abc_1.abstractmethod
     def ListEntries(
@@ -100,13 +96,5 @@ class EntryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_entry_service_pb2.SearchEntriesResponse, _abc.Awaitable[_entry_service_pb2.SearchEntriesResponse]]:
         """Searches the text of a project's shared entries: files, skills, pages."""
-
-    @_abc_1.abstractmethod
-    def ReadEntryBody(
-        self,
-        request: _entry_service_pb2.ReadEntryBodyRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_entry_service_pb2.ReadEntryBodyResponse, _abc.Awaitable[_entry_service_pb2.ReadEntryBodyResponse]]:
-        """Reads a part of an entry's body alone, as output that still grows."""
 
 def add_EntryServiceServicer_to_server(servicer: EntryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

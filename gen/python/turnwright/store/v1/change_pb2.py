@@ -27,7 +27,7 @@ from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cu
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/change.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\"\x94\x03\n\x14\x43hangeEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12.\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x1a.turnwright.store.v1.FenceH\x00\x88\x01\x01\x12\x0f\n\x07pattern\x18\x04 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x05 \x01(\t\x12)\n\x06writer\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x36\n\toperation\x18\x07 \x01(\x0e\x32#.turnwright.store.v1.EntryOperation\x12\n\n\x02to\x18\x08 \x01(\t\x12\x33\n\nvisibility\x18\t \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12\x10\n\x08manifest\x18\n \x01(\x08\x12\x33\n\ndurability\x18\x0b \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\x08\n\x06_fence\"A\n\x0c\x43hangedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\"x\n\x15\x43hangeEntriesResponse\x12\x32\n\x07\x63hanged\x18\x01 \x03(\x0b\x32!.turnwright.store.v1.ChangedEntry\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor*\x9e\x01\n\x0e\x45ntryOperation\x12\x1f\n\x1b\x45NTRY_OPERATION_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45NTRY_OPERATION_PROMOTE\x10\x01\x12\x1a\n\x16\x45NTRY_OPERATION_REMOVE\x10\x02\x12\x18\n\x14\x45NTRY_OPERATION_COPY\x10\x03\x12\x18\n\x14\x45NTRY_OPERATION_MOVE\x10\x04\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n turnwright/store/v1/change.proto\x12\x13turnwright.store.v1\x1a\x1fturnwright/store/v1/write.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\"\xf8\x02\n\x14\x43hangeEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x12\n\x05\x65poch\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07pattern\x18\x04 \x01(\t\x12\x14\n\x0c\x62ody_pattern\x18\x05 \x01(\t\x12)\n\x06writer\x18\x06 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x36\n\toperation\x18\x07 \x01(\x0e\x32#.turnwright.store.v1.EntryOperation\x12\n\n\x02to\x18\x08 \x01(\t\x12\x33\n\nvisibility\x18\t \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12\x10\n\x08manifest\x18\n \x01(\x08\x12\x33\n\ndurability\x18\x0b \x01(\x0e\x32\x1f.turnwright.store.v1.Durability\x12\x12\n\nrequest_id\x18\x0f \x01(\tB\x08\n\x06_epoch\"A\n\x0c\x43hangedEntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x03 \x01(\x03\"x\n\x15\x43hangeEntriesResponse\x12\x32\n\x07\x63hanged\x18\x01 \x03(\x0b\x32!.turnwright.store.v1.ChangedEntry\x12+\n\x06\x63ursor\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor*\x9e\x01\n\x0e\x45ntryOperation\x12\x1f\n\x1b\x45NTRY_OPERATION_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x45NTRY_OPERATION_PROMOTE\x10\x01\x12\x1a\n\x16\x45NTRY_OPERATION_REMOVE\x10\x02\x12\x18\n\x14\x45NTRY_OPERATION_COPY\x10\x03\x12\x18\n\x14\x45NTRY_OPERATION_MOVE\x10\x04\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,12 +35,12 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.change_
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_ENTRYOPERATION']._serialized_start=754
-  _globals['_ENTRYOPERATION']._serialized_end=912
+  _globals['_ENTRYOPERATION']._serialized_start=726
+  _globals['_ENTRYOPERATION']._serialized_end=884
   _globals['_CHANGEENTRIESREQUEST']._serialized_start=158
-  _globals['_CHANGEENTRIESREQUEST']._serialized_end=562
-  _globals['_CHANGEDENTRY']._serialized_start=564
-  _globals['_CHANGEDENTRY']._serialized_end=629
-  _globals['_CHANGEENTRIESRESPONSE']._serialized_start=631
-  _globals['_CHANGEENTRIESRESPONSE']._serialized_end=751
+  _globals['_CHANGEENTRIESREQUEST']._serialized_end=534
+  _globals['_CHANGEDENTRY']._serialized_start=536
+  _globals['_CHANGEDENTRY']._serialized_end=601
+  _globals['_CHANGEENTRIESRESPONSE']._serialized_start=603
+  _globals['_CHANGEENTRIESRESPONSE']._serialized_end=723
 # @@protoc_insertion_point(module_scope)

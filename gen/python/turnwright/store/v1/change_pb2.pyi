@@ -62,7 +62,7 @@ class ChangeEntriesRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     PATTERN_FIELD_NUMBER: _builtins.int
     BODY_PATTERN_FIELD_NUMBER: _builtins.int
     WRITER_FIELD_NUMBER: _builtins.int
@@ -76,6 +76,8 @@ class ChangeEntriesRequest(_message.Message):
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    epoch: _builtins.int
+    """The fencing token of the owner. Absent: a write from outside the loop, which may not change records of an open turn."""
     pattern: _builtins.str
     """Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048."""
     body_pattern: _builtins.str
@@ -98,16 +100,12 @@ class ChangeEntriesRequest(_message.Message):
     """What the writes must survive."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open turn."""
-
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
+        epoch: _builtins.int | None = ...,
         pattern: _builtins.str = ...,
         body_pattern: _builtins.str = ...,
         writer: _entry_pb2.Tier.ValueType = ...,
@@ -118,13 +116,13 @@ class ChangeEntriesRequest(_message.Message):
         durability: _write_pb2.Durability.ValueType = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "epoch", b"epoch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "body_pattern", b"body_pattern", "durability", b"durability", "fence", b"fence", "manifest", b"manifest", "operation", b"operation", "pattern", b"pattern", "project", b"project", "request_id", b"request_id", "run", b"run", "to", b"to", "visibility", b"visibility", "writer", b"writer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "body_pattern", b"body_pattern", "durability", b"durability", "epoch", b"epoch", "manifest", b"manifest", "operation", b"operation", "pattern", b"pattern", "project", b"project", "request_id", b"request_id", "run", b"run", "to", b"to", "visibility", b"visibility", "writer", b"writer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
-    _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
 
 Global___ChangeEntriesRequest: _TypeAlias = ChangeEntriesRequest  # noqa: Y015
 

@@ -9,7 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
-from turnwright.store.v1 import write_pb2 as _write_pb2
+from turnwright.types.v1 import budget_pb2 as _budget_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
@@ -78,7 +78,7 @@ class ClaimRunResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FENCE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
     LOOP_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
@@ -95,6 +95,10 @@ class ClaimRunResponse(_message.Message):
     FILE_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     TURN_BEFORE_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    SPENT_FIELD_NUMBER: _builtins.int
+    LOOP_SPENT_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Fencing token for every write of this owner: a write with a stale one fails with FAILED_PRECONDITION, reason LEASE_LOST."""
     abort_requested: _builtins.bool
     """True if somebody has requested to abort the active loop."""
     project_root: _builtins.str
@@ -109,10 +113,6 @@ class ClaimRunResponse(_message.Message):
     """Number of model calls that the open turn has made or was about to make; see PacketRecord.again. Calls without a
     recorded reply are lost, and charged at their reserved amount. 0 without an open turn, or before it has a packet.
     """
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """Fencing token for every write of this owner."""
-
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The run."""
@@ -169,10 +169,20 @@ class ClaimRunResponse(_message.Message):
         be adopted by a call of their own.
         """
 
+    @_builtins.property
+    def spent(self) -> _budget_pb2.Spend:
+        """What the run has spent in turns that have ended; one that has only begun counts as a turn. Absent if neither the run nor
+        the loop has a budget.
+        """
+
+    @_builtins.property
+    def loop_spent(self) -> _budget_pb2.Spend:
+        """The same of the loop."""
+
     def __init__(
         self,
         *,
-        fence: _write_pb2.Fence | None = ...,
+        epoch: _builtins.int = ...,
         run: _run_pb2.Run | None = ...,
         loop: _loop_pb2.Loop | None = ...,
         model: _model_pb2.Model | None = ...,
@@ -189,10 +199,12 @@ class ClaimRunResponse(_message.Message):
         file_constraints: Global___FileConstraints | None = ...,
         turn_before: _turn_pb2.Turn | None = ...,
         files: _ledger_pb2.AdoptFilesResponse | None = ...,
+        spent: _budget_pb2.Spend | None = ...,
+        loop_spent: _budget_pb2.Spend | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "fence", b"fence", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "epoch", b"epoch", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__file_constraints: _TypeAlias = _typing.Literal["file_constraints"]  # noqa: Y015
     _WhichOneofArgType__file_constraints: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints"]  # noqa: Y015
@@ -200,12 +212,16 @@ class ClaimRunResponse(_message.Message):
     _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
     _WhichOneofArgType__loop: _TypeAlias = _typing.Literal["_loop", b"_loop"]  # noqa: Y015
+    _WhichOneofReturnType__loop_spent: _TypeAlias = _typing.Literal["loop_spent"]  # noqa: Y015
+    _WhichOneofArgType__loop_spent: _TypeAlias = _typing.Literal["_loop_spent", b"_loop_spent"]  # noqa: Y015
     _WhichOneofReturnType__model: _TypeAlias = _typing.Literal["model"]  # noqa: Y015
     _WhichOneofArgType__model: _TypeAlias = _typing.Literal["_model", b"_model"]  # noqa: Y015
     _WhichOneofReturnType__open_turn: _TypeAlias = _typing.Literal["open_turn"]  # noqa: Y015
     _WhichOneofArgType__open_turn: _TypeAlias = _typing.Literal["_open_turn", b"_open_turn"]  # noqa: Y015
     _WhichOneofReturnType__schemes: _TypeAlias = _typing.Literal["schemes"]  # noqa: Y015
     _WhichOneofArgType__schemes: _TypeAlias = _typing.Literal["_schemes", b"_schemes"]  # noqa: Y015
+    _WhichOneofReturnType__spent: _TypeAlias = _typing.Literal["spent"]  # noqa: Y015
+    _WhichOneofArgType__spent: _TypeAlias = _typing.Literal["_spent", b"_spent"]  # noqa: Y015
     _WhichOneofReturnType__turn_before: _TypeAlias = _typing.Literal["turn_before"]  # noqa: Y015
     _WhichOneofArgType__turn_before: _TypeAlias = _typing.Literal["_turn_before", b"_turn_before"]  # noqa: Y015
     @_typing.overload
@@ -215,11 +231,15 @@ class ClaimRunResponse(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loop) -> _WhichOneofReturnType__loop | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loop_spent) -> _WhichOneofReturnType__loop_spent | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model) -> _WhichOneofReturnType__model | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__open_turn) -> _WhichOneofReturnType__open_turn | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__schemes) -> _WhichOneofReturnType__schemes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spent) -> _WhichOneofReturnType__spent | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__turn_before) -> _WhichOneofReturnType__turn_before | None: ...
 
@@ -536,25 +556,23 @@ class ReleaseRunRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token."""
-
+    epoch: _builtins.int
+    """The fencing token of the owner: the epoch that ClaimRun returned. A stale one fails with FAILED_PRECONDITION, reason LEASE_LOST."""
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -562,7 +580,7 @@ Global___ReleaseRunRequest: _TypeAlias = ReleaseRunRequest  # noqa: Y015
 
 @_typing.final
 class ReleaseRunResponse(_message.Message):
-    """The run can be claimed by anybody. Releasing it again with the same fence changes nothing."""
+    """The run can be claimed by anybody. Releasing it again with the same epoch changes nothing."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -33,31 +33,29 @@ class AdoptFilesRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     LIKE_RUN_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    epoch: _builtins.int
+    """The fencing token of the owner: the epoch that ClaimRun returned. A stale one fails with FAILED_PRECONDITION, reason LEASE_LOST."""
     like_run: _builtins.str
     """Alias of the run whose files this run adopts, if it sees no file yet: all entries without a scheme in the project's
     scope, archived, sorted by path, with their current content. Empty or unknown: nothing is adopted.
     """
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token."""
-
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
+        epoch: _builtins.int = ...,
         like_run: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "like_run", b"like_run", "project", b"project", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "like_run", b"like_run", "project", b"project", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -105,7 +103,7 @@ class WriteEntriesRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
     DURABILITY_FIELD_NUMBER: _builtins.int
     RUN_STATUS_FIELD_NUMBER: _builtins.int
@@ -117,14 +115,16 @@ class WriteEntriesRequest(_message.Message):
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    epoch: _builtins.int
+    """The fencing token of the owner. Absent: a write from outside the loop, which may not change records of an open turn."""
     durability: _write_pb2.Durability.ValueType
     """What the writes must survive."""
     run_status: _builtins.int
-    """New status of the run and its active loop: 102 or 202, only with a fence; 0: unchanged."""
+    """New status of the run and its active loop: 102 or 202, only with an epoch; 0: unchanged."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
     return_view_change: _builtins.bool
-    """Return what the writes changed in the run's view, for Assemble. Requires the fence, and cannot be combined with
+    """Return what the writes changed in the run's view, for Assemble. Requires the epoch, and cannot be combined with
     request_id.
     """
     view_change_of_messages: _builtins.bool
@@ -132,12 +132,8 @@ class WriteEntriesRequest(_message.Message):
     those that a packet shows.
     """
     @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open turn."""
-
-    @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
-        """The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the corresponding
+        """The writes; at most 10000. Without an epoch, some writes steer the run, with the same checks as the corresponding
         rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none (EnqueueLoop): the body
         is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`); `budget.wall_max` is
         `wall_s_max` there, in seconds. Setting only the
@@ -147,14 +143,14 @@ class WriteEntriesRequest(_message.Message):
 
     @_builtins.property
     def packet(self) -> _write_pb2.PacketRecord:
-        """The packet of the open turn, stored for audit and for sending it again after a crash. Requires the fence."""
+        """The packet of the open turn, stored for audit and for sending it again after a crash. Requires the epoch."""
 
     def __init__(
         self,
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
+        epoch: _builtins.int | None = ...,
         writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
         durability: _write_pb2.Durability.ValueType = ...,
         run_status: _builtins.int = ...,
@@ -163,16 +159,16 @@ class WriteEntriesRequest(_message.Message):
         return_view_change: _builtins.bool = ...,
         view_change_of_messages: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "fence", b"fence", "packet", b"packet"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_packet", b"_packet", "epoch", b"epoch", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fence", b"_fence", "_packet", b"_packet", "durability", b"durability", "fence", b"fence", "packet", b"packet", "project", b"project", "request_id", b"request_id", "return_view_change", b"return_view_change", "run", b"run", "run_status", b"run_status", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_packet", b"_packet", "durability", b"durability", "epoch", b"epoch", "packet", b"packet", "project", b"project", "request_id", b"request_id", "return_view_change", b"return_view_change", "run", b"run", "run_status", b"run_status", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__fence: _TypeAlias = _typing.Literal["fence"]  # noqa: Y015
-    _WhichOneofArgType__fence: _TypeAlias = _typing.Literal["_fence", b"_fence"]  # noqa: Y015
+    _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
+    _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
     _WhichOneofReturnType__packet: _TypeAlias = _typing.Literal["packet"]  # noqa: Y015
     _WhichOneofArgType__packet: _TypeAlias = _typing.Literal["_packet", b"_packet"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__fence) -> _WhichOneofReturnType__fence | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epoch) -> _WhichOneofReturnType__epoch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__packet) -> _WhichOneofReturnType__packet | None: ...
 
@@ -268,7 +264,7 @@ class EndTurnRequest(_message.Message):
 
     PROJECT_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
-    FENCE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     WRITES_FIELD_NUMBER: _builtins.int
@@ -282,6 +278,8 @@ class EndTurnRequest(_message.Message):
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
+    epoch: _builtins.int
+    """The fencing token of the owner: the epoch that ClaimRun returned. A stale one fails with FAILED_PRECONDITION, reason LEASE_LOST."""
     turn: _builtins.int
     """Number of the turn; 0: none is open. Then `loop_end` ends the loop, or `next` opens its next turn, and `writes` are only for
     the former.
@@ -298,10 +296,6 @@ class EndTurnRequest(_message.Message):
     """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
     Default: the owner keeps it.
     """
-    @_builtins.property
-    def fence(self) -> _write_pb2.Fence:
-        """The owner's fencing token."""
-
     @_builtins.property
     def result(self) -> _turn_pb2.TurnResult:
         """How the turn ended; ignored if there is none."""
@@ -327,7 +321,7 @@ class EndTurnRequest(_message.Message):
         *,
         project: _builtins.str = ...,
         run: _builtins.str = ...,
-        fence: _write_pb2.Fence | None = ...,
+        epoch: _builtins.int = ...,
         turn: _builtins.int = ...,
         result: _turn_pb2.TurnResult | None = ...,
         writes: _abc.Iterable[_write_pb2.EntryWrite] | None = ...,
@@ -338,9 +332,9 @@ class EndTurnRequest(_message.Message):
         view_change_of_messages: _builtins.bool = ...,
         release: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "fence", b"fence", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "epoch", b"epoch", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015

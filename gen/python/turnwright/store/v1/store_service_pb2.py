@@ -23,14 +23,13 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.store.v1 import change_pb2 as turnwright_dot_store_dot_v1_dot_change__pb2
-from turnwright.store.v1 import control_pb2 as turnwright_dot_store_dot_v1_dot_control__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
 from turnwright.store.v1 import read_pb2 as turnwright_dot_store_dot_v1_dot_read__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'turnwright/store/v1/store_service.proto\x12\x13turnwright.store.v1\x1a turnwright/store/v1/change.proto\x1a!turnwright/store/v1/control.proto\x1a\x1fturnwright/store/v1/lease.proto\x1a turnwright/store/v1/ledger.proto\x1a\x1fturnwright/store/v1/queue.proto\x1a\x1eturnwright/store/v1/read.proto2\xb9\x0b\n\x0cStoreService\x12\\\n\x08GetSpend\x12$.turnwright.store.v1.GetSpendRequest\x1a%.turnwright.store.v1.GetSpendResponse\"\x03\x90\x02\x01\x12`\n\x0b\x45nqueueLoop\x12\'.turnwright.store.v1.EnqueueLoopRequest\x1a(.turnwright.store.v1.EnqueueLoopResponse\x12W\n\x08\x43laimRun\x12$.turnwright.store.v1.ClaimRunRequest\x1a%.turnwright.store.v1.ClaimRunResponse\x12Z\n\tClaimWork\x12%.turnwright.store.v1.ClaimWorkRequest\x1a&.turnwright.store.v1.ClaimWorkResponse\x12\x65\n\x0bRenewLeases\x12\'.turnwright.store.v1.RenewLeasesRequest\x1a(.turnwright.store.v1.RenewLeasesResponse\"\x03\x90\x02\x02\x12\\\n\x08GetLease\x12$.turnwright.store.v1.GetLeaseRequest\x1a%.turnwright.store.v1.GetLeaseResponse\"\x03\x90\x02\x01\x12]\n\nReleaseRun\x12&.turnwright.store.v1.ReleaseRunRequest\x1a\'.turnwright.store.v1.ReleaseRunResponse\x12\\\n\x08ListWork\x12$.turnwright.store.v1.ListWorkRequest\x1a%.turnwright.store.v1.ListWorkResponse\"\x03\x90\x02\x01\x12_\n\nAdoptFiles\x12&.turnwright.store.v1.AdoptFilesRequest\x1a\'.turnwright.store.v1.AdoptFilesResponse0\x01\x12\x63\n\x0cWriteEntries\x12(.turnwright.store.v1.WriteEntriesRequest\x1a).turnwright.store.v1.WriteEntriesResponse\x12\x66\n\rChangeEntries\x12).turnwright.store.v1.ChangeEntriesRequest\x1a*.turnwright.store.v1.ChangeEntriesResponse\x12T\n\x07\x45ndTurn\x12#.turnwright.store.v1.EndTurnRequest\x1a$.turnwright.store.v1.EndTurnResponse\x12^\n\x08ReadView\x12$.turnwright.store.v1.ReadViewRequest\x1a%.turnwright.store.v1.ReadViewResponse\"\x03\x90\x02\x01\x30\x01\x12\x62\n\nGetEntries\x12&.turnwright.store.v1.GetEntriesRequest\x1a\'.turnwright.store.v1.GetEntriesResponse\"\x03\x90\x02\x01\x12j\n\x0cWatchChanges\x12(.turnwright.store.v1.WatchChangesRequest\x1a).turnwright.store.v1.WatchChangesResponse\"\x03\x90\x02\x01\x30\x01\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'turnwright/store/v1/store_service.proto\x12\x13turnwright.store.v1\x1a turnwright/store/v1/change.proto\x1a\x1fturnwright/store/v1/lease.proto\x1a turnwright/store/v1/ledger.proto\x1a\x1fturnwright/store/v1/queue.proto\x1a\x1eturnwright/store/v1/read.proto2\xdb\n\n\x0cStoreService\x12`\n\x0b\x45nqueueLoop\x12\'.turnwright.store.v1.EnqueueLoopRequest\x1a(.turnwright.store.v1.EnqueueLoopResponse\x12W\n\x08\x43laimRun\x12$.turnwright.store.v1.ClaimRunRequest\x1a%.turnwright.store.v1.ClaimRunResponse\x12Z\n\tClaimWork\x12%.turnwright.store.v1.ClaimWorkRequest\x1a&.turnwright.store.v1.ClaimWorkResponse\x12\x65\n\x0bRenewLeases\x12\'.turnwright.store.v1.RenewLeasesRequest\x1a(.turnwright.store.v1.RenewLeasesResponse\"\x03\x90\x02\x02\x12\\\n\x08GetLease\x12$.turnwright.store.v1.GetLeaseRequest\x1a%.turnwright.store.v1.GetLeaseResponse\"\x03\x90\x02\x01\x12]\n\nReleaseRun\x12&.turnwright.store.v1.ReleaseRunRequest\x1a\'.turnwright.store.v1.ReleaseRunResponse\x12\\\n\x08ListWork\x12$.turnwright.store.v1.ListWorkRequest\x1a%.turnwright.store.v1.ListWorkResponse\"\x03\x90\x02\x01\x12_\n\nAdoptFiles\x12&.turnwright.store.v1.AdoptFilesRequest\x1a\'.turnwright.store.v1.AdoptFilesResponse0\x01\x12\x63\n\x0cWriteEntries\x12(.turnwright.store.v1.WriteEntriesRequest\x1a).turnwright.store.v1.WriteEntriesResponse\x12\x66\n\rChangeEntries\x12).turnwright.store.v1.ChangeEntriesRequest\x1a*.turnwright.store.v1.ChangeEntriesResponse\x12T\n\x07\x45ndTurn\x12#.turnwright.store.v1.EndTurnRequest\x1a$.turnwright.store.v1.EndTurnResponse\x12^\n\x08ReadView\x12$.turnwright.store.v1.ReadViewRequest\x1a%.turnwright.store.v1.ReadViewResponse\"\x03\x90\x02\x01\x30\x01\x12\x62\n\nGetEntries\x12&.turnwright.store.v1.GetEntriesRequest\x1a\'.turnwright.store.v1.GetEntriesResponse\"\x03\x90\x02\x01\x12j\n\x0cWatchChanges\x12(.turnwright.store.v1.WatchChangesRequest\x1a).turnwright.store.v1.WatchChangesResponse\"\x03\x90\x02\x01\x30\x01\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,8 +37,6 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.store_s
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_STORESERVICE'].methods_by_name['GetSpend']._loaded_options = None
-  _globals['_STORESERVICE'].methods_by_name['GetSpend']._serialized_options = b'\220\002\001'
   _globals['_STORESERVICE'].methods_by_name['RenewLeases']._loaded_options = None
   _globals['_STORESERVICE'].methods_by_name['RenewLeases']._serialized_options = b'\220\002\002'
   _globals['_STORESERVICE'].methods_by_name['GetLease']._loaded_options = None
@@ -52,6 +49,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STORESERVICE'].methods_by_name['GetEntries']._serialized_options = b'\220\002\001'
   _globals['_STORESERVICE'].methods_by_name['WatchChanges']._loaded_options = None
   _globals['_STORESERVICE'].methods_by_name['WatchChanges']._serialized_options = b'\220\002\001'
-  _globals['_STORESERVICE']._serialized_start=266
-  _globals['_STORESERVICE']._serialized_end=1731
+  _globals['_STORESERVICE']._serialized_start=231
+  _globals['_STORESERVICE']._serialized_end=1602
 # @@protoc_insertion_point(module_scope)

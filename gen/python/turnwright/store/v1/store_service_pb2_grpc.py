@@ -4,7 +4,6 @@ import grpc
 import warnings
 
 from turnwright.store.v1 import change_pb2 as turnwright_dot_store_dot_v1_dot_change__pb2
-from turnwright.store.v1 import control_pb2 as turnwright_dot_store_dot_v1_dot_control__pb2
 from turnwright.store.v1 import lease_pb2 as turnwright_dot_store_dot_v1_dot_lease__pb2
 from turnwright.store.v1 import ledger_pb2 as turnwright_dot_store_dot_v1_dot_ledger__pb2
 from turnwright.store.v1 import queue_pb2 as turnwright_dot_store_dot_v1_dot_queue__pb2
@@ -42,11 +41,6 @@ class StoreServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.GetSpend = channel.unary_unary(
-                '/turnwright.store.v1.StoreService/GetSpend',
-                request_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
-                response_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.FromString,
-                _registered_method=True)
         self.EnqueueLoop = channel.unary_unary(
                 '/turnwright.store.v1.StoreService/EnqueueLoop',
                 request_serializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.SerializeToString,
@@ -124,13 +118,6 @@ class StoreServiceServicer(object):
     tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
     and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
-
-    def GetSpend(self, request, context):
-        """Returns what a run and one of its loops have spent.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
 
     def EnqueueLoop(self, request, context):
         """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
@@ -236,11 +223,6 @@ class StoreServiceServicer(object):
 
 def add_StoreServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'GetSpend': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetSpend,
-                    request_deserializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.FromString,
-                    response_serializer=turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.SerializeToString,
-            ),
             'EnqueueLoop': grpc.unary_unary_rpc_method_handler(
                     servicer.EnqueueLoop,
                     request_deserializer=turnwright_dot_store_dot_v1_dot_queue__pb2.EnqueueLoopRequest.FromString,
@@ -324,33 +306,6 @@ class StoreService(object):
     tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
     and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
-
-    @staticmethod
-    def GetSpend(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/turnwright.store.v1.StoreService/GetSpend',
-            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendRequest.SerializeToString,
-            turnwright_dot_store_dot_v1_dot_control__pb2.GetSpendResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
 
     @staticmethod
     def EnqueueLoop(request,

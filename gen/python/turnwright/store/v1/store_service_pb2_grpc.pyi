@@ -6,7 +6,6 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from turnwright.store.v1 import change_pb2 as _change_pb2
-from turnwright.store.v1 import control_pb2 as _control_pb2
 from turnwright.store.v1 import lease_pb2 as _lease_pb2
 from turnwright.store.v1 import ledger_pb2 as _ledger_pb2
 from turnwright.store.v1 import queue_pb2 as _queue_pb2
@@ -41,8 +40,6 @@ class StoreServiceStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> StoreServiceAsyncStub: ...
-    GetSpend: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]
-    """Returns what a run and one of its loops have spent."""
     EnqueueLoop: _grpc.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
     ClaimRun: _grpc.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]
@@ -86,8 +83,6 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
-    GetSpend: _aio.UnaryUnaryMultiCallable[_control_pb2.GetSpendRequest, _control_pb2.GetSpendResponse]  # type: ignore[assignment]
-    """Returns what a run and one of its loops have spent."""
     EnqueueLoop: _aio.UnaryUnaryMultiCallable[_queue_pb2.EnqueueLoopRequest, _queue_pb2.EnqueueLoopResponse]  # type: ignore[assignment]
     """Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`."""
     ClaimRun: _aio.UnaryUnaryMultiCallable[_lease_pb2.ClaimRunRequest, _lease_pb2.ClaimRunResponse]  # type: ignore[assignment]
@@ -128,14 +123,6 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
     tiers, scheme rules, state transitions and fencing, and calls no other service. Every call is authenticated; limits
     and errors are documented at the messages and in turnwright.types.v1.ErrorReason.
     """
-
-    @_abc_1.abstractmethod
-    def GetSpend(
-        self,
-        request: _control_pb2.GetSpendRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.GetSpendResponse, _abc.Awaitable[_control_pb2.GetSpendResponse]]:
-        """Returns what a run and one of its loops have spent."""
 
     @_abc_1.abstractmethod
     def EnqueueLoop(

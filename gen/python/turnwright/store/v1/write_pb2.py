@@ -27,7 +27,7 @@ from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_ent
 from turnwright.types.v1 import packet_pb2 as turnwright_dot_types_dot_v1_dot_packet__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/store/v1/write.proto\x12\x13turnwright.store.v1\x1a(turnwright/types/v1/command_record.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a turnwright/types/v1/packet.proto\"\x16\n\x05\x46\x65nce\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\"\xc9\x03\n\nEntryWrite\x12\x0c\n\x04path\x18\x01 \x01(\t\x12,\n\x03set\x18\x03 \x01(\x0b\x32\x1d.turnwright.store.v1.SetEntryH\x00\x12\x32\n\x06\x61ppend\x18\x04 \x01(\x0b\x32 .turnwright.store.v1.AppendEntryH\x00\x12\x32\n\x06remove\x18\x05 \x01(\x0b\x32 .turnwright.store.v1.RemoveEntryH\x00\x12.\n\x04\x63opy\x18\t \x01(\x0b\x32\x1e.turnwright.store.v1.CopyEntryH\x00\x12.\n\x04move\x18\n \x01(\x0b\x32\x1e.turnwright.store.v1.MoveEntryH\x00\x12)\n\x06writer\x18\x02 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x1e\n\x11\x65xpected_revision\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\x04turn\x18\x07 \x01(\rH\x02\x88\x01\x01\x12\x11\n\x04loop\x18\x08 \x01(\rH\x03\x88\x01\x01\x12\x14\n\x0cgranted_tool\x18\x0b \x01(\tB\x08\n\x06\x63hangeB\x14\n\x12_expected_revisionB\x07\n\x05_turnB\x07\n\x05_loop\"\x99\x03\n\x08SetEntry\x12\x11\n\x04\x62ody\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x1c\n\x0f\x61ttributes_json\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x33\n\nvisibility\x18\x03 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12;\n\x12initial_visibility\x18\x04 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12)\n\x05state\x18\x05 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x14\n\x07outcome\x18\x06 \x01(\tH\x02\x88\x01\x01\x12\"\n\x15merge_attributes_json\x18\x07 \x01(\tH\x03\x88\x01\x01\x12\x37\n\x06record\x18\x08 \x01(\x0b\x32\".turnwright.types.v1.CommandRecordH\x04\x88\x01\x01\x42\x07\n\x05_bodyB\x12\n\x10_attributes_jsonB\n\n\x08_outcomeB\x18\n\x16_merge_attributes_jsonB\t\n\x07_record\";\n\x0b\x41ppendEntry\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x13\n\x06offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset\"\r\n\x0bRemoveEntry\"L\n\tCopyEntry\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"L\n\tMoveEntry\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"\x82\x01\n\x0cPacketRecord\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x34\n\x08messages\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.PacketMessage\x12\x0c\n\x04note\x18\x03 \x01(\t\x12\x11\n\tbase_turn\x18\x04 \x01(\r\x12\r\n\x05\x61gain\x18\x05 \x01(\x08*T\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44URABILITY_NORMAL\x10\x01\x12\x13\n\x0f\x44URABILITY_FULL\x10\x02\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/store/v1/write.proto\x12\x13turnwright.store.v1\x1a(turnwright/types/v1/command_record.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a turnwright/types/v1/packet.proto\"\xc9\x03\n\nEntryWrite\x12\x0c\n\x04path\x18\x01 \x01(\t\x12,\n\x03set\x18\x03 \x01(\x0b\x32\x1d.turnwright.store.v1.SetEntryH\x00\x12\x32\n\x06\x61ppend\x18\x04 \x01(\x0b\x32 .turnwright.store.v1.AppendEntryH\x00\x12\x32\n\x06remove\x18\x05 \x01(\x0b\x32 .turnwright.store.v1.RemoveEntryH\x00\x12.\n\x04\x63opy\x18\t \x01(\x0b\x32\x1e.turnwright.store.v1.CopyEntryH\x00\x12.\n\x04move\x18\n \x01(\x0b\x32\x1e.turnwright.store.v1.MoveEntryH\x00\x12)\n\x06writer\x18\x02 \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x1e\n\x11\x65xpected_revision\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x11\n\x04turn\x18\x07 \x01(\rH\x02\x88\x01\x01\x12\x11\n\x04loop\x18\x08 \x01(\rH\x03\x88\x01\x01\x12\x14\n\x0cgranted_tool\x18\x0b \x01(\tB\x08\n\x06\x63hangeB\x14\n\x12_expected_revisionB\x07\n\x05_turnB\x07\n\x05_loop\"\x99\x03\n\x08SetEntry\x12\x11\n\x04\x62ody\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x1c\n\x0f\x61ttributes_json\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x33\n\nvisibility\x18\x03 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12;\n\x12initial_visibility\x18\x04 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12)\n\x05state\x18\x05 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x14\n\x07outcome\x18\x06 \x01(\tH\x02\x88\x01\x01\x12\"\n\x15merge_attributes_json\x18\x07 \x01(\tH\x03\x88\x01\x01\x12\x37\n\x06record\x18\x08 \x01(\x0b\x32\".turnwright.types.v1.CommandRecordH\x04\x88\x01\x01\x42\x07\n\x05_bodyB\x12\n\x10_attributes_jsonB\n\n\x08_outcomeB\x18\n\x16_merge_attributes_jsonB\t\n\x07_record\";\n\x0b\x41ppendEntry\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x13\n\x06offset\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\t\n\x07_offset\"\r\n\x0bRemoveEntry\"L\n\tCopyEntry\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"L\n\tMoveEntry\x12\n\n\x02to\x18\x01 \x01(\t\x12\x33\n\nvisibility\x18\x02 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\"\x82\x01\n\x0cPacketRecord\x12\x0c\n\x04turn\x18\x01 \x01(\r\x12\x34\n\x08messages\x18\x02 \x03(\x0b\x32\".turnwright.types.v1.PacketMessage\x12\x0c\n\x04note\x18\x03 \x01(\t\x12\x11\n\tbase_turn\x18\x04 \x01(\r\x12\r\n\x05\x61gain\x18\x05 \x01(\x08*T\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44URABILITY_NORMAL\x10\x01\x12\x13\n\x0f\x44URABILITY_FULL\x10\x02\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,22 +35,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.write_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_DURABILITY']._serialized_start=1426
-  _globals['_DURABILITY']._serialized_end=1510
-  _globals['_FENCE']._serialized_start=165
-  _globals['_FENCE']._serialized_end=187
-  _globals['_ENTRYWRITE']._serialized_start=190
-  _globals['_ENTRYWRITE']._serialized_end=647
-  _globals['_SETENTRY']._serialized_start=650
-  _globals['_SETENTRY']._serialized_end=1059
-  _globals['_APPENDENTRY']._serialized_start=1061
-  _globals['_APPENDENTRY']._serialized_end=1120
-  _globals['_REMOVEENTRY']._serialized_start=1122
-  _globals['_REMOVEENTRY']._serialized_end=1135
-  _globals['_COPYENTRY']._serialized_start=1137
-  _globals['_COPYENTRY']._serialized_end=1213
-  _globals['_MOVEENTRY']._serialized_start=1215
-  _globals['_MOVEENTRY']._serialized_end=1291
-  _globals['_PACKETRECORD']._serialized_start=1294
-  _globals['_PACKETRECORD']._serialized_end=1424
+  _globals['_DURABILITY']._serialized_start=1402
+  _globals['_DURABILITY']._serialized_end=1486
+  _globals['_ENTRYWRITE']._serialized_start=166
+  _globals['_ENTRYWRITE']._serialized_end=623
+  _globals['_SETENTRY']._serialized_start=626
+  _globals['_SETENTRY']._serialized_end=1035
+  _globals['_APPENDENTRY']._serialized_start=1037
+  _globals['_APPENDENTRY']._serialized_end=1096
+  _globals['_REMOVEENTRY']._serialized_start=1098
+  _globals['_REMOVEENTRY']._serialized_end=1111
+  _globals['_COPYENTRY']._serialized_start=1113
+  _globals['_COPYENTRY']._serialized_end=1189
+  _globals['_MOVEENTRY']._serialized_start=1191
+  _globals['_MOVEENTRY']._serialized_end=1267
+  _globals['_PACKETRECORD']._serialized_start=1270
+  _globals['_PACKETRECORD']._serialized_end=1400
 # @@protoc_insertion_point(module_scope)

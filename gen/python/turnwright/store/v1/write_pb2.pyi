@@ -47,30 +47,6 @@ DURABILITY_FULL: Durability.ValueType  # 2
 Global___Durability: _TypeAlias = Durability  # noqa: Y015
 
 @_typing.final
-class Fence(_message.Message):
-    """Fencing token: the epoch that ClaimRun returned. A write with a stale epoch fails with FAILED_PRECONDITION, reason
-    LEASE_LOST.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EPOCH_FIELD_NUMBER: _builtins.int
-    epoch: _builtins.int
-    """Epoch of the claim; increases with each claim of the run."""
-    def __init__(
-        self,
-        *,
-        epoch: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Fence: _TypeAlias = Fence  # noqa: Y015
-
-@_typing.final
 class EntryWrite(_message.Message):
     """One change to one entry. The writes of a request are applied in order and committed together."""
 

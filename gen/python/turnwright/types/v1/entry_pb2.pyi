@@ -229,3 +229,37 @@ class Entry(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Entry: _TypeAlias = Entry  # noqa: Y015
+
+@_typing.final
+class SearchHit(_message.Message):
+    """An entry that a search has found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    SNIPPET_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Path of the entry."""
+    revision: _builtins.int
+    """Revision of the project's scope at which the version that was found was written."""
+    score: _builtins.float
+    """Relevance; higher is better. Comparable only within one search."""
+    snippet: _builtins.str
+    """The best matching passage, at most 400 characters."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        score: _builtins.float = ...,
+        snippet: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "revision", b"revision", "score", b"score", "snippet", b"snippet"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchHit: _TypeAlias = SearchHit  # noqa: Y015

@@ -105,7 +105,6 @@ class SessionCommand(_message.Message):
     REJECT_TOOLS_FIELD_NUMBER: _builtins.int
     BRANCH_FROM_CHAT_FIELD_NUMBER: _builtins.int
     SET_DRAFT_FIELD_NUMBER: _builtins.int
-    CLEAR_DRAFT_FIELD_NUMBER: _builtins.int
     UPDATE_MESSAGE_FIELD_NUMBER: _builtins.int
     REMOVE_MESSAGE_FIELD_NUMBER: _builtins.int
     TRUNCATE_MESSAGES_FIELD_NUMBER: _builtins.int
@@ -139,11 +138,7 @@ class SessionCommand(_message.Message):
 
     @_builtins.property
     def set_draft(self) -> Global___SetDraft:
-        """Sets the draft."""
-
-    @_builtins.property
-    def clear_draft(self) -> Global___ClearDraft:
-        """Removes the draft."""
+        """Sets or removes the draft."""
 
     @_builtins.property
     def update_message(self) -> Global___UpdateMessage:
@@ -183,7 +178,6 @@ class SessionCommand(_message.Message):
         reject_tools: Global___RejectTools | None = ...,
         branch_from_chat: Global___BranchFromChat | None = ...,
         set_draft: Global___SetDraft | None = ...,
-        clear_draft: Global___ClearDraft | None = ...,
         update_message: Global___UpdateMessage | None = ...,
         remove_message: Global___RemoveMessage | None = ...,
         truncate_messages: Global___TruncateMessages | None = ...,
@@ -192,11 +186,11 @@ class SessionCommand(_message.Message):
         restore_from_trajectory: Global___RestoreFromTrajectory | None = ...,
         ide_tool_result: Global___IdeToolResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "clear_draft", b"clear_draft", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "approve_tools", b"approve_tools", "branch_from_chat", b"branch_from_chat", "ide_tool_result", b"ide_tool_result", "kind", b"kind", "regenerate", b"regenerate", "reject_tools", b"reject_tools", "remove_message", b"remove_message", "restore_from_trajectory", b"restore_from_trajectory", "retry_from_index", b"retry_from_index", "set_draft", b"set_draft", "set_params", b"set_params", "truncate_messages", b"truncate_messages", "update_message", b"update_message", "user_message", b"user_message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "clear_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "restore_from_trajectory", "ide_tool_result"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["user_message", "set_params", "abort", "approve_tools", "reject_tools", "branch_from_chat", "set_draft", "update_message", "remove_message", "truncate_messages", "retry_from_index", "regenerate", "restore_from_trajectory", "ide_tool_result"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -411,7 +405,7 @@ Global___BranchFromChat: _TypeAlias = BranchFromChat  # noqa: Y015
 
 @_typing.final
 class SetDraft(_message.Message):
-    """Sets the draft of a run: text that was typed but not sent. It is never sent to the model. Clients find it as the
+    """Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as the
     entry `draft://main`.
     """
 
@@ -419,7 +413,7 @@ class SetDraft(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text, 1 to 65536 bytes. It replaces the previous draft."""
+    """The text, at most 65536 bytes. It replaces the previous draft. Empty: there is no draft any more."""
     def __init__(
         self,
         *,
@@ -432,23 +426,6 @@ class SetDraft(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetDraft: _TypeAlias = SetDraft  # noqa: Y015
-
-@_typing.final
-class ClearDraft(_message.Message):
-    """Removes the draft of a run."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ClearDraft: _TypeAlias = ClearDraft  # noqa: Y015
 
 @_typing.final
 class UpdateMessage(_message.Message):

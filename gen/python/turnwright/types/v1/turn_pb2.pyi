@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
+from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import model_pb2 as _model_pb2
 from turnwright.types.v1 import prompt_edit_pb2 as _prompt_edit_pb2
 from turnwright.types.v1 import settings_pb2 as _settings_pb2
@@ -111,36 +112,6 @@ COMPRESSION_STRENGTH_HIGH: CompressionStrength.ValueType  # 4
 Global___CompressionStrength: _TypeAlias = CompressionStrength  # noqa: Y015
 
 @_typing.final
-class KnowledgeHit(_message.Message):
-    """An entry of the project that was found by the words of a loop's prompt, and shown with it."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PATH_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    SCORE_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """Path of the entry."""
-    revision: _builtins.int
-    """Revision of the project's scope at which the version that was found was written."""
-    score: _builtins.float
-    """Relevance; higher is better. Comparable only within one turn."""
-    def __init__(
-        self,
-        *,
-        path: _builtins.str = ...,
-        revision: _builtins.int = ...,
-        score: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "revision", b"revision", "score", b"score"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___KnowledgeHit: _TypeAlias = KnowledgeHit  # noqa: Y015
-
-@_typing.final
 class TurnRequest(_message.Message):
     """The settings of one turn. Immutable once the turn has begun. Optional settings that were not set are absent."""
 
@@ -193,9 +164,9 @@ class TurnRequest(_message.Message):
         """The format of the answer that ends the loop. Absent: free text."""
 
     @_builtins.property
-    def knowledge(self) -> _containers.RepeatedCompositeFieldContainer[Global___KnowledgeHit]:
-        """What was found in the project for the prompt of the loop, best first. Only in the first turn of a loop, and only if
-        TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it.
+    def knowledge(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.SearchHit]:
+        """What was found in the project by the words of the loop's prompt, and shown with it, best first; without snippets. Only in
+        the first turn of a loop, and only if TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it.
         """
 
     def __init__(
@@ -214,7 +185,7 @@ class TurnRequest(_message.Message):
         kind: Global___RequestKind.ValueType = ...,
         assembly: _settings_pb2.Assembly.ValueType = ...,
         output_reserve: _builtins.int = ...,
-        knowledge: _abc.Iterable[Global___KnowledgeHit] | None = ...,
+        knowledge: _abc.Iterable[_entry_pb2.SearchHit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_persona", b"_persona", "_reasoning", b"_reasoning", "_response_format", b"_response_format", "persona", b"persona", "reasoning", b"reasoning", "response_format", b"response_format"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

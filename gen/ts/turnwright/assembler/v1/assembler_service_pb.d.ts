@@ -227,7 +227,8 @@ export declare type PacketReport = Message<"turnwright.assembler.v1.PacketReport
    *   included. Of a stored packet ReadPacketResponse.piece_chars says where they end;
    * * of a message: over the digests of its pieces, 32 bytes each, in order, with nothing between them;
    * * of the packet: over a line for each message, in order: role, space, digest of the message in lower-case
-   *   hexadecimal, newline (0x0A). The roles are those of PacketMessage.role: `system`, `user`, `tools`, `conversation`.
+   *   hexadecimal, newline (0x0A). A role is the word after `PACKET_ROLE_` in lower case: `system`, `user`, `tools`,
+   *   `conversation`.
    *
    * @generated from field: string digest = 3;
    */

@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Entry, State, Visibility } from "../../types/v1/entry_pb.js";
+import type { Entry, SearchHit, State, Visibility } from "../../types/v1/entry_pb.js";
 import type { SchemeCategory } from "../../types/v1/scheme_pb.js";
 import type { Moment } from "../../types/v1/cursor_pb.js";
 
@@ -41,8 +41,8 @@ export declare type GetEntryRequest = Message<"turnwright.entries.v1.GetEntryReq
   path: string;
 
   /**
-   * Offset in the body at which to begin, in bytes of UTF-8; 0: the start. An offset inside a character is moved to its
-   * start.
+   * Offset in the body at which to begin, in bytes of UTF-8; 0: the start, negative: so many bytes before the end. One inside
+   * of a character is moved to its start.
    *
    * @generated from field: int64 body_offset = 4;
    */
@@ -377,47 +377,6 @@ export declare type SearchEntriesRequest = Message<"turnwright.entries.v1.Search
 export declare const SearchEntriesRequestSchema: GenMessage<SearchEntriesRequest>;
 
 /**
- * An entry that was found.
- *
- * @generated from message turnwright.entries.v1.SearchHit
- */
-export declare type SearchHit = Message<"turnwright.entries.v1.SearchHit"> & {
-  /**
-   * Path of the entry.
-   *
-   * @generated from field: string path = 1;
-   */
-  path: string;
-
-  /**
-   * Revision of the project's scope at which the indexed version was written.
-   *
-   * @generated from field: int64 revision = 2;
-   */
-  revision: bigint;
-
-  /**
-   * Relevance; higher is better. Comparable only within one answer.
-   *
-   * @generated from field: double score = 3;
-   */
-  score: number;
-
-  /**
-   * The best matching passage, at most 400 characters.
-   *
-   * @generated from field: string snippet = 4;
-   */
-  snippet: string;
-};
-
-/**
- * Describes the message turnwright.entries.v1.SearchHit.
- * Use `create(SearchHitSchema)` to create a new message.
- */
-export declare const SearchHitSchema: GenMessage<SearchHit>;
-
-/**
  * What was found.
  *
  * @generated from message turnwright.entries.v1.SearchEntriesResponse
@@ -426,7 +385,7 @@ export declare type SearchEntriesResponse = Message<"turnwright.entries.v1.Searc
   /**
    * The results, best first.
    *
-   * @generated from field: repeated turnwright.entries.v1.SearchHit hits = 1;
+   * @generated from field: repeated turnwright.types.v1.SearchHit hits = 1;
    */
   hits: SearchHit[];
 
@@ -452,88 +411,6 @@ export declare type SearchEntriesResponse = Message<"turnwright.entries.v1.Searc
 export declare const SearchEntriesResponseSchema: GenMessage<SearchEntriesResponse>;
 
 /**
- * Reads a part of a body.
- *
- * @generated from message turnwright.entries.v1.ReadEntryBodyRequest
- */
-export declare type ReadEntryBodyRequest = Message<"turnwright.entries.v1.ReadEntryBodyRequest"> & {
-  /**
-   * Name of the project.
-   *
-   * @generated from field: string project = 1;
-   */
-  project: string;
-
-  /**
-   * Alias of the run.
-   *
-   * @generated from field: string run = 2;
-   */
-  run: string;
-
-  /**
-   * Exact path. Fails with NOT_FOUND, reason ENTRY_NOT_FOUND, if the run does not see an entry there.
-   *
-   * @generated from field: string path = 3;
-   */
-  path: string;
-
-  /**
-   * Offset at which the part begins, in bytes; inside of a character: at the next one. Absent: the last part of the body.
-   *
-   * @generated from field: optional int64 offset = 4;
-   */
-  offset?: bigint | undefined;
-
-  /**
-   * Maximum number of bytes, at most 1048576, without splitting a character; 0: 65536.
-   *
-   * @generated from field: uint32 bytes_max = 5;
-   */
-  bytesMax: number;
-};
-
-/**
- * Describes the message turnwright.entries.v1.ReadEntryBodyRequest.
- * Use `create(ReadEntryBodyRequestSchema)` to create a new message.
- */
-export declare const ReadEntryBodyRequestSchema: GenMessage<ReadEntryBodyRequest>;
-
-/**
- * A part of a body.
- *
- * @generated from message turnwright.entries.v1.ReadEntryBodyResponse
- */
-export declare type ReadEntryBodyResponse = Message<"turnwright.entries.v1.ReadEntryBodyResponse"> & {
-  /**
-   * The part.
-   *
-   * @generated from field: string text = 1;
-   */
-  text: string;
-
-  /**
-   * Offset at which the part begins, in bytes.
-   *
-   * @generated from field: int64 offset = 2;
-   */
-  offset: bigint;
-
-  /**
-   * Length of the whole body in bytes.
-   *
-   * @generated from field: int64 body_size_bytes = 3;
-   */
-  bodySizeBytes: bigint;
-};
-
-/**
- * Describes the message turnwright.entries.v1.ReadEntryBodyResponse.
- * Use `create(ReadEntryBodyResponseSchema)` to create a new message.
- */
-export declare const ReadEntryBodyResponseSchema: GenMessage<ReadEntryBodyResponse>;
-
-/**
  * What a run sees: files, prompts, records of commands, notes, and everything else under a path. The store serves it, and the
  * executor for clients. All of it only reads; entries are written by tools and their owners.
  *
@@ -541,7 +418,7 @@ export declare const ReadEntryBodyResponseSchema: GenMessage<ReadEntryBodyRespon
  */
 export declare const EntryService: GenService<{
   /**
-   * Reads one entry with its body, or a part of it.
+   * Reads one entry with its body, or with a part of it, as of output that still grows.
    *
    * @generated from rpc turnwright.entries.v1.EntryService.GetEntry
    */
@@ -579,16 +456,6 @@ export declare const EntryService: GenService<{
     methodKind: "unary";
     input: typeof SearchEntriesRequestSchema;
     output: typeof SearchEntriesResponseSchema;
-  },
-  /**
-   * Reads a part of an entry's body alone, as output that still grows.
-   *
-   * @generated from rpc turnwright.entries.v1.EntryService.ReadEntryBody
-   */
-  readEntryBody: {
-    methodKind: "unary";
-    input: typeof ReadEntryBodyRequestSchema;
-    output: typeof ReadEntryBodyResponseSchema;
   },
 }>;
 

@@ -4,8 +4,8 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Durability, Fence } from "./write_pb.js";
 import type { Tier, Visibility } from "../../types/v1/entry_pb.js";
+import type { Durability } from "./write_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
 
 /**
@@ -34,11 +34,11 @@ export declare type ChangeEntriesRequest = Message<"turnwright.store.v1.ChangeEn
   run: string;
 
   /**
-   * The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open turn.
+   * The fencing token of the owner. Absent: a write from outside the loop, which may not change records of an open turn.
    *
-   * @generated from field: optional turnwright.store.v1.Fence fence = 3;
+   * @generated from field: optional uint64 epoch = 3;
    */
-  fence?: Fence | undefined;
+  epoch?: bigint | undefined;
 
   /**
    * Pattern for the path: a glob or `/regex/` of at most 500 characters, or an exact path of at most 2048.

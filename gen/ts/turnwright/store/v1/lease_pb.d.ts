@@ -5,7 +5,6 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
-import type { Fence } from "./write_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Model } from "../../types/v1/model_pb.js";
@@ -13,6 +12,7 @@ import type { Turn } from "../../types/v1/turn_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { AdoptFilesResponse } from "./ledger_pb.js";
+import type { Spend } from "../../types/v1/budget_pb.js";
 import type { FileConstraint } from "../../types/v1/project_pb.js";
 
 /**
@@ -82,11 +82,11 @@ export declare const ClaimRunRequestSchema: GenMessage<ClaimRunRequest>;
  */
 export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResponse"> & {
   /**
-   * Fencing token for every write of this owner.
+   * Fencing token for every write of this owner: a write with a stale one fails with FAILED_PRECONDITION, reason LEASE_LOST.
    *
-   * @generated from field: turnwright.store.v1.Fence fence = 1;
+   * @generated from field: uint64 epoch = 1;
    */
-  fence?: Fence | undefined;
+  epoch: bigint;
 
   /**
    * The run.
@@ -208,6 +208,21 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
    * @generated from field: optional turnwright.store.v1.AdoptFilesResponse files = 17;
    */
   files?: AdoptFilesResponse | undefined;
+
+  /**
+   * What the run has spent in turns that have ended; one that has only begun counts as a turn. Absent if neither the run nor
+   * the loop has a budget.
+   *
+   * @generated from field: optional turnwright.types.v1.Spend spent = 18;
+   */
+  spent?: Spend | undefined;
+
+  /**
+   * The same of the loop.
+   *
+   * @generated from field: optional turnwright.types.v1.Spend loop_spent = 19;
+   */
+  loopSpent?: Spend | undefined;
 };
 
 /**
@@ -552,11 +567,11 @@ export declare type ReleaseRunRequest = Message<"turnwright.store.v1.ReleaseRunR
   run: string;
 
   /**
-   * The owner's fencing token.
+   * The fencing token of the owner: the epoch that ClaimRun returned. A stale one fails with FAILED_PRECONDITION, reason LEASE_LOST.
    *
-   * @generated from field: turnwright.store.v1.Fence fence = 3;
+   * @generated from field: uint64 epoch = 3;
    */
-  fence?: Fence | undefined;
+  epoch: bigint;
 };
 
 /**
@@ -566,7 +581,7 @@ export declare type ReleaseRunRequest = Message<"turnwright.store.v1.ReleaseRunR
 export declare const ReleaseRunRequestSchema: GenMessage<ReleaseRunRequest>;
 
 /**
- * The run can be claimed by anybody. Releasing it again with the same fence changes nothing.
+ * The run can be claimed by anybody. Releasing it again with the same epoch changes nothing.
  *
  * @generated from message turnwright.store.v1.ReleaseRunResponse
  */

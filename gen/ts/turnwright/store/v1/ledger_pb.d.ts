@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Durability, EntryWrite, Fence, PacketRecord } from "./write_pb.js";
+import type { Durability, EntryWrite, PacketRecord } from "./write_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
 import type { ViewChange } from "../../types/v1/view_pb.js";
 import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
@@ -38,11 +38,11 @@ export declare type AdoptFilesRequest = Message<"turnwright.store.v1.AdoptFilesR
   run: string;
 
   /**
-   * The owner's fencing token.
+   * The fencing token of the owner: the epoch that ClaimRun returned. A stale one fails with FAILED_PRECONDITION, reason LEASE_LOST.
    *
-   * @generated from field: turnwright.store.v1.Fence fence = 3;
+   * @generated from field: uint64 epoch = 3;
    */
-  fence?: Fence | undefined;
+  epoch: bigint;
 
   /**
    * Alias of the run whose files this run adopts, if it sees no file yet: all entries without a scheme in the project's
@@ -114,14 +114,14 @@ export declare type WriteEntriesRequest = Message<"turnwright.store.v1.WriteEntr
   run: string;
 
   /**
-   * The owner's fencing token. Absent: a write from outside the loop, which may not change records of an open turn.
+   * The fencing token of the owner. Absent: a write from outside the loop, which may not change records of an open turn.
    *
-   * @generated from field: optional turnwright.store.v1.Fence fence = 3;
+   * @generated from field: optional uint64 epoch = 3;
    */
-  fence?: Fence | undefined;
+  epoch?: bigint | undefined;
 
   /**
-   * The writes; at most 10000. Without a fence, some writes steer the run, with the same checks as the corresponding
+   * The writes; at most 10000. Without an epoch, some writes steer the run, with the same checks as the corresponding
    * rpc. Setting `run://{run}` with a body enqueues a loop and creates the run if there is none (EnqueueLoop): the body
    * is the prompt, the attributes are the fields of LoopSettings, including `mode` (`ask` or `act`); `budget.wall_max` is
    * `wall_s_max` there, in seconds. Setting only the
@@ -140,7 +140,7 @@ export declare type WriteEntriesRequest = Message<"turnwright.store.v1.WriteEntr
   durability: Durability;
 
   /**
-   * New status of the run and its active loop: 102 or 202, only with a fence; 0: unchanged.
+   * New status of the run and its active loop: 102 or 202, only with an epoch; 0: unchanged.
    *
    * @generated from field: int32 run_status = 6;
    */
@@ -154,14 +154,14 @@ export declare type WriteEntriesRequest = Message<"turnwright.store.v1.WriteEntr
   requestId: string;
 
   /**
-   * The packet of the open turn, stored for audit and for sending it again after a crash. Requires the fence.
+   * The packet of the open turn, stored for audit and for sending it again after a crash. Requires the epoch.
    *
    * @generated from field: optional turnwright.store.v1.PacketRecord packet = 8;
    */
   packet?: PacketRecord | undefined;
 
   /**
-   * Return what the writes changed in the run's view, for Assemble. Requires the fence, and cannot be combined with
+   * Return what the writes changed in the run's view, for Assemble. Requires the epoch, and cannot be combined with
    * request_id.
    *
    * @generated from field: bool return_view_change = 10;
@@ -288,11 +288,11 @@ export declare type EndTurnRequest = Message<"turnwright.store.v1.EndTurnRequest
   run: string;
 
   /**
-   * The owner's fencing token.
+   * The fencing token of the owner: the epoch that ClaimRun returned. A stale one fails with FAILED_PRECONDITION, reason LEASE_LOST.
    *
-   * @generated from field: turnwright.store.v1.Fence fence = 3;
+   * @generated from field: uint64 epoch = 3;
    */
-  fence?: Fence | undefined;
+  epoch: bigint;
 
   /**
    * Number of the turn; 0: none is open. Then `loop_end` ends the loop, or `next` opens its next turn, and `writes` are only for

@@ -3,7 +3,6 @@
 /* eslint-disable */
 
 import type { GenFile, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { GetSpendRequestSchema, GetSpendResponseSchema } from "./control_pb.js";
 import type { EnqueueLoopRequestSchema, EnqueueLoopResponseSchema } from "./queue_pb.js";
 import type { ClaimRunRequestSchema, ClaimRunResponseSchema, ClaimWorkRequestSchema, ClaimWorkResponseSchema, GetLeaseRequestSchema, GetLeaseResponseSchema, ListWorkRequestSchema, ListWorkResponseSchema, ReleaseRunRequestSchema, ReleaseRunResponseSchema, RenewLeasesRequestSchema, RenewLeasesResponseSchema } from "./lease_pb.js";
 import type { AdoptFilesRequestSchema, AdoptFilesResponseSchema, EndTurnRequestSchema, EndTurnResponseSchema, WriteEntriesRequestSchema, WriteEntriesResponseSchema } from "./ledger_pb.js";
@@ -23,16 +22,6 @@ export declare const file_turnwright_store_v1_store_service: GenFile;
  * @generated from service turnwright.store.v1.StoreService
  */
 export declare const StoreService: GenService<{
-  /**
-   * Returns what a run and one of its loops have spent.
-   *
-   * @generated from rpc turnwright.store.v1.StoreService.GetSpend
-   */
-  getSpend: {
-    methodKind: "unary";
-    input: typeof GetSpendRequestSchema;
-    output: typeof GetSpendResponseSchema;
-  },
   /**
    * Adds a loop to the run's queue, creates the run if requested, and writes `run://{run}`.
    *

@@ -14,27 +14,6 @@ import type { PacketMessage } from "../../types/v1/packet_pb.js";
 export declare const file_turnwright_store_v1_write: GenFile;
 
 /**
- * Fencing token: the epoch that ClaimRun returned. A write with a stale epoch fails with FAILED_PRECONDITION, reason
- * LEASE_LOST.
- *
- * @generated from message turnwright.store.v1.Fence
- */
-export declare type Fence = Message<"turnwright.store.v1.Fence"> & {
-  /**
-   * Epoch of the claim; increases with each claim of the run.
-   *
-   * @generated from field: uint64 epoch = 1;
-   */
-  epoch: bigint;
-};
-
-/**
- * Describes the message turnwright.store.v1.Fence.
- * Use `create(FenceSchema)` to create a new message.
- */
-export declare const FenceSchema: GenMessage<Fence>;
-
-/**
  * One change to one entry. The writes of a request are applied in order and committed together.
  *
  * @generated from message turnwright.store.v1.EntryWrite

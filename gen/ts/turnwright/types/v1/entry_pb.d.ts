@@ -159,6 +159,47 @@ export declare type Entry = Message<"turnwright.types.v1.Entry"> & {
 export declare const EntrySchema: GenMessage<Entry>;
 
 /**
+ * An entry that a search has found.
+ *
+ * @generated from message turnwright.types.v1.SearchHit
+ */
+export declare type SearchHit = Message<"turnwright.types.v1.SearchHit"> & {
+  /**
+   * Path of the entry.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * Revision of the project's scope at which the version that was found was written.
+   *
+   * @generated from field: int64 revision = 2;
+   */
+  revision: bigint;
+
+  /**
+   * Relevance; higher is better. Comparable only within one search.
+   *
+   * @generated from field: double score = 3;
+   */
+  score: number;
+
+  /**
+   * The best matching passage, at most 400 characters.
+   *
+   * @generated from field: string snippet = 4;
+   */
+  snippet: string;
+};
+
+/**
+ * Describes the message turnwright.types.v1.SearchHit.
+ * Use `create(SearchHitSchema)` to create a new message.
+ */
+export declare const SearchHitSchema: GenMessage<SearchHit>;
+
+/**
  * How much of an entry the model sees in its next packet. Independent of State.
  *
  * @generated from enum turnwright.types.v1.Visibility

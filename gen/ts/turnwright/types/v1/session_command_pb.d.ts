@@ -74,20 +74,12 @@ export declare type SessionCommand = Message<"turnwright.types.v1.SessionCommand
     case: "branchFromChat";
   } | {
     /**
-     * Sets the draft.
+     * Sets or removes the draft.
      *
      * @generated from field: turnwright.types.v1.SetDraft set_draft = 7;
      */
     value: SetDraft;
     case: "setDraft";
-  } | {
-    /**
-     * Removes the draft.
-     *
-     * @generated from field: turnwright.types.v1.ClearDraft clear_draft = 8;
-     */
-    value: ClearDraft;
-    case: "clearDraft";
   } | {
     /**
      * Rewrites a message.
@@ -348,14 +340,14 @@ export declare type BranchFromChat = Message<"turnwright.types.v1.BranchFromChat
 export declare const BranchFromChatSchema: GenMessage<BranchFromChat>;
 
 /**
- * Sets the draft of a run: text that was typed but not sent. It is never sent to the model. Clients find it as the
+ * Sets the draft of a run, or removes it: text that was typed but not sent. It is never sent to the model. Clients find it as the
  * entry `draft://main`.
  *
  * @generated from message turnwright.types.v1.SetDraft
  */
 export declare type SetDraft = Message<"turnwright.types.v1.SetDraft"> & {
   /**
-   * The text, 1 to 65536 bytes. It replaces the previous draft.
+   * The text, at most 65536 bytes. It replaces the previous draft. Empty: there is no draft any more.
    *
    * @generated from field: string text = 1;
    */
@@ -367,20 +359,6 @@ export declare type SetDraft = Message<"turnwright.types.v1.SetDraft"> & {
  * Use `create(SetDraftSchema)` to create a new message.
  */
 export declare const SetDraftSchema: GenMessage<SetDraft>;
-
-/**
- * Removes the draft of a run.
- *
- * @generated from message turnwright.types.v1.ClearDraft
- */
-export declare type ClearDraft = Message<"turnwright.types.v1.ClearDraft"> & {
-};
-
-/**
- * Describes the message turnwright.types.v1.ClearDraft.
- * Use `create(ClearDraftSchema)` to create a new message.
- */
-export declare const ClearDraftSchema: GenMessage<ClearDraft>;
 
 /**
  * Rewrites a prompt, an injected message, a reply or the result of a command. While the run is busy, it waits in the

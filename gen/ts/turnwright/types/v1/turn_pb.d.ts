@@ -5,6 +5,7 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Assembly, CallStyle, Mode, Reasoning, ResponseFormat } from "./settings_pb.js";
+import type { SearchHit } from "./entry_pb.js";
 import type { TokenSource, Usage } from "./usage_pb.js";
 import type { Cursor } from "./cursor_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
@@ -15,40 +16,6 @@ import type { ReportedWindow } from "./model_pb.js";
  * Describes the file turnwright/types/v1/turn.proto.
  */
 export declare const file_turnwright_types_v1_turn: GenFile;
-
-/**
- * An entry of the project that was found by the words of a loop's prompt, and shown with it.
- *
- * @generated from message turnwright.types.v1.KnowledgeHit
- */
-export declare type KnowledgeHit = Message<"turnwright.types.v1.KnowledgeHit"> & {
-  /**
-   * Path of the entry.
-   *
-   * @generated from field: string path = 1;
-   */
-  path: string;
-
-  /**
-   * Revision of the project's scope at which the version that was found was written.
-   *
-   * @generated from field: int64 revision = 2;
-   */
-  revision: bigint;
-
-  /**
-   * Relevance; higher is better. Comparable only within one turn.
-   *
-   * @generated from field: double score = 3;
-   */
-  score: number;
-};
-
-/**
- * Describes the message turnwright.types.v1.KnowledgeHit.
- * Use `create(KnowledgeHitSchema)` to create a new message.
- */
-export declare const KnowledgeHitSchema: GenMessage<KnowledgeHit>;
 
 /**
  * The settings of one turn. Immutable once the turn has begun. Optional settings that were not set are absent.
@@ -148,12 +115,12 @@ export declare type TurnRequest = Message<"turnwright.types.v1.TurnRequest"> & {
   outputReserve: number;
 
   /**
-   * What was found in the project for the prompt of the loop, best first. Only in the first turn of a loop, and only if
-   * TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it.
+   * What was found in the project by the words of the loop's prompt, and shown with it, best first; without snippets. Only in
+   * the first turn of a loop, and only if TURNWRIGHT_KNOWLEDGE_TOKENS_MAX allows it.
    *
-   * @generated from field: repeated turnwright.types.v1.KnowledgeHit knowledge = 15;
+   * @generated from field: repeated turnwright.types.v1.SearchHit knowledge = 15;
    */
-  knowledge: KnowledgeHit[];
+  knowledge: SearchHit[];
 };
 
 /**
