@@ -19,7 +19,7 @@ VALUES = {
         Cursor Usage Budget Spend ResponseFormat ClientTool ToolRules LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin Run
         TurnRequest LoopTally TurnResult Turn Capabilities ReportedWindow Price Model
         Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
-        Project StreamChannel RunOverview PlanDelta
+        Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule
         FileEdit WrittenFile FileEffect CommandEffect QuestionEffect ClientToolEffect ClientCall
     """.split(),
     "store": """
@@ -42,7 +42,7 @@ VALUES = {
 ENUMS = {
     "types": """
         Mode CallStyle Assembly RequestKind ReplyKind TokenSource SessionState CompressionStrength
-        Visibility State Tier MessageKind QueuedCommandKind
+        Visibility State Tier MessageKind QueuedCommandKind FileConstraintKind PlanKind PlanPriority PlanStatus StreamEnd
     """.split(),
     "store": """
         Durability ViewFilter
@@ -62,7 +62,7 @@ WRITTEN = {
 """Values that differ from their messages, and are written by hand: module and name."""
 
 PLAIN = {
-    "FileConstraints": ("tuple[FileConstraint, ...]", "turnwright_core.constraints", "FileConstraint"),
+    "FileConstraints": ("tuple[FileConstraint, ...]", "turnwright_values.types", "FileConstraint"),
     "AdoptFilesResponse": ("Mapping[str, str]", "collections.abc", "Mapping"),
 }
 """Messages whose values are plain collections: the annotation, and what it needs from where."""
@@ -86,14 +86,17 @@ SEQUENCES = ("ViewChange", "AssembleRequest")
 """Messages outside of the store whose repeated fields take any sequence, as those of the store do."""
 
 DURATIONS = {
-    "Budget.wall_max": "wall_s_max", "Spend.wall": "wall_s", "Retry.wait": "wait_s", "CommandEffect.timeout": "timeout_s",
+    "Budget.wall_max": "wall_s_max", "Spend.wall": "wall_s", "Retry.wait": "wait_s", "Schedule.every": "every_s", "CommandEffect.timeout": "timeout_s",
 }  # fmt: skip
 """Those in seconds, by the names of values."""
 
 SHORT_JSON = ("SearchHit", "Usage", "ResponseFormat", "LoopTally", "TurnResult", "Capabilities")
 """What is stored as JSON without the fields that have their defaults."""
 
-DEFAULTS = {"TurnResult.status": "102", "MessageResult.kind": "ReplyKind.REPLY"}
+DEFAULTS = {
+    "TurnResult.status": "102", "MessageResult.kind": "ReplyKind.REPLY", "FileConstraint.kind": "FileConstraintKind.ADD",
+    "PlanItem.priority": "PlanPriority.MEDIUM", "PlanItem.status": "PlanStatus.PENDING",
+}  # fmt: skip
 """Defaults that are not those of messages: what JSON leaves out."""
 
 LIBRARIES = {

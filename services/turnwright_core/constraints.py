@@ -15,7 +15,7 @@ from functools import cached_property
 from time import thread_time
 from typing import Final
 
-from msgspec import Struct
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
 from turnwright_core.limits import FILE_PATTERNS_MAX
 from turnwright_core.patterns.errors import PatternError
@@ -23,20 +23,7 @@ from turnwright_core.patterns.matching import matcher
 from turnwright_core.patterns.shapes import Shape, shape_of
 from turnwright_core.patterns.typography import composed
 
-ADD: Final = "add"
-READONLY: Final = "readonly"
-IGNORE: Final = "ignore"
-_BY_STRICTNESS: Final = (ADD, READONLY, IGNORE)
-
 _UPWARDS: Final = re.compile(r"(?:^|[/{,(|])\.\.(?:$|[/},)|])")
-
-
-class FileConstraint(Struct, frozen=True):
-    """A rule for the files that match a pattern: a glob, a `/regex/` or an exact path below the project's root."""
-
-    pattern: str
-    kind: str
-    create_ms: int = 0
 
 
 TRYING_S: Final = 10.0
@@ -59,13 +46,14 @@ class Constraints:
     def __init__(self, constraints: Iterable[FileConstraint] = ()) -> None:
         self._rules = frozenset((one.pattern, one.kind) for one in constraints)
         # Of two that name one path, with letters composed and decomposed, the strictest counts.
-        by_strictness = sorted(self._rules, key=lambda rule: _BY_STRICTNESS.index(rule[1]))
+        # The numbers of kinds rise with it.
+        by_strictness = sorted(self._rules, key=lambda rule: rule[1])
         self._exact = {composed(pattern): kind for pattern, kind in by_strictness}
-        self._adding = self._patterns(ADD)
-        self._ignoring = self._patterns(IGNORE)
-        self._fixing = self._patterns(READONLY)
+        self._adding = self._patterns(FileConstraintKind.ADD)
+        self._ignoring = self._patterns(FileConstraintKind.IGNORE)
+        self._fixing = self._patterns(FileConstraintKind.READONLY)
 
-    def _patterns(self, kind: str) -> Patterns:
+    def _patterns(self, kind: FileConstraintKind) -> Patterns:
         return Patterns(pattern for pattern, action in self._rules if action == kind)
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +65,9 @@ class Constraints:
     @property
     def paths_taken_in(self) -> list[str]:
         """Exact paths of files that are always included."""
-        return sorted(path for path, kind in self._rules if kind != IGNORE and shape_of(path) is Shape.LITERAL)
+        return sorted(
+            path for path, kind in self._rules if kind != FileConstraintKind.IGNORE and shape_of(path) is Shape.LITERAL
+        )
 
     @property
     def patterns_taken_in(self) -> dict[str, Patterns]:
@@ -90,7 +80,7 @@ class Constraints:
     def is_ignored(self, path: str) -> bool:
         """Whether a file is excluded. Raises UndecidedError."""
         action = self._exact.get(composed(path))
-        return self._ignoring.fit(path) if action is None else action == IGNORE
+        return self._ignoring.fit(path) if action is None else action == FileConstraintKind.IGNORE
 
     def is_added(self, path: str) -> bool:
         """Whether the project includes a file with `add`: a run sees it from the start (RU168, C7).
@@ -99,12 +89,12 @@ class Constraints:
         """
         action = self._exact.get(composed(path))
         if action is not None:
-            return action == ADD
+            return action == FileConstraintKind.ADD
         return self._adding.fit(path) and not (self.is_ignored(path) or self.is_readonly(path))
 
     def is_readonly(self, path: str) -> bool:
         """Whether a file must never be changed. Raises UndecidedError."""
-        return self._exact.get(composed(path)) == READONLY or self._fixing.fit(path)
+        return self._exact.get(composed(path)) == FileConstraintKind.READONLY or self._fixing.fit(path)
 
 
 class Patterns:

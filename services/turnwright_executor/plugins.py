@@ -10,13 +10,14 @@ from turnwright_values.types import (
     FileEdit,
     FileEffect,
     Mode,
+    PlanKind,
     QuestionEffect,
     State,
     Tier,
     Visibility,
 )
 
-from turnwright_core.plans.plan import Plan, PlanKind
+from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_executor.domain.command_record import Done, failed

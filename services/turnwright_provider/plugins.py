@@ -1,6 +1,6 @@
 """The API for plugins of the provider, see docs/plugins.md. The names here are stable."""
 
-from turnwright_values.provider import Dropped
+from turnwright_values.provider import Dropped, Finish
 from turnwright_values.types import Capabilities, Usage
 
 from turnwright_core.chat.deltas import (
@@ -13,7 +13,7 @@ from turnwright_core.chat.deltas import (
 )
 from turnwright_core.chat.message import Message, ThinkingBlock, ToolCall
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.ports import ModelCheck, Vendor, VendorState
 from turnwright_provider.vendors.registry import VendorRegistry as Registry

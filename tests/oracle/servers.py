@@ -11,11 +11,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from turnwright_values.provider import Finish
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_provider.domain.endpoints import EndpointSpec
-from turnwright_provider.domain.model_call import Finish, ModelCall
+from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.presets import BY_NAME, NAMELESS
 from turnwright_provider.domain.wires.wire import Wire
 from turnwright_provider.vendors.http import HttpVendor

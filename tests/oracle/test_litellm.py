@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from turnwright_values.provider import Finish
 
 from oracle.calls import CALLS, READ, result, user
 from oracle.servers import reply, serving, vendor_at
@@ -20,7 +21,7 @@ from ports import free_ports
 from sse_server import SseServer, chat
 from turnwright_core.chat.message import Message, ToolCall
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall
+from turnwright_provider.domain.model_call import ModelCall, was_cut
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire
 
@@ -87,7 +88,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
 async def test_a_text_comes_whole(proxy: Proxy) -> None:
     said, finish = await proxy.said(ModelCall("said", (user(),)))
 
-    assert (said.text, finish.reason, finish.is_cut) == (SAID, "stop", False)
+    assert (said.text, finish.reason, was_cut(finish)) == (SAID, "stop", False)
     assert finish.usage
     assert finish.usage.completion_tokens > 0
 

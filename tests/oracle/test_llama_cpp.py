@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from turnwright_values.provider import Finish
 from turnwright_values.types import Capabilities
 
 from oracle.calls import result, user
@@ -19,7 +20,7 @@ from ports import free_ports
 from turnwright_core.chat.message import Message
 from turnwright_core.models import Reasoning
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall, ToolSpec
+from turnwright_provider.domain.model_call import ModelCall, ToolSpec, was_cut
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.anthropic import AnthropicWire
@@ -113,7 +114,7 @@ async def test_the_model_thinks_calls_a_tool_and_reads_its_result(thinking: str,
     assert [(call.name, call.arguments.replace(" ", "")) for call in first.calls] == [
         ("get_weather", '{"city":"Paris"}')
     ]
-    assert (finish.is_cut, finish.dropped, last.is_cut) == (False, (), False)
+    assert (was_cut(finish), finish.dropped, was_cut(last)) == (False, (), False)
     assert finish.usage
     assert last.usage
     # What went back was read: the second prompt holds the first, the reply and the result.
@@ -124,14 +125,14 @@ async def test_the_model_thinks_calls_a_tool_and_reads_its_result(thinking: str,
 async def test_a_text_of_any_script_comes_whole(scripted: str, wire: str) -> None:
     told, finish = await said(scripted, wire, ModelCall("tiny", (user("D"),)))
 
-    assert (told.text, finish.is_cut) == ("caf\u00e9 \U0001f600 \u4f60\u597d done", False)
+    assert (told.text, was_cut(finish)) == ("caf\u00e9 \U0001f600 \u4f60\u597d done", False)
 
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_reply_that_is_cut_off_is_reported_as_cut(scripted: str, wire: str) -> None:
     told, finish = await said(scripted, wire, ModelCall("tiny", (user("F"),), output_tokens_max=20))
 
-    assert (set(told.text.split()), finish.is_cut) == ({"x"}, True)
+    assert (set(told.text.split()), was_cut(finish)) == ({"x"}, True)
     assert finish.usage
     assert finish.usage.completion_tokens == 20
 

@@ -6,6 +6,7 @@ The kinds of these cases are proven by the tests of the modules; here each input
 import json
 
 import pytest
+from turnwright_values.provider import Finish
 
 from cases import load_shared
 from turnwright_core.chat.message import Role, text_message
@@ -13,7 +14,7 @@ from turnwright_core.chat.reply import PartialReply
 from turnwright_grammar.edits.apply import EditConflict, apply_edit
 from turnwright_grammar.reader.parser import read_reply
 from turnwright_provider.domain.classify import classify
-from turnwright_provider.domain.model_call import Finish, ModelCall
+from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.token_estimate import estimate_tokens
 from unit.provider.damaged_replies import WIRES
 

@@ -14,7 +14,7 @@ from turnwright_values.types import Cursor, Entry, Loop, Model, Run, Spend, Stat
 
 if TYPE_CHECKING:
     from turnwright.types.v1 import scheme_pb2
-    from turnwright_core.constraints import FileConstraint
+    from turnwright_values.types import FileConstraint
 
 
 class Durability(IntEnum):

@@ -186,6 +186,49 @@ class QueuedCommandKind(IntEnum):
     """RestoreFromTrajectory."""
 
 
+class PlanKind(IntEnum):
+    """The format of a plan's body."""
+
+    UNSPECIFIED = 0
+    """Not specified. In a write: MARKDOWN."""
+    MARKDOWN = 1
+    """Markdown text."""
+    ITEMS = 2
+    """A JSON array of items."""
+    FILE = 3
+    """The path of a project file."""
+
+
+class PlanPriority(IntEnum):
+    """Priority of a plan item."""
+
+    UNSPECIFIED = 0
+    """Not specified. In a write: MEDIUM."""
+    HIGH = 1
+    """High."""
+    MEDIUM = 2
+    """Medium."""
+    LOW = 3
+    """Low."""
+
+
+class PlanStatus(IntEnum):
+    """Progress of a plan item."""
+
+    UNSPECIFIED = 0
+    """Not specified. In a write: PENDING."""
+    PENDING = 1
+    """Not started."""
+    IN_PROGRESS = 2
+    """Being worked on."""
+    COMPLETED = 3
+    """Done."""
+    CANCELLED = 4
+    """Will not be done."""
+    BLOCKED = 5
+    """Waits for something else."""
+
+
 class SessionState(IntEnum):
     """What a run is doing, for people. It follows from what is stored, so it is the same on every executor and after
     every restart."""
@@ -210,6 +253,33 @@ class SessionState(IntEnum):
     """The latest task ended with a terminal update."""
     ERROR = 8
     """The latest task failed, or does not fit the model's context window."""
+
+
+class FileConstraintKind(IntEnum):
+    """What a rule says of files."""
+
+    UNSPECIFIED = 0
+    """Not specified."""
+    ADD = 1
+    """They are included, even if another rule excludes them, and visible to a run from its start."""
+    READONLY = 2
+    """They are included, but never changed."""
+    IGNORE = 3
+    """They are excluded."""
+
+
+class StreamEnd(IntEnum):
+    """How a stream ends."""
+
+    UNSPECIFIED = 0
+    """Not specified; refused."""
+    COMPLETED = 1
+    """The producer has finished. Status 200 if there is no exit code or it is 0, otherwise 500."""
+    ABORTED = 2
+    """The producer gives up. The channels are CANCELLED, `aborted:499`; the record is FAILED, `stopped:499`."""
+    CANCELLED = 3
+    """Somebody else ends the stream, and the producer must stop. The channels are CANCELLED, `cancelled:499`; the
+    record is FAILED, `stopped:499`."""
 
 
 class MessageKind(IntEnum):
@@ -886,6 +956,21 @@ class Project(Struct, frozen=True):
     TIER_FORBIDDEN."""
 
 
+class FileConstraint(Struct, frozen=True):
+    """A rule for some of a project's files. If several match a file, the one with its exact path counts, else the
+    strictest: IGNORE, READONLY, ADD. A file that any of them makes READONLY is never changed."""
+
+    pattern: str = ""
+    """A glob, `/regex/` or an exact path, relative to the project's root. 1 to 2048 characters. Links are not
+    followed, and the directories of version control and of the runtime (`.git`, `.turnwright`) are never included.
+    Fails with INVALID_ARGUMENT, reason INVALID_FIELD, for a path or glob that leaves the root: one with `..`, or with
+    a leading `/`."""
+    kind: FileConstraintKind = FileConstraintKind.ADD
+    """What holds for the files. UNSPECIFIED in a request: ADD."""
+    create_ms: int = 0
+    """When it was set; ignored in requests."""
+
+
 class StreamChannel(Struct, frozen=True):
     """One channel of a stream: an entry `{tool}://turn_N/{slug}_{number}` whose body grows while its state is
     STREAMING."""
@@ -919,6 +1004,56 @@ class PlanDelta(Struct, frozen=True):
     """The text; at most 16384 bytes of UTF-8."""
     create_ms: int = 0
     """When it was appended."""
+
+
+class PlanItem(Struct, frozen=True):
+    """One step of a plan of items."""
+
+    content: str = ""
+    """What is to be done; 1 to 4096 characters, not only whitespace."""
+    priority: PlanPriority = PlanPriority.MEDIUM
+    """Its priority."""
+    status: PlanStatus = PlanStatus.PENDING
+    """Its progress."""
+    evidence_paths: tuple[str, ...] = ()
+    """Paths of entries in the run's view that prove the status, such as `log://turn_3/sh/tests`; at most 16. In a
+    write, a path that is not in the view fails with INVALID_ARGUMENT, reason INVALID_FIELD, and nothing is stored."""
+
+
+class Schedule(Struct, frozen=True):
+    """A recurring prompt or tick of a run. It is stored, and outlives every process; forks do not have it. What was
+    missed while no store was running happens once."""
+
+    schedule_id: str = ""
+    """Id, unique in the run, `[A-Za-z0-9_-]{1,64}`."""
+    cron: str = ""
+    """When: a cron expression of five fields, in UTC, such as `0 3 * * 1-5`. Empty: `every` says."""
+    every_s: float = 0.0
+    """When: from one time to the next, whole seconds, 1 to 31536000. Absent: `cron` says."""
+    prompt: str = ""
+    """What to do, 1 byte to 65536. At each time an event `cron_fire` with this text is added to the run; times that
+    no turn has read are one event, with their number (`count`). If the run is at rest, a loop with this prompt
+    begins, with `settings`. If it is busy, nothing is interrupted: the model reads the event in the next turn; if its
+    loop ends without another turn, the loop begins then. Empty: only an event `tick` is added, which the model reads
+    in its next turn; ticks before that turn count as one."""
+    next_ms: int = 0
+    """When it happens next."""
+    last_ms: int = 0
+    """When it happened last. Absent: never."""
+    fired: int = 0
+    """How often it has happened."""
+    settings: LoopSettings | None = None
+    """What its loops have of their own. What is not set here is as it was asked of the latest task of a user, its
+    budget included, but never its grant: its loops accept proposals without asking if `settings.yolo` is set here or
+    in the run. A restriction holds if either has it. `mode` and `model` may be left out. Absent: all as asked of that
+    task. Only with a prompt."""
+    failures: int = 0
+    """How many of its loops have failed in a row: an end by a person, such as an abort, is no failure, and 200 or 204
+    counts from 0 again. SetSchedule does, too. A time that could not be carried out counts as a loop that failed. Set
+    by the store."""
+    paused: bool = False
+    """True: it begins no more loops, because 5 have failed in a row; an event `system_notice` says so. SetSchedule
+    lets it go on. Set by the store."""
 
 
 class FileEdit(Struct, frozen=True):

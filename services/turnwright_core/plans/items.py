@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import TypeVar
 
-from msgspec import Struct
+from turnwright_values.types import PlanItem, PlanPriority, PlanStatus
 
 from turnwright_core.checks import check_chars, check_count, invalid
 from turnwright_core.errors import InvalidError
@@ -21,35 +21,6 @@ from turnwright_core.limits import (
     PLAN_ITEM_CHARS_MAX,
     PLAN_ITEMS_MAX,
 )
-
-
-class PlanPriority(IntEnum):
-    """Priority of an item; numbered as in the contract."""
-
-    HIGH = 1
-    MEDIUM = 2
-    LOW = 3
-
-
-class PlanStatus(IntEnum):
-    """Progress of an item; numbered as in the contract."""
-
-    PENDING = 1
-    IN_PROGRESS = 2
-    COMPLETED = 3
-    CANCELLED = 4
-    BLOCKED = 5
-
-
-class PlanItem(Struct, frozen=True):
-    """One step of a plan of items."""
-
-    content: str
-    priority: PlanPriority = PlanPriority.MEDIUM
-    status: PlanStatus = PlanStatus.PENDING
-    evidence_paths: tuple[str, ...] = ()
-    """Entries that prove the status."""
-
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -89,6 +60,11 @@ def word(value: IntEnum) -> str:
     return value.name.lower()
 
 
+def words(kind: type[IntEnum]) -> tuple[str, ...]:
+    """The names of all values but UNSPECIFIED."""
+    return tuple(word(one) for one in kind if one)
+
+
 def _array(text: str) -> list[object] | None:
     try:
         found = parse_json(text)
@@ -120,8 +96,8 @@ def _text(field: str, value: object, limit: int) -> str:
 
 def _named(field: str, value: object, kind: type[E]) -> E:
     found = kind.__members__.get(value.upper()) if isinstance(value, str) and value == value.lower() else None
-    if found is None:
-        names = ", ".join(map(word, kind))
+    if not found:
+        names = ", ".join(words(kind))
         given = "it is missing" if value is None else f"it is {json.dumps(value)[:80]}"
         raise invalid(field, f"{field} must be one of {names}; {given}.")
     return found

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.types import PlanItem, PlanKind, PlanStatus
 
 from turnwright_core.limits import PLAN_ITEM_CHARS_MAX
-from turnwright_core.plans.items import PlanItem, PlanStatus, readable_items
-from turnwright_core.plans.plan import Plan, PlanKind
+from turnwright_core.plans.items import readable_items
+from turnwright_core.plans.plan import Plan
 
 REPLACED_STATUSES: Final = {PlanStatus.CANCELLED: PlanStatus.COMPLETED, PlanStatus.BLOCKED: PlanStatus.PENDING}
 """Replacements for statuses that such a list does not have (AP17)."""

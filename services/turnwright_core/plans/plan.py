@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from enum import IntEnum
 from typing import Final
 
 from msgspec import Struct
-from turnwright_values.types import PlanDelta
+from turnwright_values.types import PlanDelta, PlanKind
 
 from turnwright_core.limits import NAME_CHARS_MAX
 
@@ -23,16 +22,8 @@ PLAN_ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 _PART: Final = re.compile(rf"{SCHEME}://([^/]+)(?:/v([0-9]+)(?:/([0-9]+))?)?")
 
 
-class PlanKind(IntEnum):
-    """Format of a plan's body; numbered as in the contract."""
-
-    MARKDOWN = 1
-    ITEMS = 2
-    FILE = 3
-
-
 class Plan(Struct, frozen=True):
-    """One version of a plan. `version` is 0 until it is stored."""
+    """One version of a plan. `version` is 0 until it is stored. The items of a message are the body here."""
 
     plan_id: str
     kind: PlanKind

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from turnwright.store.v1 import lease_pb2, ledger_pb2
 from turnwright.types.v1 import project_pb2
 from turnwright_values.store import ClaimRunResponse, GetLeaseResponse, RenewLeasesResponse
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
-from turnwright_core.constraints import ADD, IGNORE, READONLY, FileConstraint
-from turnwright_core.wire.codec import codec
+from turnwright_core.wire.codec import codec, known
 
-_KINDS: Final = (ADD, ADD, READONLY, IGNORE)
-"""The kinds of file constraints by their numbers; 0, which says none, is ADD."""
 constraint_to_pb, constraint_from_pb = codec(
-    FileConstraint, project_pb2.FileConstraint, kind=(lambda kind: _KINDS.index(kind, 1), _KINDS.__getitem__)
+    FileConstraint,
+    project_pb2.FileConstraint,
+    kind=(int, lambda number: known(FileConstraintKind, number or FileConstraintKind.ADD, "kind")),
 )
 claim_to_pb, claim_from_pb = codec(
     ClaimRunResponse,

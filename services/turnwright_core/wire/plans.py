@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from turnwright.types.v1 import plan_pb2
-from turnwright_values.types import PlanDelta
+from turnwright_values.types import PlanDelta, PlanItem, PlanKind, PlanPriority, PlanStatus
 
 from turnwright_core.checks import invalid
-from turnwright_core.plans.items import PlanItem, PlanPriority, PlanStatus, items_json, readable_items
-from turnwright_core.plans.plan import MAIN, Plan, PlanKind
+from turnwright_core.plans.items import items_json, readable_items
+from turnwright_core.plans.plan import MAIN, Plan
 from turnwright_core.wire.codec import codec, known, written
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
 from turnwright_core.checks import invalid
-from turnwright_core.constraints import ADD, READONLY, FileConstraint
 from turnwright_core.text import scheme_of
 from turnwright_executor.domain.policy import is_flagged
 from turnwright_grammar.reply import Command
@@ -32,5 +32,5 @@ def kept_file(command: Command) -> tuple[Command, FileConstraint | None]:
         message = f"Only files are kept by the project; {path} is an entry. Call without `persist`."
         raise invalid("attributes.path", message)
     rest = {name: value for name, value in command.attributes.items() if name not in _FLAGS}
-    kind = READONLY if is_flagged(command, "readonly") else ADD
+    kind = FileConstraintKind.READONLY if is_flagged(command, "readonly") else FileConstraintKind.ADD
     return replace(command, attributes=rest), FileConstraint(path, kind)

@@ -25,9 +25,8 @@ from turnwright_values.store import (
     WatchChangesRequest,
     WatchChangesResponse,
 )
-from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, SearchHit
+from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit
 
-from turnwright_core.constraints import FileConstraint
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import (
     ATTRIBUTES_BYTES_MAX,

@@ -18,9 +18,8 @@ from turnwright_values.store import (
     WatchChangesResponse,
     WriteEntriesResponse,
 )
-from turnwright_values.types import Cursor, Entry, QueuedCommand, Run, SearchHit
+from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit
 
-from turnwright_core.constraints import FileConstraint
 from turnwright_core.owner_calls import ReturnView
 from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme

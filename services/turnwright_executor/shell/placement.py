@@ -13,9 +13,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.store import ClaimRunResponse
-from turnwright_values.types import Loop
+from turnwright_values.types import FileConstraint, Loop
 
-from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_core.constraints import Constraints
 from turnwright_core.errors import Reason, fault
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
+from turnwright_values.types import PlanKind
+
 from turnwright_core.errors import InvalidError, Reason, TurnwrightError
 from turnwright_core.limits import PLAN_BODY_BYTES_MAX, PLAN_DELTA_BYTES_MAX
-from turnwright_core.plans.items import items_of, word
-from turnwright_core.plans.plan import MAIN, PLAN_ID, Plan, PlanKind
+from turnwright_core.plans.items import items_of, word, words
+from turnwright_core.plans.plan import MAIN, PLAN_ID, Plan
 from turnwright_core.text import count_tokens
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.command_record import Done
@@ -46,7 +48,7 @@ class SetPlan:
     parameters = (
         _WHICH,
         ToolParameter(BODY, "The whole plan; for items a JSON list, for a file its path.", required=True),
-        ToolParameter("kind", "What the body is; markdown where it is left out.", words=tuple(map(word, PlanKind))),
+        ToolParameter("kind", "What the body is; markdown where it is left out.", words=words(PlanKind)),
         ToolParameter("mode", "A word for the mode that it is written in."),
     )
     effect_class = EffectClass.IDEMPOTENT
@@ -123,11 +125,10 @@ def _plan_id(command: Command) -> str:
 def _plan_of(command: Command, context: Context) -> Plan:
     """The plan in a command; its body is not validated."""
     name = command.attributes.get("kind", "").strip().lower() or word(PlanKind.MARKDOWN)
-    kind = next((one for one in PlanKind if word(one) == name), None)
-    if kind is None:
-        raise refusal("invalid:400", f"kind must be one of {', '.join(map(word, PlanKind))}; it is {name[:80]!r}.")
+    if name not in words(PlanKind):
+        raise refusal("invalid:400", f"kind must be one of {', '.join(words(PlanKind))}; it is {name[:80]!r}.")
     mode = command.attributes.get("mode", "").strip() or context.mode.name.lower()
-    return Plan(_plan_id(command), kind, command.body, mode=mode)
+    return Plan(_plan_id(command), PlanKind[name.upper()], command.body, mode=mode)
 
 
 async def _check_body(plan: Plan, context: Context) -> None:

@@ -19,11 +19,12 @@ from turnwright.executor.v1 import event_pb2
 from turnwright.executor.v1.executor_service_pb2 import PLAN_EVENTS_LEGACY, PlanEvents, WatchRunResponse
 from turnwright.types.v1 import entry_pb2, plan_pb2
 from turnwright.types.v1.cursor_pb2 import EventCursor
+from turnwright_values.types import PlanKind
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.limits import PAGE_BYTES_MAX, PLAN_BODY_BYTES_MAX
 from turnwright_core.plans.legacy import legacy_items
-from turnwright_core.plans.plan import Plan, PlanKind, part_of, plan_path
+from turnwright_core.plans.plan import Plan, part_of, plan_path
 from turnwright_core.wire.events import events_of
 from turnwright_core.wire.plans import item_to_pb, plan_to_pb
 from turnwright_executor.watching.events import in_batches

@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.provider import Retry, RetryReason
+from turnwright_values.provider import Finish, Retry, RetryReason
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import SetUsage
@@ -28,7 +28,7 @@ from turnwright_kit import telemetry_names as names
 from turnwright_kit.telemetry import add_attributes, count, is_on, measure, span
 from turnwright_provider.app.outbox import FlowControl, Outbox
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, failed, retry_detail, to_fault
-from turnwright_provider.domain.model_call import Finish, ModelCall, ReplyPart
+from turnwright_provider.domain.model_call import ModelCall, ReplyPart
 from turnwright_provider.domain.refused import next_refused
 from turnwright_provider.domain.retry import RetryPolicy
 from turnwright_provider.ports import Vendor, VendorState

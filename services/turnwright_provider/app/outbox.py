@@ -14,9 +14,10 @@ from itertools import groupby
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.provider import Finish
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta, SetToolCalls, SetUsage
-from turnwright_provider.domain.model_call import Finish, ReplyPart
+from turnwright_provider.domain.model_call import ReplyPart
 
 TEXT_CHARS_MAX: Final = 64 * 1024
 """Longest text of one delta, in code points; longer ones are split (at most 256 KB, architecture 12.4)."""

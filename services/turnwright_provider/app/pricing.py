@@ -13,14 +13,13 @@ from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
-from turnwright_values import provider as values
-from turnwright_values.provider import Retry
+from turnwright_values.provider import Finish, Retry
 from turnwright_values.types import Price, Usage
 
 from turnwright_core.chat.deltas import SetUsage
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.model_calls import GeneratePart
-from turnwright_provider.domain.model_call import Finish, ReplyPart
+from turnwright_provider.domain.model_call import ReplyPart, was_cut
 from turnwright_provider.domain.presets import is_own_address
 from turnwright_provider.domain.prices import PRICE_PREFIX
 
@@ -38,7 +37,7 @@ def priced(part: ReplyPart, cost: Cost | None) -> GeneratePart:
     """A part of a reply as it is sent: its cost is computed if the vendor does not report one."""
     if isinstance(part, Finish):
         usage = part.usage and _priced(part.usage, cost)
-        return values.Finish(part.reason, usage, part.vendor_model, part.is_cut, part.dropped)
+        return replace(part, usage=usage, cut=was_cut(part))
     if isinstance(part, Retry):
         return replace(part, usage=part.usage and _priced(part.usage, cost))
     return SetUsage(_priced(part.usage, cost)) if isinstance(part, SetUsage) else part

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct, field
-from turnwright_values.provider import Dropped, Retry
-from turnwright_values.types import Usage
+from turnwright_values.provider import Finish, Retry
 
 from turnwright_core.chat.deltas import Delta
 from turnwright_core.chat.message import Image, Message
@@ -20,7 +19,7 @@ from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool that a model may call; `parameters` is a JSON Schema."""
+    """A Tool of the request whose `parameters`, a JSON Schema, are parsed and checked."""
 
     name: str
     description: str
@@ -30,7 +29,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class ResponseFormat(Struct, frozen=True):
-    """The form of a reply; without a schema any JSON object."""
+    """The ResponseFormat of the request, whose schema is parsed and checked; without one any JSON object."""
 
     schema: JsonMapping | None = None
     name: str = "answer"
@@ -38,10 +37,10 @@ class ResponseFormat(Struct, frozen=True):
 
 
 class ModelCall(Struct, frozen=True):
-    """One request to a model. `model` is the vendor's own name for it; None leaves a setting to the vendor.
+    """A checked GenerateRequest: its JSON is parsed, and `model` is the vendor's own name for it.
 
-    `vendor_model` is `vendor/model`, the author in messages. `info` is what the caller knows about the model,
-    `refused` what its vendor has refused of the conversation.
+    None leaves a setting to the vendor. `vendor_model` is `vendor/model`, the author in messages, `info` what the
+    caller knows about the model, `refused` what its vendor has refused of the conversation.
     """
 
     model: str
@@ -96,18 +95,9 @@ WHOLE: Final = frozenset(
 """Reasons, in lower case, of a reply that its model ended; each is some vendor's word."""
 
 
-class Finish(Struct, frozen=True):
-    """The end of a reply, in the vendor's words; the reason is empty where it gave none."""
-
-    reason: str
-    usage: Usage | None
-    vendor_model: str
-    dropped: tuple[Dropped, ...] = ()
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether the reply was truncated. Unknown reasons count as truncated: half a command may do harm."""
-        return self.reason.strip().lower() not in WHOLE
+def was_cut(finish: Finish) -> bool:
+    """Whether a reply was truncated. Unknown reasons count as truncated: half a command may do harm."""
+    return finish.reason.strip().lower() not in WHOLE
 
 
 VendorEvent = Delta | Finish

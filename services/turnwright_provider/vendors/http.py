@@ -16,14 +16,14 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
-from turnwright_values.provider import Dropped
+from turnwright_values.provider import Dropped, Finish
 
 from turnwright_core.chat.deltas import SetToolCalls
 from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
 from turnwright_provider.domain.classify import classify, denies_model
 from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError, clean, failed
-from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent, was_cut
 from turnwright_provider.domain.model_info import UNKNOWN, ModelInfo, first_count
 from turnwright_provider.domain.model_list import (
     ModelList,
@@ -302,8 +302,8 @@ def _end(finish: Finish, call: ModelCall, dropped: tuple[Dropped, ...]) -> Finis
     A reply as long as the output limit is truncated, whatever the server says: llama.cpp reports it as completed.
     """
     written = finish.usage.completion_tokens if finish.usage else 0
-    is_cut = finish.is_cut or 0 < (call.output_tokens_max or 0) <= written
-    return replace(finish, dropped=dropped, reason=finish.reason if is_cut == finish.is_cut else "length")
+    is_long = 0 < (call.output_tokens_max or 0) <= written
+    return replace(finish, dropped=dropped, reason="length" if is_long and not was_cut(finish) else finish.reason)
 
 
 def _without_refused(refused: Iterable[str]) -> Iterator[Dropped]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.provider import Finish
 from turnwright_values.types import Capabilities, Usage
 
 from turnwright_core.chat.deltas import (
@@ -28,7 +29,7 @@ from turnwright_core.chat.deltas import (
 from turnwright_core.chat.message import ThinkingBlock, ToolCall
 from turnwright_core.json_text import JsonObject
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
-from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.scripts import ScriptedReply, ScriptError, parse_script
 from turnwright_provider.ports import ModelCheck, VendorState

@@ -15,10 +15,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright_values.store import ClaimRunResponse, Durability, GetLeaseResponse, Lease, LeaseState
-from turnwright_values.types import Entry, Model, Run, Tier
+from turnwright_values.types import Entry, FileConstraint, Model, Run, Tier
 
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.constraints import FileConstraint
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import NAME_CHARS_MAX
 from turnwright_kit.auth import Caller, check_min_tier

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright_values.store import EntryWrite, RemoveEntry, SetEntry
-from turnwright_values.types import Cursor, Entry, PlanDelta, Tier, Visibility
+from turnwright_values.types import Cursor, Entry, PlanDelta, PlanItem, PlanKind, Tier, Visibility
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
 from turnwright_core.errors import Reason, fault
@@ -35,8 +35,8 @@ from turnwright_core.limits import (
     PLANS_MAX,
 )
 from turnwright_core.models import window_of
-from turnwright_core.plans.items import PlanItem, items_of
-from turnwright_core.plans.plan import PLAN_ID, Plan, PlanKind, delta_path, part_of, plan_path, version_path
+from turnwright_core.plans.items import items_of
+from turnwright_core.plans.plan import PLAN_ID, Plan, delta_path, part_of, plan_path, version_path
 from turnwright_core.text import tokens_of
 from turnwright_core.value_methods import to_attributes_json
 from turnwright_kit.auth import Caller

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.types import Entry, Loop, RunSettings, Tier
+from turnwright_values.types import Entry, Loop, RunSettings, Schedule, Tier
 
 from turnwright_core.checks import check_count
 from turnwright_core.errors import Reason, TurnwrightError, fault
@@ -30,9 +30,9 @@ from turnwright_store.domain.checks import check_loop_settings
 from turnwright_store.domain.names import RunRef
 from turnwright_store.domain.schedules import (
     FAILURES_MAX,
-    Schedule,
     check_schedule,
     count_failure,
+    loop_settings,
     next_time_ms,
     pause_event,
 )
@@ -191,7 +191,7 @@ def _unread(tx: Transaction, run: RunRow, name: str, *, is_unread: bool) -> Entr
 
 def _begin(tx: Transaction, rules: StoreRules, run: RunRow, schedule: Schedule) -> Loop | None:
     """Queue a loop with the prompt of the schedule; None if it is refused, which an event tells."""
-    settings = schedule.loop_settings(latest_asked(tx, run))
+    settings = loop_settings(schedule.settings, latest_asked(tx, run))
     address = RunRef(run.project, run.alias)
     try:
         return commands.enqueue_loop(tx, rules, _STORE, address, schedule.prompt, settings, RunSettings()).loop

@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright_values.types import Tier
+from turnwright_values.types import FileConstraint, Tier
 
 from turnwright_core.checks import check_chars, check_count, invalid
-from turnwright_core.constraints import FileConstraint, leaves_the_project
+from turnwright_core.constraints import leaves_the_project
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import (
     FILE_CONSTRAINTS_MAX,

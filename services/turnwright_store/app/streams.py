@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
 from turnwright.streams.v1.stream_service_pb2 import AppendStreamRequest, OpenStreamRequest
 from turnwright_values.store import AppendEntry, Durability, EntryWrite, SetEntry
-from turnwright_values.types import Entry, State, StreamChannel, Tier, Visibility
+from turnwright_values.types import Entry, State, StreamChannel, StreamEnd, Tier, Visibility
 
 from turnwright_core.checks import check_chars, check_count, invalid, transition_forbidden
 from turnwright_core.errors import Reason, fault
@@ -62,19 +61,11 @@ CHANNEL_PATHS_MAX: Final = 1000
 """Paths below a record to scan for its channels."""
 
 
-class EndKind(IntEnum):
-    """How a stream ends; numbered as in the contract."""
-
-    COMPLETED = 1
-    ABORTED = 2
-    CANCELLED = 3
-
-
-class StreamEnd(Struct, frozen=True):
-    """How to end a stream. `producer` is the caller."""
+class StreamEnding(Struct, frozen=True):
+    """An EndStreamRequest with its caller, `producer`; or the end of a silent stream, which nobody has asked for."""
 
     path: str
-    end: EndKind
+    end: StreamEnd
     producer: str
     exit_code: int | None = None
     duration_s: float | None = None
@@ -219,27 +210,27 @@ def _channel(shown: EntryRow) -> StreamChannel:
 
 
 def end_stream(
-    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, ending: StreamEnd
+    tx: Transaction, rules: StoreRules, caller: Caller, address: RunRef, ending: StreamEnding
 ) -> tuple[list[StreamChannel], RunHead]:
     """End the open channels of a stream, and write its record with the figures unless the run's owner does."""
     _check_ending(ending)
     run = get_run_head(tx.connection, address.project, address.run)
     record = _record(tx, run, ending.path)
-    if ending.end is not EndKind.CANCELLED:
+    if ending.end is not StreamEnd.CANCELLED:
         _check_is_producer(record, ending.producer)
     return end_channels(tx, rules, caller, run, record, ending)
 
 
-def _check_ending(ending: StreamEnd) -> None:
+def _check_ending(ending: StreamEnding) -> None:
     check_chars("reason", ending.reason, REASON_CHARS_MAX)
-    if ending.exit_code is not None and ending.end is not EndKind.COMPLETED:
+    if ending.exit_code is not None and ending.end is not StreamEnd.COMPLETED:
         raise invalid("exit_code", "exit_code can only be set when completing a stream.")
     if ending.duration_s is not None and ending.duration_s < 0:
         raise invalid("duration", f"duration must not be negative; it is {ending.duration_s} seconds.")
 
 
 def end_channels(
-    tx: Transaction, rules: StoreRules, caller: Caller, run: RunHead, record: Entry, ending: StreamEnd
+    tx: Transaction, rules: StoreRules, caller: Caller, run: RunHead, record: Entry, ending: StreamEnding
 ) -> tuple[list[StreamChannel], RunHead]:
     """End what is open of a stream; does nothing if nothing is."""
     channels = list_channels(tx, run, ending.path)
@@ -257,12 +248,12 @@ def end_channels(
     return [StreamChannel(one.number, one.path, one.body_size_bytes, state) for one in still_open], run
 
 
-def _result(ending: StreamEnd) -> tuple[State, str]:
-    if ending.end is EndKind.COMPLETED and ending.exit_code:
+def _result(ending: StreamEnding) -> tuple[State, str]:
+    if ending.end is StreamEnd.COMPLETED and ending.exit_code:
         return State.FAILED, f"exit_{ending.exit_code}:500"
-    if ending.end is EndKind.COMPLETED:
+    if ending.end is StreamEnd.COMPLETED:
         return State.RESOLVED, ""
-    return State.CANCELLED, ending.outcome or (CANCELLED if ending.end is EndKind.CANCELLED else "aborted:499")
+    return State.CANCELLED, ending.outcome or (CANCELLED if ending.end is StreamEnd.CANCELLED else "aborted:499")
 
 
 def _record_result(state: State, outcome: str) -> tuple[State, str]:
@@ -280,7 +271,7 @@ def _channel_end(channel: StreamChannel, state: State, outcome: str) -> EntryWri
 
 
 def _final_record_write(
-    record: Entry, channels: Sequence[StreamChannel], ending: StreamEnd, state: State, outcome: str
+    record: Entry, channels: Sequence[StreamChannel], ending: StreamEnding, state: State, outcome: str
 ) -> EntryWrite:
     """The record with exit code, duration and sizes, or the reason (RU176)."""
     figures: dict[str, Any] = {
@@ -296,10 +287,10 @@ def _final_record_write(
     return EntryWrite(record.path, change, Tier.PLUGIN)
 
 
-def _end_event(record: Entry, channels: Sequence[StreamChannel], ending: StreamEnd, outcome: str) -> RunEvent:
+def _end_event(record: Entry, channels: Sequence[StreamChannel], ending: StreamEnding, outcome: str) -> RunEvent:
     """The event about the end of a process that no turn waits for: the model reads it in its next turn (RE07)."""
     tool, target = str(record.attributes.get("tool", "")), str(record.attributes.get("target", ""))
-    status = "exited" if ending.end is EndKind.COMPLETED else outcome.partition(":")[0]
+    status = "exited" if ending.end is StreamEnd.COMPLETED else outcome.partition(":")[0]
     payload = {
         "path": record.path,
         "tool": tool,
@@ -315,11 +306,11 @@ def _end_event(record: Entry, channels: Sequence[StreamChannel], ending: StreamE
     return RunEvent(Subkind.PROCESS_COMPLETED, tool, payload, sentence, slug_of(record.path))
 
 
-def _verb(ending: StreamEnd, outcome: str) -> str:
-    return "ran" if ending.end is EndKind.COMPLETED else outcome.partition(":")[0].replace("_", " ")
+def _verb(ending: StreamEnding, outcome: str) -> str:
+    return "ran" if ending.end is StreamEnd.COMPLETED else outcome.partition(":")[0].replace("_", " ")
 
 
-def _how(ending: StreamEnd) -> str:
+def _how(ending: StreamEnding) -> str:
     parts = [] if ending.exit_code is None else [f"exit={ending.exit_code}"]
     return "".join(f", {part}" for part in [*parts, *([ending.reason] if ending.reason else [])])
 
@@ -400,7 +391,7 @@ def _end(tx: Transaction, rules: StoreRules, run: RunRow, path: str, *, ends_cha
     channel = record_of_channel(path) if ends_channel else None
     record = find_entry(tx.connection, run, channel[0], bodies=False) if channel else None
     if record is not None:
-        ending = StreamEnd(record.path, EndKind.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
+        ending = StreamEnding(record.path, StreamEnd.CANCELLED, _STORE.principal, reason=_LOST, outcome=PRODUCER_LOST)
         end_channels(tx, rules, _STORE, run, record, ending)
         return
     # Written with the store's own tier, whatever the scheme allows others.

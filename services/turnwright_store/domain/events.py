@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_values.types import Mode
+from turnwright_values.types import Mode, PlanKind
 
 from turnwright_core.decisions import Decision, DecisionKind
 from turnwright_core.events import RunEvent, Subkind, slug_of
-from turnwright_core.plans.plan import PlanKind
 
 _PLAN: Final = "plan"
 _PROPOSAL: Final = "proposal"

@@ -6,9 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.types import LoopSettings
+from turnwright_values.types import LoopSettings, Schedule
 
 from turnwright_core.checks import check_bytes, invalid
 from turnwright_core.events import RunEvent, Subkind
@@ -28,44 +27,28 @@ FAILURES_MAX: Final = 5
 """Loops of a schedule that fail in a row before it is paused."""
 
 
-class Schedule(Struct, frozen=True):
-    """The fields of the contract; `cron` or `every` says when."""
-
-    schedule_id: str
-    cron: str = ""
-    every_s: float = 0
-    prompt: str = ""
-    next_ms: int = 0
-    last_ms: int | None = None
-    fired: int = 0
-    settings: LoopSettings | None = None
-    failures: int = 0
-    """Of its latest loops in a row."""
-    paused: bool = False
-
-    def loop_settings(self, asked: LoopSettings) -> LoopSettings:
-        """The settings of its loops: its own, and for the rest what was asked of its task (C62)."""
-        own = self.settings
-        if own is None:
-            return replace(asked, synthetic=True)
-        settings = replace(
-            own,
-            mode=own.mode or asked.mode,
-            model=own.model or asked.model,
-            no_repo=own.no_repo or asked.no_repo,
-            no_interaction=own.no_interaction or asked.no_interaction,
-            no_web=own.no_web or asked.no_web,
-            no_proposals=own.no_proposals or asked.no_proposals,
-            budget=asked.budget if own.budget is None else own.budget,
-            reasoning=own.reasoning or asked.reasoning,
-            assembly=own.assembly or asked.assembly,
-            project_instructions=(
-                asked.project_instructions if own.project_instructions is None else own.project_instructions
-            ),
-            summaries=asked.summaries if own.summaries is None else own.summaries,
-            synthetic=True,
-        )
-        return queued_settings(settings, model_of_run=not own.model)
+def loop_settings(own: LoopSettings | None, asked: LoopSettings) -> LoopSettings:
+    """The settings of the loops of a schedule: its own, and for the rest what was asked of its task (C62)."""
+    if own is None:
+        return replace(asked, synthetic=True)
+    settings = replace(
+        own,
+        mode=own.mode or asked.mode,
+        model=own.model or asked.model,
+        no_repo=own.no_repo or asked.no_repo,
+        no_interaction=own.no_interaction or asked.no_interaction,
+        no_web=own.no_web or asked.no_web,
+        no_proposals=own.no_proposals or asked.no_proposals,
+        budget=asked.budget if own.budget is None else own.budget,
+        reasoning=own.reasoning or asked.reasoning,
+        assembly=own.assembly or asked.assembly,
+        project_instructions=(
+            asked.project_instructions if own.project_instructions is None else own.project_instructions
+        ),
+        summaries=asked.summaries if own.summaries is None else own.summaries,
+        synthetic=True,
+    )
+    return queued_settings(settings, model_of_run=not own.model)
 
 
 def has_failed(status: int, reason: str) -> bool | None:

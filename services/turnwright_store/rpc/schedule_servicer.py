@@ -6,18 +6,15 @@ from sqlalchemy import Connection
 from turnwright.schedules.v1 import schedule_service_pb2 as pb
 from turnwright.schedules.v1 import schedule_service_pb2_grpc
 from turnwright.types.v1 import schedule_pb2
+from turnwright_values.types import Schedule
 
-from turnwright_core.wire import runs as wire
 from turnwright_core.wire.codec import codec
 from turnwright_kit.auth import Caller
 from turnwright_store.app import schedules
-from turnwright_store.domain.schedules import Schedule
 from turnwright_store.ports import Transaction
 from turnwright_store.rpc.calls import Calls, Fields, address_of, mutation, query, run_locks
 
-_schedule_to_pb, _schedule_from_pb = codec(
-    Schedule, schedule_pb2.Schedule, settings=(wire.loop_settings_to_pb, wire.loop_settings_from_pb)
-)
+_schedule_to_pb, _schedule_from_pb = codec(Schedule, schedule_pb2.Schedule)
 
 
 class ScheduleServicer(Calls, schedule_service_pb2_grpc.ScheduleServiceServicer):

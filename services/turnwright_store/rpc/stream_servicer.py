@@ -8,7 +8,7 @@ from turnwright.streams.v1 import stream_service_pb2 as pb
 from turnwright.streams.v1 import stream_service_pb2_grpc
 from turnwright.types.v1 import stream_pb2
 from turnwright_values.store import Durability
-from turnwright_values.types import StreamChannel, Tier
+from turnwright_values.types import StreamChannel, StreamEnd, Tier
 
 from turnwright_core.checks import invalid
 from turnwright_core.wire.codec import codec
@@ -51,14 +51,12 @@ def _producer(caller: Caller) -> Caller:
     return Caller(caller.principal, max(caller.tier, Tier.PLUGIN), max(caller.ceiling, Tier.PLUGIN))
 
 
-def _ending(request: pb.EndStreamRequest, caller: Caller) -> streams.StreamEnd:
-    try:
-        end = streams.EndKind(request.end)
-    except ValueError:
-        raise invalid("end", "end must be completed, aborted or cancelled.") from None
-    return streams.StreamEnd(
+def _ending(request: pb.EndStreamRequest, caller: Caller) -> streams.StreamEnding:
+    if not request.end:
+        raise invalid("end", "end must be completed, aborted or cancelled.")
+    return streams.StreamEnding(
         request.path,
-        end,
+        StreamEnd(request.end),
         caller.principal,
         request.exit_code if request.HasField("exit_code") else None,
         request.duration.seconds + request.duration.nanos / 1e9 if request.HasField("duration") else None,

@@ -7,8 +7,8 @@ from typing import Final
 
 from msgspec.structs import asdict
 from sqlalchemy import Connection, bindparam, delete, exists, func, select
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
-from turnwright_core.constraints import FileConstraint
 from turnwright_store.sql.clauses import insertion
 from turnwright_store.sql.entries import batched
 from turnwright_store.sql.tables import entries, file_constraints, scopes
@@ -50,7 +50,10 @@ def count_constraints(connection: Connection, project_id: int) -> int:
 def list_constraints(connection: Connection, project_id: int, after: str, page: int) -> list[FileConstraint]:
     """Constraints of a project by pattern, those after a pattern."""
     values = {"project": project_id, "after": after, "page": page}
-    return [FileConstraint(*row) for row in connection.execute(_PAGE, values)]
+    return [
+        FileConstraint(pattern, FileConstraintKind[kind.upper()], create_ms)
+        for pattern, kind, create_ms in connection.execute(_PAGE, values)
+    ]
 
 
 def put_constraints(connection: Connection, project_id: int, wanted: Sequence[FileConstraint]) -> None:
@@ -58,7 +61,9 @@ def put_constraints(connection: Connection, project_id: int, wanted: Sequence[Fi
     if not wanted:
         return
     remove_constraints(connection, project_id, [one.pattern for one in wanted])
-    connection.execute(_ADD, [{"project_id": project_id, **asdict(one)} for one in wanted])
+    connection.execute(
+        _ADD, [{"project_id": project_id, **asdict(one), "kind": one.kind.name.lower()} for one in wanted]
+    )
 
 
 def remove_constraints(connection: Connection, project_id: int, patterns: Sequence[str]) -> None:

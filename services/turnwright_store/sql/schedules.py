@@ -7,8 +7,8 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, literal_column, or_, select, update
+from turnwright_values.types import Schedule
 
-from turnwright_store.domain.schedules import Schedule
 from turnwright_store.sql.clauses import insertion, picked
 from turnwright_store.sql.dialect import DatabaseNow
 from turnwright_store.sql.loops import settings_json, settings_of
@@ -74,7 +74,6 @@ class ScheduleRow(Struct, frozen=True):
 
 def _row(values: Any) -> ScheduleRow:
     *schedule, settings, failures, due_ms, reader_turn, loop = values
-    schedule[5] = schedule[5] or None
     is_paused = due_ms == PAUSED_MS
     shown = replace(Schedule(*schedule), settings=settings_of(settings), failures=failures, paused=is_paused)
     return ScheduleRow(shown, due_ms, reader_turn, loop)
@@ -134,7 +133,7 @@ def _values(row: ScheduleRow) -> dict[str, Any]:
     settings = settings_json(one.settings) if one.settings else ""
     due_ms = PAUSED_MS if one.paused else row.due_ms
     stored = {"settings": settings, "due_ms": due_ms, "reader_turn": row.reader_turn, "loop": row.loop}
-    return {**asdict(one), "last_ms": one.last_ms or 0, **stored}
+    return {**asdict(one), **stored}
 
 
 def list_due(connection: Connection, page: int) -> list[tuple[str, str, str]]:

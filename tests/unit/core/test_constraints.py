@@ -3,14 +3,17 @@
 from unicodedata import normalize
 
 import pytest
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
-from turnwright_core.constraints import Constraints, FileConstraint, Patterns, UndecidedError, fixed_folder
+from turnwright_core.constraints import Constraints, Patterns, UndecidedError, fixed_folder
 from turnwright_core.limits import FILE_CONSTRAINTS_MAX, FILE_PATTERNS_MAX
 from turnwright_core.patterns.matching import match, matcher
 
 
 def constraints(**said: str) -> Constraints:
-    return Constraints(FileConstraint(pattern.replace("__", "/"), kind) for pattern, kind in said.items())
+    return Constraints(
+        FileConstraint(pattern.replace("__", "/"), FileConstraintKind[kind.upper()]) for pattern, kind in said.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +124,7 @@ def test_a_file_is_asked_for_by_add_where_nothing_stricter_is_said(said, is_adde
 )
 @pytest.mark.parametrize("kind", ["ignore", "readonly", "add"])
 def test_letters_are_compared_composed(pattern, form, path_form, kind):
-    rules = Constraints([FileConstraint(normalize(form, pattern), kind)])
+    rules = Constraints([FileConstraint(normalize(form, pattern), FileConstraintKind[kind.upper()])])
     path = normalize(path_form, "Übung/café.txt")
     assert (rules.is_ignored(path), rules.is_readonly(path), rules.is_added(path)) == tuple(
         kind == one for one in ("ignore", "readonly", "add")
@@ -131,7 +134,10 @@ def test_letters_are_compared_composed(pattern, form, path_form, kind):
 
 @pytest.mark.parametrize(("one", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
 def test_of_two_spellings_of_a_path_the_strictest_counts(one, other):
-    said = [FileConstraint(normalize(one, "é"), "ignore"), FileConstraint(normalize(other, "é"), "add")]
+    said = [
+        FileConstraint(normalize(one, "é"), FileConstraintKind.IGNORE),
+        FileConstraint(normalize(other, "é"), FileConstraintKind.ADD),
+    ]
     for rules in (Constraints(said), Constraints(reversed(said))):
         assert (rules.is_ignored("é"), rules.is_added("é")) == (True, False)
 

@@ -27,11 +27,14 @@ from turnwright_values.types import (
     CompressionStrength,
     Cursor,
     Entry,
+    FileConstraint,
+    FileConstraintKind,
     Loop,
     LoopSettings,
     Mode,
     Model,
     PlanDelta,
+    PlanKind,
     ReportedWindow,
     ResponseFormat,
     Run,
@@ -59,12 +62,11 @@ from turnwright_core.chat.deltas import (
 )
 from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
-from turnwright_core.constraints import FileConstraint
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_core.owner_calls import ReturnView, return_view_of
 from turnwright_core.packet_values import PacketMessage, TurnPacket
-from turnwright_core.plans.plan import Plan, PlanKind
+from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import BUILT_IN
 from turnwright_core.wire import owner_calls as wire
 from turnwright_core.wire.claims import claim_from_pb, claim_to_pb
@@ -106,7 +108,7 @@ END = EndTurnRequest(
 MODEL = Model("fast", "v/m", 100)
 CLAIM = ClaimRunResponse(
     epoch=8, lease_ms=6000, run=RUN, loop=LOOP, model=MODEL, open_turn=TURN, records=(ENTRY,), recent_turns=(TURN,), turn_before=TURN, abort_requested=True, project_root="/srv", workspace_id="ws", turn_losses=1, turn_calls=2,
-    file_constraints=(FileConstraint("*.py", "add", 3),), files={"a.py": "ab"}, schemes=registry_to_pb([SCHEME]),
+    file_constraints=(FileConstraint("*.py", FileConstraintKind.ADD, 3),), files={"a.py": "ab"}, schemes=registry_to_pb([SCHEME]),
     spent=Spend(turns=2, wall_s=1.5), loop_spent=Spend(tokens=3),
 )  # fmt: skip
 CALL, THOUGHT, BLOCK = (

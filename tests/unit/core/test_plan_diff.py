@@ -1,8 +1,8 @@
 """Which items of a plan moved between two states, and how many lines of a text."""
 
 import pytest
+from turnwright_values.types import PlanItem, PlanPriority, PlanStatus
 
-from turnwright_core.plans.items import PlanItem, PlanPriority, PlanStatus
 from turnwright_core.plans.plan_diff import count_changed_lines, diff_items
 
 DONE = PlanStatus.COMPLETED

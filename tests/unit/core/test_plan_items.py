@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from turnwright_values.types import PlanItem, PlanPriority, PlanStatus
 
 from turnwright_core.errors import InvalidError, Reason
-from turnwright_core.plans.items import PlanItem, PlanPriority, PlanStatus, items_json, items_of, readable_items
+from turnwright_core.plans.items import items_json, items_of, readable_items
 
 GOOD = {"content": "do it", "priority": "high", "status": "in_progress"}
 ITEM = PlanItem("do it", PlanPriority.HIGH, PlanStatus.IN_PROGRESS)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from turnwright_values.types import PlanDelta
+from turnwright_values.types import PlanDelta, PlanItem, PlanKind, PlanStatus
 
 from cases import Case, expect, load_cases, load_shared, params
-from turnwright_core.plans.items import PlanItem, PlanStatus, items_json, readable_items, word
+from turnwright_core.plans.items import items_json, readable_items, word
 from turnwright_core.plans.legacy import legacy_items
-from turnwright_core.plans.plan import Plan, PlanKind
+from turnwright_core.plans.plan import Plan
 from turnwright_core.plans.watched_plans import WatchedPlans
 
 OUR_STATUSES = {"L14": "blocked is one of our statuses, so the item is kept"}

@@ -2,9 +2,9 @@
 
 import pytest
 import pytest_asyncio
-from turnwright_values.types import Mode
+from turnwright_values.types import FileConstraint, FileConstraintKind, Mode
 
-from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_core.constraints import Constraints
 from turnwright_executor.tools.contract import Proposed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -13,7 +13,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(loop_scope="module")
 async def fixed(bench):
     """A project in which one folder is read-only and another one ignored."""
-    bench.constraints = Constraints([FileConstraint("fixed/**", "readonly"), FileConstraint("hidden/**", "ignore")])
+    bench.constraints = Constraints(
+        [
+            FileConstraint("fixed/**", FileConstraintKind.READONLY),
+            FileConstraint("hidden/**", FileConstraintKind.IGNORE),
+        ]
+    )
     await bench.file("fixed/a.py", "one\n")
     await bench.file("free.py", "two\n")
     await bench.file("hidden/h.py", "three\n", known=False)
@@ -53,7 +58,7 @@ async def test_what_was_accepted_before_a_file_became_readonly_is_not_done(fixed
     fixed.constraints = Constraints()
     proposal = await fixed.prepare('<set path="fixed/a.py">new</set>')
     assert isinstance(proposal, Proposed)
-    fixed.constraints = Constraints([FileConstraint("fixed/a.py", "readonly")])
+    fixed.constraints = Constraints([FileConstraint("fixed/a.py", FileConstraintKind.READONLY)])
     done = await fixed.perform('<set path="fixed/a.py">new</set>', proposal)
     assert (done.outcome, fixed.text("fixed/a.py")) == ("permission:403", "one\n")
 

@@ -8,8 +8,9 @@ import threading
 import time
 
 import pytest
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
-from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_core.constraints import Constraints
 from turnwright_executor.files.file_threads import FILES_MAX, SCANS_MAX, StoppedError, on_files, on_trees
 from turnwright_executor.files.scan import DiskScanner
 
@@ -137,6 +138,6 @@ def is_running(process: int) -> bool:
 @pytest.mark.asyncio
 async def test_a_constraint_that_takes_too_long_fails_the_scan_and_shows_nothing(tmp_path):
     (tmp_path / ("a" * 60 + "b")).write_text("secret")
-    said = Constraints([FileConstraint("/(a|aa)+$/", "ignore")])
+    said = Constraints([FileConstraint("/(a|aa)+$/", FileConstraintKind.IGNORE)])
     with pytest.raises(OSError, match="use a simpler one"):
         await DiskScanner(tmp_path, file_bytes_max=1000, files_max=1000, constraints=said).scan()

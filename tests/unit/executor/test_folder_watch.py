@@ -15,8 +15,9 @@ import inotify_simple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
-from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_core.constraints import Constraints
 from turnwright_executor.files.file_threads import StoppedError
 from turnwright_executor.files.folder_watch import FolderWatch
 from turnwright_executor.files.scan import DiskScanner
@@ -221,7 +222,7 @@ def test_what_was_told_to_a_scan_that_broke_off_is_found_by_the_next(tmp_path, s
 def test_what_is_taken_in_from_anywhere_is_looked_at_each_time(tmp_path):
     fill(tmp_path, 10)
     (tmp_path / ".hidden").mkdir()
-    said = Constraints([FileConstraint(".hidden/*.md", "add")])
+    said = Constraints([FileConstraint(".hidden/*.md", FileConstraintKind.ADD)])
     told = watched(tmp_path, constraints=said)
     scan(told), scan(told)
     (tmp_path / ".hidden" / "x.md").write_text("taken in")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from turnwright_values.provider import Finish
 from turnwright_values.types import SessionState, State
 
 from cases import params
@@ -14,7 +15,7 @@ from turnwright_assembler.app.explaining import common_prefix
 from turnwright_core.models import Reasoning
 from turnwright_core.session import session_state
 from turnwright_executor.domain.verdict import GO_ON, RULES, RecordFacts, ReplyFacts, TurnFacts
-from turnwright_provider.domain.model_call import Finish
+from turnwright_provider.domain.model_call import was_cut
 from turnwright_provider.domain.wires.reasoning_fields import by_effort, by_switch, by_template
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -48,7 +49,7 @@ def turn_follows(messages: list[dict]) -> bool:
 
 
 def is_cut(reason: str) -> bool:
-    return Finish(reason, None, "m").is_cut
+    return was_cut(Finish(reason, None, "m"))
 
 
 def is_reasoning(sampling: dict) -> bool:

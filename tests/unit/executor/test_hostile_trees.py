@@ -13,8 +13,9 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
-from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_core.constraints import Constraints
 from turnwright_executor.files.git_work_tree import MEMORY_KIB_MAX
 from turnwright_executor.files.scan import DiskScanner
 
@@ -42,7 +43,7 @@ def root(tmp_path, outside) -> Path:
 
 
 def scanner(root: Path, *said: tuple[str, str], **more) -> DiskScanner:
-    constraints = Constraints(FileConstraint(*one) for one in said)
+    constraints = Constraints(FileConstraint(one[0], FileConstraintKind[one[1].upper()]) for one in said)
     return DiskScanner(root, **({"file_bytes_max": 1000, "files_max": 100} | more), constraints=constraints)
 
 

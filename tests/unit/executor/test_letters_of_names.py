@@ -3,9 +3,9 @@
 from unicodedata import normalize
 
 import pytest
-from turnwright_values.types import State, Visibility
+from turnwright_values.types import FileConstraint, FileConstraintKind, State, Visibility
 
-from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_core.constraints import Constraints
 from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.files.workspace import DiskWorkspace
 from turnwright_executor.tools.ports import OutsideProjectError
@@ -92,8 +92,8 @@ async def test_what_a_project_forbids_is_forbidden_in_either_form(tmp_path, writ
     (root / link).symlink_to(outside)
     (root / circle).symlink_to(normalize(written, "ü"))
     said = [
-        FileConstraint(normalize(written, "gehéim.txt"), "ignore"),
-        FileConstraint(normalize(written, "f*ést.*"), "readonly"),
+        FileConstraint(normalize(written, "gehéim.txt"), FileConstraintKind.IGNORE),
+        FileConstraint(normalize(written, "f*ést.*"), FileConstraintKind.READONLY),
     ]
     workspace = DiskWorkspace(root, 1000, Constraints(said))
     for path in ("gehéim.txt", "é.txt"):
@@ -115,6 +115,6 @@ async def test_what_a_project_adds_is_taken_in_in_either_form(tmp_path, written,
     (tmp_path / real).write_text("x")
     if not pattern.startswith("/"):
         pattern = f".hidden/{pattern}"
-    constraints = Constraints([FileConstraint(normalize(written, pattern), "add")])
+    constraints = Constraints([FileConstraint(normalize(written, pattern), FileConstraintKind.ADD)])
     scan = await DiskScanner(tmp_path, file_bytes_max=1000, files_max=9, constraints=constraints).scan()
     assert [(file.path, file.is_added) for file in scan.changed] == [(real, True)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from turnwright.executor.v1 import event_pb2, session_event_pb2
 from turnwright.executor.v1.executor_service_pb2 import EventBatch, WatchRunResponse
 from turnwright.types.v1 import cursor_pb2, entry_pb2
-from turnwright_values.types import PlanDelta
+from turnwright_values.types import PlanDelta, PlanKind
 
 from turnwright_core.plans.legacy import legacy_items
-from turnwright_core.plans.plan import Plan, PlanKind
+from turnwright_core.plans.plan import Plan
 from turnwright_core.wire.plans import item_to_pb, plan_to_pb
 from turnwright_executor.watching.plans import FedPlan, FedPlans, LegacyTeller, OperationsTeller
 

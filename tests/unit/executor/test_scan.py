@@ -6,8 +6,9 @@ import subprocess
 import time
 
 import pytest
+from turnwright_values.types import FileConstraint, FileConstraintKind
 
-from turnwright_core.constraints import Constraints, FileConstraint
+from turnwright_core.constraints import Constraints
 from turnwright_executor.files.scan import DiskScanner
 from turnwright_executor.ports.workspaces import Scan
 from turnwright_executor.tools.ports import ScannedFile
@@ -50,7 +51,7 @@ async def test_git_decides_what_belongs_to_a_project(git):
 
 
 def constraints(*said: tuple[str, str]) -> Constraints:
-    return Constraints(FileConstraint(*one) for one in said)
+    return Constraints(FileConstraint(one[0], FileConstraintKind[one[1].upper()]) for one in said)
 
 
 @pytest.mark.asyncio

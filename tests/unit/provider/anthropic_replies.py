@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from turnwright_values.provider import Finish
+
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.json_text import parse_json
-from turnwright_provider.domain.model_call import Finish, VendorEvent
+from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import SseReader
 from turnwright_provider.domain.wires.anthropic_reply import AnthropicFold
 from turnwright_provider.domain.wires.blocks import object_in

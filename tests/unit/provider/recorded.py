@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from turnwright_values.provider import Finish
 from turnwright_values.types import Usage
 
 from cases import FOLDER, OWN, load_shared
 from turnwright_core.chat import message as chat
 from turnwright_core.chat.deltas import SetToolCalls, SetUsage
 from turnwright_core.chat.reply import PartialReply
-from turnwright_provider.domain.model_call import Finish, VendorEvent
+from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.sse import EventReader, SseReader
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatFold

@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.provider import Finish
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import AddServerBlock, SetThinkingBlocks, SetToolCalls
 from turnwright_core.chat.message import Message, ServerBlock, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish
+from turnwright_provider.domain.model_call import was_cut
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.wires.anthropic_reply import BLOCKS_MAX, KEPT_CHARS_MAX, AnthropicFold
 from unit.provider.anthropic_replies import collected, events_of, events_of_body
@@ -161,7 +162,7 @@ def test_a_reason_to_end_is_reported_in_its_own_word(reason, is_cut):
     details = {"type": "refusal", "category": "cyber"}
     delta = {"stop_reason": reason, "stop_details": details, "stop_sequence": None}
     message, finish = collected(events_of(wired(BEGIN, {"type": "message_delta", "delta": delta}, END[1])))
-    assert (finish.reason, finish.is_cut, json.loads(message.extra)) == (reason, is_cut, {"stop_details": details})
+    assert (finish.reason, was_cut(finish), json.loads(message.extra)) == (reason, is_cut, {"stop_details": details})
 
 
 def test_a_body_in_one_piece_is_the_same_reply():

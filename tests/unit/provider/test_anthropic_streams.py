@@ -8,13 +8,14 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.provider import Finish
 from turnwright_values.types import Usage
 
 from cases import NEEDS_SHARED, expect
 from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall
+from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.wires.anthropic import AnthropicWire
 from unit.provider.anthropic_replies import MODEL, content_of, events_of, folded, is_message, is_stream
 from unit.provider.recorded import body_of, chunks_of, recorded

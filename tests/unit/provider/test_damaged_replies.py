@@ -7,6 +7,7 @@ import json
 import os
 
 import pytest
+from turnwright_values.provider import Finish
 
 from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Message, Role, Text, text_message
@@ -14,7 +15,7 @@ from turnwright_core.chat.reply import PartialReply
 from turnwright_core.wire.deltas import delta_from_pb, delta_to_pb
 from turnwright_core.wire.messages import message_from_pb, message_to_pb
 from turnwright_provider.domain.failures import Failure, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 from turnwright_provider.domain.wires.wire import Wire
 from unit.provider.damaged_replies import WIRES, damaged, reader_of, replies
 

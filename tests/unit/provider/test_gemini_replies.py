@@ -4,13 +4,14 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.provider import Finish
 from turnwright_values.types import Usage
 
 from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Message as Sent
 from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall
+from turnwright_provider.domain.model_call import ModelCall, was_cut
 from turnwright_provider.domain.wires.gemini import GeminiWire
 from turnwright_provider.domain.wires.gemini_reply import KEPT_CHARS_MAX, GeminiFold
 from unit.provider.google_and_ollama import OK, folded_by, reply_of
@@ -173,7 +174,7 @@ def test_a_reply_is_whole_only_where_the_model_ended_it(reason, is_cut):
     fold.whole(chunk({"text": "a"}, finish=reason))
     finish = fold.close()[-1]
     assert isinstance(finish, Finish)
-    assert (finish.reason, finish.is_cut) == (reason, is_cut)
+    assert (finish.reason, was_cut(finish)) == (reason, is_cut)
 
 
 def test_a_body_may_be_a_list_of_chunks():

@@ -7,11 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.provider import Finish
 
 from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.failures import FailureClass, VendorError
-from turnwright_provider.domain.model_call import Finish, ModelCall, ResponseFormat, ToolSpec
+from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec, was_cut
 from turnwright_provider.domain.model_info import ModelInfo
 from turnwright_provider.domain.model_list import parse_model_list
 from turnwright_provider.domain.think_tags import ThinkTags
@@ -254,7 +255,7 @@ def test_a_reply_is_whole_only_where_the_model_ended_it(end, is_cut):
     fold.whole({"message": {"content": "a"}, "done": True, **end})
     finish = fold.close()[-1]
     assert isinstance(finish, Finish)
-    assert finish.is_cut == is_cut
+    assert was_cut(finish) == is_cut
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.provider import Finish
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
 from turnwright_core.chat.message import ToolCall
 from turnwright_provider.app.generate import ReplyStream, RetryClock
 from turnwright_provider.app.outbox import TEXT_CHARS_MAX, FlowControl, Outbox
-from turnwright_provider.domain.model_call import Finish, ModelCall, VendorEvent
+from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 from turnwright_provider.domain.retry import RetryPolicy
 
 HOURS_S = 10_000.0

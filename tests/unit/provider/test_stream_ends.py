@@ -5,10 +5,11 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
+from turnwright_values.provider import Finish
 
 from turnwright_core.chat.deltas import AppendContent, SetUsage
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
-from turnwright_provider.domain.model_call import Finish, VendorEvent
+from turnwright_provider.domain.model_call import VendorEvent
 from turnwright_provider.domain.wires.wire import Framing, wire_class
 from turnwright_provider.vendors.replies import AttemptTimeout, HttpReplyReader
 

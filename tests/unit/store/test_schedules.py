@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from turnwright_values.types import Schedule
 
-from turnwright_store.domain.schedules import Schedule, check_schedule
+from turnwright_store.domain.schedules import check_schedule
 
 
 @pytest.mark.parametrize("next_ms", [0, 1, -(2**63), 2**63 * 1000])

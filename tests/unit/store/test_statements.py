@@ -23,6 +23,7 @@ from turnwright_values.types import (
     LoopSettings,
     Mode,
     Model,
+    PlanKind,
     RunSettings,
     State,
     Tier,
@@ -32,7 +33,7 @@ from turnwright_values.types import (
 )
 
 from sql_counter import counted_statements, sent
-from turnwright_core.plans.plan import Plan, PlanKind
+from turnwright_core.plans.plan import Plan
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, leases, ledger, plans, primitives, registry
 from turnwright_store.app.changes import watch_changes

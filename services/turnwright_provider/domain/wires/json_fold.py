@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
+from turnwright_values.provider import Finish
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import (
@@ -24,7 +25,7 @@ from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_M
 from turnwright_provider.domain.classify import classify_in_stream
 from turnwright_provider.domain.error_body import is_error_body, truncated_json
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
-from turnwright_provider.domain.model_call import Finish, VendorEvent
+from turnwright_provider.domain.model_call import VendorEvent, was_cut
 from turnwright_provider.domain.sse import SseEvent
 from turnwright_provider.domain.surrogates import SurrogateJoiner, join_surrogates
 from turnwright_provider.domain.think_tags import ThinkRouter, ThinkTags, calls_in_reasoning
@@ -153,7 +154,7 @@ class JsonFold(ABC):
         if not self.is_ended:
             raise failed(FailureClass.SERVER, "the stream ended without a finish reason")
         deltas, finish = self.flush(), Finish(self._reason, self._usage, self._vendor_model)
-        if self._router and not finish.is_cut and (calls := calls_in_reasoning(self._router.unclosed)):
+        if self._router and not was_cut(finish) and (calls := calls_in_reasoning(self._router.unclosed)):
             deltas.append(AppendContent(calls))
         return [*deltas, finish]
 
