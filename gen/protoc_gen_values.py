@@ -25,13 +25,16 @@ VALUES = {
     "store": """
         SetEntry AppendEntry RemoveEntry CopyEntry MoveEntry EntryWrite LoopEnd NextTurn EndTurnRequest EndTurnResponse
         WriteEntriesRequest WriteEntriesResponse WatchChangesRequest WatchChangesResponse
-        ClaimRunResponse Lease LeaseState RenewLeasesResponse GetLeaseResponse
+        ClaimRunResponse Lease LeaseState RenewLeasesResponse GetLeaseResponse LineRange
     """.split(),
     "assembler": """
         AssembleRequest UnfitPiece PacketReport AssembleResponse CheckBudgetResponse
     """.split(),
     "provider": """
         Tool Dropped GenerateRequest Retry Finish
+    """.split(),
+    "entries": """
+        EntryInterval
     """.split(),
     "plans": """
         PlanWriter
@@ -43,6 +46,7 @@ ENUMS = {
     "types": """
         Mode CallStyle Assembly RequestKind ReplyKind TokenSource SessionState CompressionStrength
         Visibility State Tier MessageKind QueuedCommandKind FileConstraintKind PlanKind PlanPriority PlanStatus StreamEnd
+        DecisionKind Permission
     """.split(),
     "store": """
         Durability ViewFilter
@@ -70,6 +74,7 @@ PLAIN = {
 BASES = {
     "Entry": ("turnwright_core.value_methods", "EntryMethods"),
     "State": ("turnwright_core.value_methods", "SettlingState"),
+    "Permission": ("turnwright_core.value_methods", "Grantable"),
 }
 """What has methods: module and name of the class that has them."""
 

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright.types.v1 import loop_pb2, proposal_pb2, run_pb2
+from turnwright.types.v1.command_record_pb2 import DECISION_KIND_ACCEPTED, DECISION_KIND_EXPIRED, DECISION_KIND_REJECTED
 
 from turnwright_cli.changes import changes_of
 from turnwright_cli.editing import edited_proposal, picked
@@ -301,12 +302,12 @@ class Follower:
         return None
 
 
-_PAST: Final = {proposal_pb2.DECISION_KIND_ACCEPTED: "accepted", proposal_pb2.DECISION_KIND_REJECTED: "rejected"}
+_PAST: Final = {DECISION_KIND_ACCEPTED: "accepted", DECISION_KIND_REJECTED: "rejected"}
 
 
 def _decided_words(decision: proposal_pb2.ProposalDecision) -> str:
     """What somebody else has decided while it was asked here."""
-    if decision.kind == proposal_pb2.DECISION_KIND_EXPIRED:
+    if decision.kind == DECISION_KIND_EXPIRED:
         return _EXPIRED
     past = _PAST.get(decision.kind, "")
     comment = f', "{safe_line(decision.comment, COMMENT_CHARS_MAX)}"' if past and decision.comment else ""

@@ -9,6 +9,7 @@ from typing import Final
 
 from turnwright.proposals.v1 import proposal_service_pb2
 from turnwright.types.v1 import proposal_pb2
+from turnwright.types.v1.command_record_pb2 import DECISION_KIND_ACCEPTED, DECISION_KIND_EXPIRED, DECISION_KIND_REJECTED
 
 from turnwright_cli.effects import TITLE_CHARS_MAX, effect_title, effect_words
 from turnwright_cli.interrupts import Interrupts, unless_stopped
@@ -17,7 +18,7 @@ from turnwright_cli.output import Column, M, show_list, to_line, while_read, wri
 from turnwright_cli.plain import safe_line
 from turnwright_cli.session import open_session
 
-_PAST: Final = {proposal_pb2.DECISION_KIND_ACCEPTED: "accepted by", proposal_pb2.DECISION_KIND_REJECTED: "rejected by"}
+_PAST: Final = {DECISION_KIND_ACCEPTED: "accepted by", DECISION_KIND_REJECTED: "rejected by"}
 
 
 async def inbox(call: Invocation, *, watch: bool, every: bool) -> int:
@@ -81,6 +82,6 @@ def _how(decision: proposal_pb2.ProposalDecision) -> str:
     if decision.kind in _PAST:
         edited = ", with other content" if decision.edited else ""
         return f"{_PAST[decision.kind]} {safe_line(decision.principal)}{edited}"
-    if decision.kind == proposal_pb2.DECISION_KIND_EXPIRED:
+    if decision.kind == DECISION_KIND_EXPIRED:
         return "expired"
     return f"cancelled ({safe_line(decision.outcome)})"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
-from turnwright_values.types import Run, RunSettings, TurnRequest
-
-from turnwright_core.decisions import Permission
+from turnwright_values.types import Permission, Run, RunSettings, TurnRequest
 
 
 def with_settings_of_run(request: TurnRequest, settings: RunSettings) -> TurnRequest:

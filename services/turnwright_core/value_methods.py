@@ -55,6 +55,15 @@ class SettlingState(IntEnum):
         return self.name in ("RESOLVED", "FAILED", "CANCELLED")
 
 
+class Grantable(IntEnum):
+    """Base of what can have allowed an effect."""
+
+    @property
+    def is_grant(self) -> bool:
+        """Whether it can be taken away before the effect has happened (C62)."""
+        return self.name not in ("NOT_NEEDED", "DECISION", "CALLER")
+
+
 def parse_attributes(text: str) -> JsonObject:
     """The attributes of their text; empty for an empty one.
 

@@ -408,3 +408,13 @@ class GetLeaseResponse(Struct, frozen=True):
     run_status: int = 0
     """Status of the run: with 100 or 102 there is work, and a run without an owner will be claimed soon."""
 
+
+class LineRange(Struct, frozen=True):
+    """Selects lines of a body."""
+
+    line: int = 0
+    """1-based number of the first line; negative numbers count from the end, -1 is the last line. 0: the first
+    line."""
+    limit: int = 0
+    """Maximum number of lines; 0: all that follow."""
+

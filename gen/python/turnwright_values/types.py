@@ -10,7 +10,40 @@ from msgspec import Struct
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.models import Reasoning
-from turnwright_core.value_methods import EntryMethods, SettlingState
+from turnwright_core.value_methods import EntryMethods, Grantable, SettlingState
+
+
+class Permission(Grantable):
+    """Who allowed the effect of a command."""
+
+    UNSPECIFIED = 0
+    """Not specified, as in marks of earlier releases: treated as a grant."""
+    NOT_NEEDED = 1
+    """Nobody had to: its tool asks for no permission."""
+    DECISION = 2
+    """Somebody who accepted the proposal: `decision`."""
+    CALLER = 3
+    """The client that called the tool (CallTool)."""
+    RUN = 4
+    """A grant: `RunSettings.yolo`."""
+    LOOP = 5
+    """A grant: `LoopSettings.yolo`."""
+    TOOL_RULE = 6
+    """A grant: the tool is among the `approved` of `RunSettings.tool_rules`."""
+
+
+class DecisionKind(IntEnum):
+    """How a proposal was decided."""
+
+    UNSPECIFIED = 0
+    """No decision: its loop was aborted, or its record was removed. Never stored. One of a later release: somebody
+    has decided, and the state of the record says what became of it."""
+    ACCEPTED = 1
+    """Accepted."""
+    REJECTED = 2
+    """Rejected."""
+    EXPIRED = 3
+    """Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S."""
 
 
 class Visibility(IntEnum):

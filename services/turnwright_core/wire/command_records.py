@@ -12,26 +12,21 @@ from turnwright.types.v1.command_record_pb2 import (
     EditedContent,
     ProposedStage,
 )
-from turnwright_values.types import State
+from turnwright_values.types import DecisionKind, State
 
 from turnwright_core.chat.timeline import RecordedCall
-from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.decisions import Decision
 from turnwright_core.session import Wait
 from turnwright_core.wire.times import time_from_pb, time_to_pb
 
-_RULINGS: Final = {
-    command_record_pb2.RULING_ACCEPTED: DecisionKind.ACCEPTED,
-    command_record_pb2.RULING_REJECTED: DecisionKind.REJECTED,
-    command_record_pb2.RULING_EXPIRED: DecisionKind.EXPIRED,
-}
+_KINDS: Final[dict[int, DecisionKind]] = {int(kind): kind for kind in DecisionKind if kind}
 _DECIDED: Final = ("accepted", "dispatched", "settled")
 """Stages with a decision."""
-_RULINGS_PB: Final = {ruling: number for number, ruling in _RULINGS.items()}
 
 
 def command_decision_to_pb(decision: Decision) -> CommandDecision:
     return CommandDecision(
-        ruling=_RULINGS_PB[decision.ruling],
+        kind=command_record_pb2.DecisionKind.ValueType(decision.kind),
         principal=decision.principal,
         comment=decision.comment,
         decide_time=time_to_pb(decision.time_ms),
@@ -44,11 +39,11 @@ def command_decision_to_pb(decision: Decision) -> CommandDecision:
 
 def command_decision_from_pb(decision: CommandDecision) -> Decision | None:
     """The decision in a record; None if there is none that this version knows."""
-    ruling = _RULINGS.get(decision.ruling)
-    if ruling is None:
+    kind = _KINDS.get(decision.kind)
+    if kind is None:
         return None
     return Decision(
-        ruling,
+        kind,
         decision.comment,
         decision.principal,
         time_from_pb(decision.decide_time),
@@ -123,7 +118,7 @@ def with_decision(record: bytes, decision: Decision) -> bytes:
     # A copy: a message has one stage, and what another one held is gone once it is given.
     waited = ProposedStage()
     waited.CopyFrom(message.proposed)
-    stage = message.accepted if decision.ruling is DecisionKind.ACCEPTED else message.settled
+    stage = message.accepted if decision.kind is DecisionKind.ACCEPTED else message.settled
     stage.decision.CopyFrom(command_decision_to_pb(decision))
     if waited.HasField("effect"):
         stage.effect.CopyFrom(waited.effect)

@@ -8,7 +8,6 @@ from typing import Final
 from turnwright.types.v1 import command_record_pb2, entry_pb2, proposal_pb2
 from turnwright_values.types import Entry
 
-from turnwright_core.decisions import DecisionKind
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, OLD_TEXTS_BYTES_MAX
 from turnwright_core.patterns.patch import text_before
 from turnwright_core.text import cut_bytes
@@ -16,11 +15,6 @@ from turnwright_core.tools import TOOL_ORDER
 from turnwright_core.wire.command_records import decision_in, recorded_call
 from turnwright_core.wire.times import time_to_pb
 
-_KINDS: Final = {
-    DecisionKind.ACCEPTED: proposal_pb2.DECISION_KIND_ACCEPTED,
-    DecisionKind.REJECTED: proposal_pb2.DECISION_KIND_REJECTED,
-    DecisionKind.EXPIRED: proposal_pb2.DECISION_KIND_EXPIRED,
-}
 _REMOVED_OUTCOME: Final = "removed:410"
 
 
@@ -32,7 +26,7 @@ def decision_to_pb(path: str, record: Entry | None) -> proposal_pb2.ProposalDeci
         path=path, state=entry_pb2.State.ValueType(int(record.state)), outcome=record.outcome
     )
     if (made := decision_in(record.record)) is not None:
-        decision.kind = _KINDS[made.ruling]
+        decision.kind = command_record_pb2.DecisionKind.ValueType(made.kind)
         decision.principal = made.principal
         decision.comment = made.comment
         decision.edited = bool(made.contents or made.edited)

@@ -21,7 +21,7 @@ WORD: Final = "budget_exhausted"
 
 
 class BudgetKind(Enum):
-    """Which limit was reached."""
+    """Which limit was reached; the values are the words in reasons of loops."""
 
     TURNS = "turns"
     TOKENS = "tokens"

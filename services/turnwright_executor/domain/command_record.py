@@ -21,9 +21,17 @@ from enum import StrEnum
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright_values.store import EntryWrite
-from turnwright_values.types import ClientCall, ClientToolEffect, QuestionEffect, State, WrittenFile
+from turnwright_values.types import (
+    ClientCall,
+    ClientToolEffect,
+    DecisionKind,
+    Permission,
+    QuestionEffect,
+    State,
+    WrittenFile,
+)
 
-from turnwright_core.decisions import Decision, DecisionKind, Permission
+from turnwright_core.decisions import Decision
 from turnwright_core.json_text import JsonMapping
 from turnwright_executor.domain.effects import Effect, EffectClass
 from turnwright_grammar.reply import Command
@@ -102,14 +110,14 @@ class CommandRecord(Struct, frozen=True):
             return Stage.ASKED if is_asked else Stage.PROPOSED
         if self.is_dispatched:
             return Stage.DISPATCHED
-        if self.effect is None or self.decision is None or self.decision.ruling is not DecisionKind.ACCEPTED:
+        if self.effect is None or self.decision is None or self.decision.kind is not DecisionKind.ACCEPTED:
             return Stage.RECORDED
         return Stage.ACCEPTED if self.interrupted is None else Stage.ANSWERED
 
     @property
     def rejection(self) -> Decision | None:
         """The decision that prevented the effect. An expired proposal has one too."""
-        is_rejected = self.decision is not None and self.decision.ruling is not DecisionKind.ACCEPTED
+        is_rejected = self.decision is not None and self.decision.kind is not DecisionKind.ACCEPTED
         return self.decision if is_rejected else None
 
     def prepared(self, effect: Effect, body: str, attributes: JsonMapping) -> CommandRecord:

@@ -16,7 +16,10 @@ from turnwright_core.json_text import JsonMapping
 
 
 class EffectClass(StrEnum):
-    """Whether a command can be run again after an interruption that left its result unknown."""
+    """Whether a command can be run again after an interruption that left its result unknown.
+
+    An unspecified one counts as OUTSIDE as soon as it is read: the tables of the machine have a row for each class.
+    """
 
     PURE = "pure"
     """It only writes entries, together with its result: run it again."""

@@ -13,9 +13,16 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.types import ClientToolEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect, Run
+from turnwright_values.types import (
+    ClientToolEffect,
+    CommandEffect,
+    FileEdit,
+    FileEffect,
+    Permission,
+    QuestionEffect,
+    Run,
+)
 
-from turnwright_core.decisions import Permission
 from turnwright_core.limits import RECORD_BYTES_MAX
 from turnwright_core.turn_settings import grant_for
 from turnwright_executor.domain.addresses import TurnAddress

@@ -15,9 +15,8 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 from turnwright_values.plans import PlanWriter
-from turnwright_values.types import Assembly, ClientToolEffect, FileEffect, Loop, State, Tier
+from turnwright_values.types import Assembly, ClientToolEffect, FileEffect, Loop, Permission, State, Tier
 
-from turnwright_core.decisions import Permission
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.plans.plan import Plan

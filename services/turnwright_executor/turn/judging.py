@@ -7,9 +7,8 @@ from contextlib import suppress
 from posixpath import normpath
 
 from msgspec.structs import replace
-from turnwright_values.types import LoopTally, Mode, State, TurnResult
+from turnwright_values.types import DecisionKind, LoopTally, Mode, State, TurnResult
 
-from turnwright_core.decisions import DecisionKind
 from turnwright_core.runs import RUNNING
 from turnwright_core.streams import STOPPED
 from turnwright_executor.config import ExecutorSettings
@@ -111,7 +110,7 @@ def _record_facts(record: CommandRecord, tools: Container[str]) -> RecordFacts:
 def _rejection(rejected: Sequence[CommandRecord]) -> Rejection:
     if not rejected:
         return Rejection.NONE
-    if any(record.decision and record.decision.ruling is DecisionKind.EXPIRED for record in rejected):
+    if any(record.decision and record.decision.kind is DecisionKind.EXPIRED for record in rejected):
         return Rejection.EXPIRED
     # The outcome of a native call is its result, which the model reads (C28).
     is_read = all(record.call_id for record in rejected) or any(record.comment for record in rejected)

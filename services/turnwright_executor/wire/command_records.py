@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from turnwright.types.v1 import command_record_pb2 as pb
-from turnwright_values.types import ClientCall, Entry, Tier, WrittenFile
+from turnwright_values.types import ClientCall, Entry, Permission, Tier, WrittenFile
 
-from turnwright_core.decisions import Permission
 from turnwright_core.wire.codec import codec
 from turnwright_core.wire.command_records import command_decision_from_pb, command_decision_to_pb
 from turnwright_executor.domain.command_record import CommandRecord, Stage
@@ -47,15 +46,7 @@ _FROM_PB: Final[Mapping[str, Callable[[Any], object]]] = {
     "interrupted": effect_from_pb,
     "decision": command_decision_from_pb,
 }
-_PERMISSIONS_PB: Final = {
-    Permission.NOT_NEEDED: pb.PERMISSION_NOT_NEEDED,
-    Permission.DECISION: pb.PERMISSION_DECISION,
-    Permission.CALLER: pb.PERMISSION_CALLER,
-    Permission.RUN: pb.PERMISSION_RUN,
-    Permission.LOOP: pb.PERMISSION_LOOP,
-    Permission.TOOL_RULE: pb.PERMISSION_TOOL_RULE,
-}
-_PERMISSIONS: Final[Mapping[int, Permission]] = {number: one for one, number in _PERMISSIONS_PB.items()}
+_PERMISSIONS: Final[Mapping[int, Permission]] = {int(one): one for one in Permission}
 _CLASSES: Final[Mapping[int, EffectClass]] = {number: effect_class for effect_class, number in _CLASSES_PB.items()}
 
 
@@ -84,7 +75,7 @@ def command_record_to_pb(record: CommandRecord) -> pb.CommandRecord:
         if (value := getattr(record, field)) is not None:
             getattr(stage, field).CopyFrom(_TO_PB[field](value))
     if record.stage is Stage.DISPATCHED:
-        message.dispatched.permission = _PERMISSIONS_PB.get(record.permission, pb.PERMISSION_UNSPECIFIED)
+        message.dispatched.permission = pb.Permission.ValueType(record.permission)
     if record.files:
         message.settled.files.extend(map(written_to_pb, record.files))
     return message

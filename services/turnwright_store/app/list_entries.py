@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import Connection
+from turnwright_values.entries import EntryInterval
 from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_core.checks import check_chars, check_count, invalid
@@ -208,17 +209,9 @@ def _fixed_prefix(pattern: str) -> str:
 # ---- History
 
 
-class PastEntry(Struct, frozen=True):
-    """A state of an entry over some revisions of a run."""
-
-    entry: Entry
-    to_revision: int | None
-    """Revision at which it ended; None: it is the current one."""
-
-
 def list_entry_history(
     connection: Connection, address: RunRef, path: str, size: int, token: str, *, bodies: bool
-) -> tuple[list[PastEntry], str]:
+) -> tuple[list[EntryInterval], str]:
     """A page of the states of a path, latest first."""
     size = page_size(size)
     (before,) = decode_page_token(token, int) or (END_OF_REVISION,)
@@ -227,7 +220,7 @@ def list_entry_history(
     intervals = list_history(connection, run.id, path, max(0, min(int(before), END_OF_REVISION)), size + 1)
     page, next_token = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
     entries = load_entries(connection, run, [one.shown for one in page], wanted)
-    return [PastEntry(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], next_token
+    return [EntryInterval(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], next_token
 
 
 def _revision_of(one: Interval) -> tuple[int]:

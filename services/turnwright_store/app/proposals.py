@@ -17,10 +17,10 @@ from msgspec import Struct
 from sqlalchemy import Connection
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.store import EntryWrite, SetEntry
-from turnwright_values.types import Cursor, Entry, Run, State, Tier
+from turnwright_values.types import Cursor, DecisionKind, Entry, Run, State, Tier
 
 from turnwright_core.checks import check_bytes, check_chars, check_count, invalid
-from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.decisions import Decision
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import slug_of
 from turnwright_core.limits import COMMENT_BYTES_MAX, PATH_CHARS_MAX
@@ -50,11 +50,15 @@ EXPIRED_OUTCOME: Final = "expired:499"
 CONTENTS_MAX: Final = 1000
 """Most contents that come with a decision."""
 
+_VERBS: Final = {DecisionKind.ACCEPTED: "accept", DecisionKind.REJECTED: "reject", DecisionKind.EXPIRED: "expire"}
 _PAST: Final = {DecisionKind.ACCEPTED: "accepted", DecisionKind.REJECTED: "rejected"}
 
 
 class Resolution(Struct, frozen=True):
-    """A decision to be made. `contents` are pairs of path and text that replace the proposed content."""
+    """A decision to be made, as ResolveProposal, a command of a session or a written state asks for it.
+
+    `contents` are pairs of path and text that replace the proposed content.
+    """
 
     accept: bool
     comment: str = ""
@@ -149,7 +153,7 @@ def write_decision(
     assert made, "who decides says so in the record"
     tool = _tool_of(record)
     is_client_tool = wait_in(State.PROPOSED, CommandRecord.FromString(record.record)) is Wait.CLIENT
-    answered = is_client_tool and made.ruling is DecisionKind.ACCEPTED
+    answered = is_client_tool and made.kind is DecisionKind.ACCEPTED
     cause = tool_returned(record.path, tool, made) if answered else proposal_decided(record.path, tool, made)
     event = new_event(tx, run, record.turn, cause)
     # A full run must not wait forever: the decision's event is written beyond the limit of entries.
@@ -188,8 +192,8 @@ def _not_pending_error(record: Entry) -> Exception:
         message = f"{record.path} is {state}, not a pending proposal: it needs no decision."
         return fault(Reason.NOT_PROPOSED, message, **values)
     time = _time(made)
-    values |= {"decision": made.ruling.value, "principal": made.principal, "time": time}
-    past = _PAST.get(made.ruling)
+    values |= {"decision": _VERBS[made.kind], "principal": made.principal, "time": time}
+    past = _PAST.get(made.kind)
     how = f"was {past} by {made.principal}" if past else "expired"
     return fault(Reason.NOT_PROPOSED, f"{record.path} {how} at {time}: it is {state} now.", **values)
 

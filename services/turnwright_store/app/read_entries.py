@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 from sqlalchemy import Connection
+from turnwright_values.store import LineRange
 from turnwright_values.types import Entry, State, Tier, Visibility
 
 from turnwright_core.checks import check_count, over_limit
@@ -44,13 +45,6 @@ CHARACTER_BYTES_MAX: Final = 4
 
 _SENT: Final = re.compile(r"(system|user)://([1-9][0-9]{0,9})")
 _BETWEEN_MESSAGES: Final = "\n\n"
-
-
-class LineRange(Struct, frozen=True):
-    """Which lines of bodies to return; see slice_lines."""
-
-    line: int | None = None
-    limit: int | None = None
 
 
 class PathsQuery(Struct, frozen=True):
@@ -137,7 +131,7 @@ def _load(connection: Connection, then: RunSnapshot, paths: list[str], query: Pa
 def _cut(entry: Entry, query: PathsQuery) -> ReadEntry:
     if not query.lines:
         return ReadEntry(entry, None)
-    lines = slice_lines(entry.body, query.lines.line, query.lines.limit)
+    lines = slice_lines(entry.body, query.lines.line or None, query.lines.limit or None)
     return ReadEntry(replace(entry, body=lines.text if query.bodies else ""), replace(lines, text=""))
 
 

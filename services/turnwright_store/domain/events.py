@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from turnwright_values.types import Mode, PlanKind
+from turnwright_values.types import DecisionKind, Mode, PlanKind
 
-from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.decisions import Decision
 from turnwright_core.events import RunEvent, Subkind, slug_of
 
 _PLAN: Final = "plan"
@@ -50,10 +50,10 @@ def plan_delta(plan_id: str, version: int, sequence: int) -> RunEvent:
 
 def proposal_decided(path: str, tool: str, made: Decision) -> RunEvent:
     """A proposal was accepted, rejected, or expired."""
-    decided = _DECIDED[made.ruling]
+    decided = _DECIDED[made.kind]
     payload = {"path": path, "tool": tool, "decision": decided, "principal": made.principal, "comment": made.comment}
     more = {"edited_paths": list(made.contents), "client_runs": made.client_runs}
-    if made.ruling is DecisionKind.EXPIRED:
+    if made.kind is DecisionKind.EXPIRED:
         sentence = f"Nobody decided on {path} in time."
     else:
         edits = " with edits" if made.contents else ""

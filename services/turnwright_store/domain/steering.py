@@ -37,7 +37,7 @@ _MODES: Final = {"ask": Mode.ASK, "act": Mode.ACT}
 
 
 class BudgetAttributes(Struct, frozen=True, forbid_unknown_fields=True):
-    """The limits of a loop, as attributes give them."""
+    """A Budget, as attributes give it: whoever may write can give any JSON, so nothing but this is taken."""
 
     turns_max: Annotated[int, Meta(ge=0, lt=2**32)] = 0
     tokens_max: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
@@ -46,7 +46,7 @@ class BudgetAttributes(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunAttributes(Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of a loop that attributes can give."""
+    """Those LoopSettings that attributes can give, taken as strictly; the others need a call."""
 
     mode: Literal["ask", "act"]
     model: str = ""

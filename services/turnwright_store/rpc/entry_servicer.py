@@ -8,11 +8,13 @@ from typing import TypeVar
 from sqlalchemy import Connection
 from turnwright.entries.v1 import entry_service_pb2 as pb
 from turnwright.entries.v1 import entry_service_pb2_grpc
+from turnwright_values.entries import EntryInterval
 from turnwright_values.types import State, Visibility
 
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PAGE_BYTES_MAX
+from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import entry_to_pb, hit_to_pb
 from turnwright_core.wire.schemes import categories_from_pb
 from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
@@ -22,6 +24,8 @@ from turnwright_store.rpc.calls import Calls, Fields, address_of, query
 from turnwright_store.rpc.read_servicer import at_of
 
 E = TypeVar("E", Visibility, State)
+
+_interval_to_pb, _ = codec(EntryInterval, pb.EntryInterval)
 
 
 class EntryServicer(Calls, entry_service_pb2_grpc.EntryServiceServicer):
@@ -53,8 +57,7 @@ class EntryServicer(Calls, entry_service_pb2_grpc.EntryServiceServicer):
             request.page_token,
             bodies=not request.without_bodies,
         )
-        intervals = [pb.EntryInterval(entry=entry_to_pb(one.entry), to_revision=one.to_revision) for one in found]
-        return {"intervals": intervals, "next_page_token": token}
+        return {"intervals": map(_interval_to_pb, found), "next_page_token": token}
 
     @query
     def SearchEntries(self, request: pb.SearchEntriesRequest, connection: Connection) -> Fields:

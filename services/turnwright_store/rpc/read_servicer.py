@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 from turnwright.store.v1 import read_pb2
-from turnwright_values.store import ViewFilter, WatchChangesRequest, WatchChangesResponse
+from turnwright_values.store import LineRange, ViewFilter, WatchChangesRequest, WatchChangesResponse
 
 from turnwright_core.checks import invalid
 from turnwright_core.text import LineSlice
 from turnwright_core.wire import entries as entry_wire
 from turnwright_store.app.changes import ChangesWatch, watch_changes
 from turnwright_store.app.history import At, PacketMoment
-from turnwright_store.app.read_entries import LineRange, PathsQuery, get_entries
+from turnwright_store.app.read_entries import PathsQuery, get_entries
 from turnwright_store.app.read_view import check_wanted, read_view
 from turnwright_store.rpc.calls import Calls, address_of, after_cursor, watch
 from turnwright_store.sql.views import Wanted
@@ -54,7 +54,7 @@ def lines_of(request: read_pb2.GetEntriesRequest) -> LineRange | None:
     """The lines that a request asks for; None: whole bodies."""
     if not request.HasField("lines"):
         return None
-    return LineRange(request.lines.line or None, request.lines.limit or None)
+    return LineRange(request.lines.line, request.lines.limit)
 
 
 def span_of(lines: LineSlice) -> read_pb2.LineSpan:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import pytest_asyncio
-from turnwright.types.v1 import proposal_pb2
+from turnwright.types.v1 import command_record_pb2
 
 from contract.executor.proposing import (
     DONE,
@@ -29,7 +29,7 @@ from turnwright_kit.server import RunningServer
 
 pytestmark = pytest.mark.asyncio
 
-EXPIRED = proposal_pb2.DECISION_KIND_EXPIRED
+EXPIRED = command_record_pb2.DECISION_KIND_EXPIRED
 
 
 # ---- Plugins

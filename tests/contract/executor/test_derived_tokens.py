@@ -334,7 +334,7 @@ def _forged():
     """The record of a command that somebody is said to have accepted."""
     record = command_record_pb2.CommandRecord(tool="sh", ordinal=1)
     record.accepted.effect.command.command = "touch forged"
-    record.accepted.decision.ruling = command_record_pb2.RULING_ACCEPTED
+    record.accepted.decision.kind = command_record_pb2.DECISION_KIND_ACCEPTED
     return record
 
 

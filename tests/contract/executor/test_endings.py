@@ -8,13 +8,21 @@ from datetime import timedelta
 
 import pytest
 from turnwright.types.v1 import budget_pb2
-from turnwright_values.types import ClientToolEffect, CommandEffect, FileEdit, FileEffect, QuestionEffect, State
+from turnwright_values.types import (
+    ClientToolEffect,
+    CommandEffect,
+    DecisionKind,
+    FileEdit,
+    FileEffect,
+    QuestionEffect,
+    State,
+)
 
 from contract.executor.test_aborts import act_slowly
 from contract.executor.test_recovery import LIFE, left, resolve
 from services import running
 from sse_server import SseServer, chat
-from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.decisions import Decision
 from turnwright_executor.domain.effects import CallEffect, EffectClass
 
 pytestmark = pytest.mark.asyncio

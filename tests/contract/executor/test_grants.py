@@ -9,7 +9,7 @@ import pytest
 from turnwright.runs.v1 import run_service_pb2, run_service_pb2_grpc
 from turnwright.types.v1 import command_record_pb2, settings_pb2
 from turnwright.types.v1 import session_command_pb2 as pb
-from turnwright_values.types import FileEdit, FileEffect, State
+from turnwright_values.types import DecisionKind, FileEdit, FileEffect, Permission, State
 
 from contract.executor.proposing import DONE, Another
 from contract.executor.sessions import say, state_of, until_state
@@ -17,7 +17,7 @@ from contract.executor.shared_stack import ON_A_SHARED_STACK, SHARED_SERVICES
 from contract.executor.test_recovery import left
 from services import running
 from turnwright_client.sessions import user_message
-from turnwright_core.decisions import Decision, DecisionKind, Permission
+from turnwright_core.decisions import Decision
 from turnwright_executor.domain.effects import CallEffect, EffectClass
 
 services = SHARED_SERVICES

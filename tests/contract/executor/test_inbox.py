@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
-from turnwright.types.v1 import proposal_pb2
+from turnwright.types.v1 import command_record_pb2
 
 from contract.executor.proposing import (
     ASK,
@@ -54,7 +54,7 @@ async def test_whoever_watches_the_inbox_hears_what_comes_and_who_decided_it(ser
         [left] = (await until_change(changes, "decided")).decided
     assert (item.run, item.proposal.path) == ("r", PROPOSAL)
     assert (left.project, left.run, left.decision.path) == (services.project, "r", PROPOSAL)
-    assert (left.decision.kind, left.decision.principal) == (proposal_pb2.DECISION_KIND_ACCEPTED, "alice")
+    assert (left.decision.kind, left.decision.principal) == (command_record_pb2.DECISION_KIND_ACCEPTED, "alice")
 
 
 async def test_an_abort_takes_the_proposal_out_of_the_inbox(services):

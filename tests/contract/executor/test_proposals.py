@@ -7,7 +7,7 @@ import json
 
 import pytest
 from turnwright.proposals.v1 import proposal_service_pb2, proposal_service_pb2_grpc
-from turnwright.types.v1 import command_record_pb2, proposal_pb2
+from turnwright.types.v1 import command_record_pb2
 from turnwright_values.types import Tier
 
 from contract.executor.proposing import (
@@ -78,7 +78,7 @@ async def test_the_events_of_the_run_say_who_decided(services):
         await alice.resolve(services.project, "r", PROPOSAL, accept=True)
     await services.until(queued)
     [resolved] = [event.proposal_resolved for event in services.events if event.HasField("proposal_resolved")]
-    assert (resolved.decision.principal, resolved.decision.kind) == ("alice", proposal_pb2.DECISION_KIND_ACCEPTED)
+    assert (resolved.decision.principal, resolved.decision.kind) == ("alice", command_record_pb2.DECISION_KIND_ACCEPTED)
 
 
 async def test_a_repeated_decision_has_the_first_answer(services):
@@ -139,7 +139,7 @@ async def test_an_acceptance_may_bring_other_content_and_the_model_reads_what_is
     )
     assert "-new\n+newer" in record.body
     decision = record.record.settled.decision
-    assert (decision.ruling, decision.principal) == (command_record_pb2.RULING_ACCEPTED, "operator")
+    assert (decision.kind, decision.principal) == (command_record_pb2.DECISION_KIND_ACCEPTED, "operator")
     assert (list(decision.edited_paths), list(decision.contents)) == ([""], [])
 
 

@@ -5,7 +5,7 @@ import json
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
-from turnwright.types.v1 import command_record_pb2, proposal_pb2
+from turnwright.types.v1 import command_record_pb2
 from turnwright_values.types import Tier
 
 from contract.store.harness import (
@@ -195,8 +195,8 @@ async def test_an_empty_inbox_says_so_at_once(client, project):
 @pytest.mark.parametrize(
     ("decision", "state", "outcome", "kind"),
     [
-        ("accept", RECORDED, "", proposal_pb2.DECISION_KIND_ACCEPTED),
-        ("reject", 5, "rejected:403", proposal_pb2.DECISION_KIND_REJECTED),
+        ("accept", RECORDED, "", command_record_pb2.DECISION_KIND_ACCEPTED),
+        ("reject", 5, "rejected:403", command_record_pb2.DECISION_KIND_REJECTED),
     ],
     ids=["accepted", "rejected"],
 )
@@ -322,7 +322,7 @@ async def test_a_proposal_that_nobody_decides_in_time_is_cancelled_with_the_reas
             told = inbox.decided[0].decision
         assert (entry.state, entry.outcome, entry.status) == (CANCELLED, "expired:499", 499)
         assert entry.body == "Nobody decided within 0.4 s, so it was not carried out."
-        assert (told.kind, told.principal) == (proposal_pb2.DECISION_KIND_EXPIRED, "")
+        assert (told.kind, told.principal) == (command_record_pb2.DECISION_KIND_EXPIRED, "")
         with pytest.raises(TurnwrightError) as late:
             await resolve(client, run)
         assert late.value.reason is Reason.NOT_PROPOSED

@@ -39,7 +39,7 @@ def decision_in(entry) -> command_record_pb2.CommandDecision:
 
 
 def decided(ruling, comment="", principal="operator"):
-    return command_record_pb2.CommandDecision(ruling=ruling, comment=comment, principal=principal)
+    return command_record_pb2.CommandDecision(kind=ruling, comment=comment, principal=principal)
 
 
 async def refused(call) -> TurnwrightError:
@@ -57,7 +57,7 @@ async def test_an_accepted_record_goes_back_to_its_owner(server, run, proposed):
     assert (answer.entry.state, answer.entry.body, answer.entry.outcome) == (RECORDED, "ls", "")
     assert answer.entry == await run.entry(RECORD)
     assert answer.entry.record.WhichOneof("stage") == "accepted"
-    assert decision_in(answer.entry) == decided(command_record_pb2.RULING_ACCEPTED, "go on", "alice")
+    assert decision_in(answer.entry) == decided(command_record_pb2.DECISION_KIND_ACCEPTED, "go on", "alice")
     kept = answer.entry.record
     assert (kept.tool, kept.ordinal, kept.accepted.effect.command.command) == ("sh", 0, "ls")
     assert answer.entry.attributes_json == '{"tool":"sh"}'
@@ -73,7 +73,7 @@ async def test_a_rejected_record_has_failed(client, run, proposed, comment, body
     await run.write(proposed, run_status=202)
     entry = (await resolve(client, run, reject={"comment": comment})).entry
     assert (entry.state, entry.outcome, entry.status, entry.body) == (FAILED, "rejected:403", 403, body)
-    assert decision_in(entry) == decided(command_record_pb2.RULING_REJECTED, comment)
+    assert decision_in(entry) == decided(command_record_pb2.DECISION_KIND_REJECTED, comment)
     assert entry.record.settled.effect.command.command == "ls"
 
 
@@ -81,7 +81,7 @@ async def test_a_proposal_that_is_no_command_is_decided_too_and_nothing_is_carri
     await run.begin()
     await run.write(set_(RECORD, "ls", '{"tool":"sh"}', state=PROPOSED), run_status=202)
     entry = (await resolve(client, run)).entry
-    assert decision_in(entry) == decided(command_record_pb2.RULING_ACCEPTED)
+    assert decision_in(entry) == decided(command_record_pb2.DECISION_KIND_ACCEPTED)
     kept = entry.record
     assert (kept.tool, kept.HasField("ordinal"), kept.accepted.HasField("effect")) == ("", False, False)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from turnwright_values.types import Cursor, Entry, State, Tier, Visibility
+from turnwright_values.types import Cursor, DecisionKind, Entry, State, Tier, Visibility
 
 from turnwright_assembler.app.packet import compose
 from turnwright_assembler.app.transcript_rows import TranscriptRows
@@ -18,7 +18,7 @@ from turnwright_assembler.ports import ViewPart
 from turnwright_assembler.sections.project import project_text
 from turnwright_assembler.sections.system import render_system
 from turnwright_core.chat.message import Message, Role
-from turnwright_core.decisions import Decision, DecisionKind
+from turnwright_core.decisions import Decision
 from turnwright_core.instructions import PROJECT_PATH, SYSTEM_PATH
 from turnwright_core.wire.command_records import with_decision
 from unit.assembler.entries import DIVISOR, blocks, entry

@@ -10,16 +10,18 @@ from turnwright.types.v1 import command_record_pb2
 from turnwright_values.types import (
     ClientCall,
     CommandEffect,
+    DecisionKind,
     Entry,
     FileEdit,
     FileEffect,
+    Permission,
     QuestionEffect,
     State,
     Tier,
     Visibility,
 )
 
-from turnwright_core.decisions import Decision, DecisionKind, Permission
+from turnwright_core.decisions import Decision
 from turnwright_core.limits import PATH_CHARS_MAX
 from turnwright_core.streams import channel_base, channel_path, record_of_channel
 from turnwright_executor.domain.command_record import CommandRecord, Done, Stage

@@ -89,33 +89,37 @@ PERMISSION_TOOL_RULE: Permission.ValueType  # 6
 """A grant: the tool is among the `approved` of `RunSettings.tool_rules`."""
 Global___Permission: _TypeAlias = Permission  # noqa: Y015
 
-class _Ruling:
+class _DecisionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
 
-class _RulingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Ruling.ValueType], _builtins.type):
+class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    RULING_UNSPECIFIED: _Ruling.ValueType  # 0
-    """Not specified; never stored."""
-    RULING_ACCEPTED: _Ruling.ValueType  # 1
+    DECISION_KIND_UNSPECIFIED: _DecisionKind.ValueType  # 0
+    """No decision: its loop was aborted, or its record was removed. Never stored. One of a later release: somebody has decided,
+    and the state of the record says what became of it.
+    """
+    DECISION_KIND_ACCEPTED: _DecisionKind.ValueType  # 1
     """Accepted."""
-    RULING_REJECTED: _Ruling.ValueType  # 2
+    DECISION_KIND_REJECTED: _DecisionKind.ValueType  # 2
     """Rejected."""
-    RULING_EXPIRED: _Ruling.ValueType  # 3
-    """Not decided in time."""
+    DECISION_KIND_EXPIRED: _DecisionKind.ValueType  # 3
+    """Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S."""
 
-class Ruling(_Ruling, metaclass=_RulingEnumTypeWrapper):
-    """What was decided on a proposal."""
+class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
+    """How a proposal was decided."""
 
-RULING_UNSPECIFIED: Ruling.ValueType  # 0
-"""Not specified; never stored."""
-RULING_ACCEPTED: Ruling.ValueType  # 1
+DECISION_KIND_UNSPECIFIED: DecisionKind.ValueType  # 0
+"""No decision: its loop was aborted, or its record was removed. Never stored. One of a later release: somebody has decided,
+and the state of the record says what became of it.
+"""
+DECISION_KIND_ACCEPTED: DecisionKind.ValueType  # 1
 """Accepted."""
-RULING_REJECTED: Ruling.ValueType  # 2
+DECISION_KIND_REJECTED: DecisionKind.ValueType  # 2
 """Rejected."""
-RULING_EXPIRED: Ruling.ValueType  # 3
-"""Not decided in time."""
-Global___Ruling: _TypeAlias = Ruling  # noqa: Y015
+DECISION_KIND_EXPIRED: DecisionKind.ValueType  # 3
+"""Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S."""
+Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
 
 @_typing.final
 class CommandRecord(_message.Message):
@@ -538,7 +542,7 @@ class CommandDecision(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    RULING_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     COMMENT_FIELD_NUMBER: _builtins.int
     DECIDE_TIME_FIELD_NUMBER: _builtins.int
@@ -546,7 +550,7 @@ class CommandDecision(_message.Message):
     EDITED_PATHS_FIELD_NUMBER: _builtins.int
     CLIENT_RUNS_FIELD_NUMBER: _builtins.int
     TOOL_FAILED_FIELD_NUMBER: _builtins.int
-    ruling: Global___Ruling.ValueType
+    kind: Global___DecisionKind.ValueType
     """What was decided."""
     principal: _builtins.str
     """Who decided: the name in the caller's token. Empty if nobody did."""
@@ -571,7 +575,7 @@ class CommandDecision(_message.Message):
     def __init__(
         self,
         *,
-        ruling: Global___Ruling.ValueType = ...,
+        kind: Global___DecisionKind.ValueType = ...,
         principal: _builtins.str = ...,
         comment: _builtins.str = ...,
         decide_time: _timestamp_pb2.Timestamp | None = ...,
@@ -582,7 +586,7 @@ class CommandDecision(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decide_time", b"decide_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decide_time", b"decide_time", "edited_paths", b"edited_paths", "principal", b"principal", "ruling", b"ruling", "tool_failed", b"tool_failed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_runs", b"client_runs", "comment", b"comment", "contents", b"contents", "decide_time", b"decide_time", "edited_paths", b"edited_paths", "kind", b"kind", "principal", b"principal", "tool_failed", b"tool_failed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

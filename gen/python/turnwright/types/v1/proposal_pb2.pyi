@@ -51,34 +51,6 @@ FILE_CHANGE_KIND_DELETE: FileChangeKind.ValueType  # 3
 """The file is deleted."""
 Global___FileChangeKind: _TypeAlias = FileChangeKind  # noqa: Y015
 
-class _DecisionKind:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _DecisionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DecisionKind.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    DECISION_KIND_UNSPECIFIED: _DecisionKind.ValueType  # 0
-    """No decision: its loop was aborted, or its record was removed."""
-    DECISION_KIND_ACCEPTED: _DecisionKind.ValueType  # 1
-    """Accepted."""
-    DECISION_KIND_REJECTED: _DecisionKind.ValueType  # 2
-    """Rejected."""
-    DECISION_KIND_EXPIRED: _DecisionKind.ValueType  # 3
-    """Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S."""
-
-class DecisionKind(_DecisionKind, metaclass=_DecisionKindEnumTypeWrapper):
-    """How a proposal was decided."""
-
-DECISION_KIND_UNSPECIFIED: DecisionKind.ValueType  # 0
-"""No decision: its loop was aborted, or its record was removed."""
-DECISION_KIND_ACCEPTED: DecisionKind.ValueType  # 1
-"""Accepted."""
-DECISION_KIND_REJECTED: DecisionKind.ValueType  # 2
-"""Rejected."""
-DECISION_KIND_EXPIRED: DecisionKind.ValueType  # 3
-"""Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S."""
-Global___DecisionKind: _TypeAlias = DecisionKind  # noqa: Y015
-
 @_typing.final
 class Proposal(_message.Message):
     """An effect that waits for a decision. It is durable and outlives every process."""
@@ -389,7 +361,7 @@ class ProposalDecision(_message.Message):
     """State of the record after the decision; an accepted one is RECORDED until its effect has happened."""
     outcome: _builtins.str
     """Outcome of the record, `word:code`; empty unless it failed."""
-    kind: Global___DecisionKind.ValueType
+    kind: _command_record_pb2.DecisionKind.ValueType
     """How it was decided."""
     principal: _builtins.str
     """Who decided: the name in the caller's token. Empty if nobody did."""
@@ -407,7 +379,7 @@ class ProposalDecision(_message.Message):
         path: _builtins.str = ...,
         state: _entry_pb2.State.ValueType = ...,
         outcome: _builtins.str = ...,
-        kind: Global___DecisionKind.ValueType = ...,
+        kind: _command_record_pb2.DecisionKind.ValueType = ...,
         principal: _builtins.str = ...,
         comment: _builtins.str = ...,
         decide_time: _timestamp_pb2.Timestamp | None = ...,

@@ -451,9 +451,9 @@ export declare type CommandDecision = Message<"turnwright.types.v1.CommandDecisi
   /**
    * What was decided.
    *
-   * @generated from field: turnwright.types.v1.Ruling ruling = 1;
+   * @generated from field: turnwright.types.v1.DecisionKind kind = 1;
    */
-  ruling: Ruling;
+  kind: DecisionKind;
 
   /**
    * Who decided: the name in the caller's token. Empty if nobody did.
@@ -908,42 +908,43 @@ export enum Permission {
 export declare const PermissionSchema: GenEnum<Permission>;
 
 /**
- * What was decided on a proposal.
+ * How a proposal was decided.
  *
- * @generated from enum turnwright.types.v1.Ruling
+ * @generated from enum turnwright.types.v1.DecisionKind
  */
-export enum Ruling {
+export enum DecisionKind {
   /**
-   * Not specified; never stored.
+   * No decision: its loop was aborted, or its record was removed. Never stored. One of a later release: somebody has decided,
+   * and the state of the record says what became of it.
    *
-   * @generated from enum value: RULING_UNSPECIFIED = 0;
+   * @generated from enum value: DECISION_KIND_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
    * Accepted.
    *
-   * @generated from enum value: RULING_ACCEPTED = 1;
+   * @generated from enum value: DECISION_KIND_ACCEPTED = 1;
    */
   ACCEPTED = 1,
 
   /**
    * Rejected.
    *
-   * @generated from enum value: RULING_REJECTED = 2;
+   * @generated from enum value: DECISION_KIND_REJECTED = 2;
    */
   REJECTED = 2,
 
   /**
-   * Not decided in time.
+   * Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S.
    *
-   * @generated from enum value: RULING_EXPIRED = 3;
+   * @generated from enum value: DECISION_KIND_EXPIRED = 3;
    */
   EXPIRED = 3,
 }
 
 /**
- * Describes the enum turnwright.types.v1.Ruling.
+ * Describes the enum turnwright.types.v1.DecisionKind.
  */
-export declare const RulingSchema: GenEnum<Ruling>;
+export declare const DecisionKindSchema: GenEnum<DecisionKind>;
 

@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { PluginCall } from "./command_record_pb.js";
+import type { DecisionKind, PluginCall } from "./command_record_pb.js";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { State } from "./entry_pb.js";
 
@@ -412,44 +412,4 @@ export enum FileChangeKind {
  * Describes the enum turnwright.types.v1.FileChangeKind.
  */
 export declare const FileChangeKindSchema: GenEnum<FileChangeKind>;
-
-/**
- * How a proposal was decided.
- *
- * @generated from enum turnwright.types.v1.DecisionKind
- */
-export enum DecisionKind {
-  /**
-   * No decision: its loop was aborted, or its record was removed.
-   *
-   * @generated from enum value: DECISION_KIND_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * Accepted.
-   *
-   * @generated from enum value: DECISION_KIND_ACCEPTED = 1;
-   */
-  ACCEPTED = 1,
-
-  /**
-   * Rejected.
-   *
-   * @generated from enum value: DECISION_KIND_REJECTED = 2;
-   */
-  REJECTED = 2,
-
-  /**
-   * Not decided within the store's TURNWRIGHT_PROPOSAL_EXPIRE_S.
-   *
-   * @generated from enum value: DECISION_KIND_EXPIRED = 3;
-   */
-  EXPIRED = 3,
-}
-
-/**
- * Describes the enum turnwright.types.v1.DecisionKind.
- */
-export declare const DecisionKindSchema: GenEnum<DecisionKind>;
 
