@@ -1,6 +1,7 @@
 """The API for plugins of the provider, see docs/plugins.md. The names here are stable."""
 
 from turnwright_values.provider import Dropped, Finish
+from turnwright_values.replies import ThinkingBlock, ToolCall
 from turnwright_values.types import Capabilities, Usage
 
 from turnwright_core.chat.deltas import (
@@ -11,7 +12,7 @@ from turnwright_core.chat.deltas import (
     SetToolCalls,
     SetUsage,
 )
-from turnwright_core.chat.message import Message, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Message
 from turnwright_provider.domain.failures import Failure, FailureClass, VendorError
 from turnwright_provider.domain.model_call import ModelCall, VendorEvent
 from turnwright_provider.domain.model_info import ModelInfo

@@ -18,10 +18,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from turnwright_values.replies import ToolCall
 
 from bench.wire_streams import PIECE, STREAMS, Stream
 from turnwright_core.chat.deltas import AppendContent
-from turnwright_core.chat.message import Message, Role, Text, ToolCall, text_message
+from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_core.chat.reply import PartialReply
 from turnwright_provider.domain.endpoints import EndpointSpec
 from turnwright_provider.domain.model_call import ModelCall

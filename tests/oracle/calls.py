@@ -6,8 +6,9 @@ import base64
 from typing import Any, Final
 
 from msgspec.structs import replace
+from turnwright_values.replies import ThinkingBlock, ToolCall
 
-from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.chat.message import Image, Message, Part, Role, Text, text_message
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 

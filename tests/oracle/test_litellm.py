@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 from turnwright_values.provider import Finish
+from turnwright_values.replies import ToolCall
 
 from oracle.calls import CALLS, READ, result, user
 from oracle.servers import reply, serving, vendor_at
 from ports import free_ports
 from sse_server import SseServer, chat
-from turnwright_core.chat.message import Message, ToolCall
+from turnwright_core.chat.message import Message
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import ModelCall, was_cut
 from turnwright_provider.domain.think_tags import ThinkTags

@@ -6,9 +6,8 @@ Meanings and limits are in types/v1/delta.proto. Source: RD01-RD06.
 from __future__ import annotations
 
 from msgspec import Struct
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.types import Usage
-
-from turnwright_core.chat.message import ServerBlock, ThinkingBlock, ToolCall
 
 
 class AppendContent(Struct, frozen=True, tag=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from msgspec import Struct
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 
 
 class Role(Enum):
@@ -36,40 +37,6 @@ class Image(Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 Part = Text | Image
-
-
-class ToolCall(Struct, frozen=True, omit_defaults=True):
-    """One native tool call: the tool's name, and the arguments as the model wrote them, JSON text at best.
-
-    `id` is the vendor's and may be empty, `call_id` ours; `index` is the 0-based position among the calls, `block`
-    among all blocks of the message.
-    """
-
-    name: str
-    arguments: str
-    index: int = 0
-    id: str = ""
-    call_id: str = ""
-    signature: str = ""
-    block: int | None = None
-
-
-class ThinkingBlock(Struct, frozen=True):
-    """A block of reasoning, which its vendor wants back unchanged. `signature` and `data` are opaque."""
-
-    type: str
-    index: int | None = None
-    id: str = ""
-    text: str = ""
-    signature: str = ""
-    data: str = ""
-
-
-class ServerBlock(Struct, frozen=True):
-    """Output of a vendor's own tool: `json` is an object as received, `index` its position among all blocks."""
-
-    index: int
-    json: str
 
 
 class Message(Struct, frozen=True, omit_defaults=True):

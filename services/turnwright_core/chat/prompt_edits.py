@@ -16,8 +16,9 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
+from turnwright_values.replies import ThinkingBlock
 
-from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.checks import check_chars, check_count, invalid, over_limit
 from turnwright_core.errors import Reason, TurnwrightError, fault
 from turnwright_core.limits import IMAGE_URL_CHARS_MAX, PATH_CHARS_MAX, PROMPT_EDITS_BYTES_MAX, PROMPT_EDITS_MAX

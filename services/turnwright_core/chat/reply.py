@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import astuple
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import (
@@ -25,7 +26,7 @@ from turnwright_core.chat.deltas import (
     SetUsage,
     TakenBack,
 )
-from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Message, Role, Text
 from turnwright_core.chat.thinking import merge_thinking
 from turnwright_core.json_text import JsonObject, parse_json
 

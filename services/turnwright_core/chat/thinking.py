@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
-
-from turnwright_core.chat.message import ThinkingBlock
+from turnwright_values.replies import ThinkingBlock
 
 SIGNED: Final = "thinking"
 """Type of the blocks whose text is signed."""

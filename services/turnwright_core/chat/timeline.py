@@ -14,9 +14,10 @@ from typing import Final
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.types import Entry, MessageKind, MessageResult, ReplyKind, RunMessage, State, Tier, Turn
 
-from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.converters import converter
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.plans.plan import PLAN_ID, delta_path, plan_path, version_path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from turnwright.types.v1 import delta_pb2, message_pb2, run_message_pb2
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.types import RunMessage
 
-from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.wire.codec import codec, each
 
 tool_call_to_pb, tool_call_from_pb = codec(ToolCall, delta_pb2.ToolCall)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from turnwright_values.replies import ToolCall
 from turnwright_values.store import EntryWrite
 from turnwright_values.types import ClientCall, Mode, ResponseFormat
 
 from turnwright_core.chat.deltas import PartDelta
-from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_schema import answer_problem, answer_text
 from turnwright_core.limits import NAME_CHARS_MAX, RECORD_BYTES_MAX, REPLY_CALLS_MAX
 from turnwright_core.tools import TOOL_ORDER

@@ -20,9 +20,9 @@ from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.replies import ToolCall
 
 from turnwright_core.chat.deltas import SetToolCalls
-from turnwright_core.chat.message import ToolCall
 from turnwright_core.json_text import BRIEF_CHARS_MAX, JsonMapping, json_object
 from turnwright_core.limits import CALL_ID_CHARS_MAX, CALL_NAME_CHARS_MAX, REPLY_CALLS_MAX
 from turnwright_provider.domain.failures import FailureClass, failed

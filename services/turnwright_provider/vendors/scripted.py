@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 from turnwright_values.provider import Finish
+from turnwright_values.replies import ThinkingBlock, ToolCall
 from turnwright_values.types import Capabilities, Usage
 
 from turnwright_core.chat.deltas import (
@@ -26,7 +27,6 @@ from turnwright_core.chat.deltas import (
     SetToolCalls,
     SetUsage,
 )
-from turnwright_core.chat.message import ThinkingBlock, ToolCall
 from turnwright_core.json_text import JsonObject
 from turnwright_provider.domain.failures import FailureClass, VendorError, failed
 from turnwright_provider.domain.model_call import ModelCall, VendorEvent

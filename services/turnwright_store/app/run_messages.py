@@ -8,10 +8,11 @@ from typing import Final
 from msgspec.structs import replace
 from sqlalchemy import Connection
 from turnwright.types.v1 import run_message_pb2
+from turnwright_values.replies import ToolCall
 from turnwright_values.types import Entry, MessageKind, RunMessage, Turn
 
 from turnwright_core.batching import split_by_weight
-from turnwright_core.chat.message import Text, ToolCall
+from turnwright_core.chat.message import Text
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES, is_synthetic, messages_in, parts_of, run_message, turn_of
 from turnwright_core.limits import PAGE_BYTES_MAX
 from turnwright_core.text import cut_bytes

@@ -2,8 +2,8 @@
 
 import pytest
 from turnwright.provider.v1.provider_service_pb2 import RetryReason
+from turnwright_values.replies import ThinkingBlock, ToolCall
 
-from turnwright_core.chat.message import ThinkingBlock, ToolCall
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.wire.deltas import delta_from_pb
 

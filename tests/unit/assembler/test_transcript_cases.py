@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from turnwright_values.replies import ToolCall
 from turnwright_values.types import Cursor, Entry, MessageKind, Visibility
 
 from cases import NEEDS_SHARED, Case, expect, load_cases, params
@@ -12,7 +13,7 @@ from transcripts import transcript
 from turnwright_assembler.app.transcript_rows import TranscriptRows
 from turnwright_assembler.domain.eviction import Room, WeighedMessage, evict
 from turnwright_assembler.ports import ViewPart
-from turnwright_core.chat.message import Message, Role, ToolCall
+from turnwright_core.chat.message import Message, Role
 from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.events import COMPRESSION_SOURCE
 from unit.assembler.entries import entry

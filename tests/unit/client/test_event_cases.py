@@ -11,13 +11,13 @@ import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from turnwright.executor.v1 import event_pb2, executor_service_pb2, session_event_pb2
 from turnwright.types.v1 import cursor_pb2, entry_pb2, message_pb2, session_pb2, settings_pb2
+from turnwright_values.replies import ThinkingBlock, ToolCall
 from turnwright_values.types import SessionState
 
 from cases import load_shared, params
 from turnwright_client import RunView
 from turnwright_client.watch import WatchPolicy, is_behind_a_gap, resume_point, watch_events
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetThinkingBlocks, SetToolCalls
-from turnwright_core.chat.message import ThinkingBlock, ToolCall
 from turnwright_core.wire.deltas import delta_to_pb
 from turnwright_core.wire.messages import message_from_pb
 from turnwright_executor.config import ExecutorSettings

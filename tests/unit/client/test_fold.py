@@ -19,6 +19,7 @@ from turnwright.types.v1 import (
     run_pb2,
     usage_pb2,
 )
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.types import Usage
 
 from turnwright_client import RunView
@@ -33,7 +34,6 @@ from turnwright_core.chat.deltas import (
     SetToolCalls,
     SetUsage,
 )
-from turnwright_core.chat.message import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_core.chat.reply import PartialReply
 from turnwright_core.limits import STOCK_MESSAGE_BYTES_MAX
 from turnwright_core.wire.deltas import delta_to_pb

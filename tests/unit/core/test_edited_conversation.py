@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from turnwright_values.replies import ThinkingBlock, ToolCall
 
 from turnwright_core.chat.edited_conversation import edited_pieces, merge_added_replies, prompt_messages
-from turnwright_core.chat.message import Image, Message, Role, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.chat.message import Image, Message, Role, Text, text_message
 from turnwright_core.chat.prompt_edits import (
     TARGETS,
     PromptEdit,

@@ -3,6 +3,7 @@
 import pytest
 from turnwright_values.assembler import AssembleRequest, AssembleResponse, PacketReport, UnfitPiece
 from turnwright_values.provider import Dropped, Finish, GenerateRequest, Retry, RetryReason, Tool
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.store import (
     AppendEntry,
     ClaimRunResponse,
@@ -60,7 +61,7 @@ from turnwright_core.chat.deltas import (
     SetToolCalls,
     SetUsage,
 )
-from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.models import Reasoning, ToolChoice

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from turnwright.types.v1 import message_pb2, prompt_edit_pb2
+from turnwright_values.replies import ToolCall
 from turnwright_values.types import LoopSettings, Mode
 
 from cases import expect, params
-from turnwright_core.chat.message import Image, Message, Part, Role, Text, ToolCall
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.chat.prompt_edits import (
     TARGETS,
     PromptEdit,

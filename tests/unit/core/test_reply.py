@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 from turnwright_values.types import Usage
 
 from cases import expect, params
@@ -20,7 +21,7 @@ from turnwright_core.chat.deltas import (
     SetToolCalls,
     SetUsage,
 )
-from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Message, Role, Text
 from turnwright_core.chat.reply import CORE_FIELDS, PartialReply, partial_reply
 from turnwright_core.chat.thinking import with_text
 from turnwright_core.wire.deltas import delta_from_pb, delta_to_pb

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from turnwright.types.v1.command_record_pb2 import CommandAttribute, CommandRecord, CommandText
+from turnwright_values.replies import ThinkingBlock
 from turnwright_values.types import (
     Entry,
     MessageKind,
@@ -21,7 +22,7 @@ from turnwright_values.types import (
     Visibility,
 )
 
-from turnwright_core.chat.message import Role, Text, ThinkingBlock
+from turnwright_core.chat.message import Role, Text
 from turnwright_core.chat.timeline import kind_of, messages_in, named_turn, parts_of, run_message, turn_of
 from turnwright_core.text import scheme_of
 from turnwright_core.value_methods import to_attributes_json

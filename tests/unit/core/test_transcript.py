@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from turnwright_values.replies import ThinkingBlock, ToolCall
 from turnwright_values.types import MessageKind, RunMessage
 
 from cases import expect, params
 from transcripts import conversation, transcript
-from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.chat.transcript import (
     LEFT_OUT,
     NO_RESULT,

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from turnwright_values.replies import ToolCall
 from turnwright_values.types import CommandEffect, Mode, State
 
 from log_lines import logged
-from turnwright_core.chat.message import ToolCall
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor.domain.addresses import TurnAddress
 from turnwright_executor.hooks import (

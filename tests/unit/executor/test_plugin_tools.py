@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from turnwright_values.replies import ToolCall
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import CommandEffect, Mode, State, Tier
 
 from turnwright_assembler import plugins as assembler_plugins
-from turnwright_core.chat.message import ToolCall
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.tools import TOOL_ORDER
 from turnwright_executor import plugins as executor_plugins

@@ -11,7 +11,9 @@ import json
 from itertools import groupby
 from typing import Any
 
-from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
+
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 

@@ -4,7 +4,9 @@ import base64
 import json
 from typing import Any
 
-from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall
+from turnwright_values.replies import ThinkingBlock, ToolCall
+
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from turnwright_values.provider import Finish
+from turnwright_values.replies import ServerBlock, ThinkingBlock
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import AddServerBlock, SetThinkingBlocks, SetToolCalls
-from turnwright_core.chat.message import Message, ServerBlock, ThinkingBlock
+from turnwright_core.chat.message import Message
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import was_cut
 from turnwright_provider.domain.sse import SseEvent

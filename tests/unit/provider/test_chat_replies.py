@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.replies import ThinkingBlock
 
 from cases import NEEDS_SHARED
-from turnwright_core.chat.message import Message, Role, ThinkingBlock
+from turnwright_core.chat.message import Message, Role
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.chat import ChatWire

@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 
 from cases import NEEDS_SHARED, expect
-from turnwright_core.chat.message import Image, Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.chat.message import Image, Message, Role, Text, text_message
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.think_tags import ThinkTags

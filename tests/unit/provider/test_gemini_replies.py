@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from turnwright_values.provider import Finish
+from turnwright_values.replies import ServerBlock, ThinkingBlock
 from turnwright_values.types import Usage
 
 from cases import NEEDS_SHARED
 from turnwright_core.chat.message import Message as Sent
-from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import ModelCall, was_cut
 from turnwright_provider.domain.wires.gemini import GeminiWire

@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from turnwright_values.replies import ToolCall
 
 from cases import NEEDS_SHARED, expect
-from turnwright_core.chat.message import Image, Message, Role, Text, ToolCall, text_message
+from turnwright_core.chat.message import Image, Message, Role, Text, text_message
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec
 from turnwright_provider.domain.wires.gemini import GeminiWire

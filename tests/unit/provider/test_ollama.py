@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from turnwright_values.provider import Finish
+from turnwright_values.replies import ThinkingBlock, ToolCall
 
-from turnwright_core.chat.message import Image, Message, Part, Role, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.chat.message import Image, Message, Part, Role, Text, text_message
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.failures import FailureClass, VendorError
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec, was_cut

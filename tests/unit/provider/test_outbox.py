@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from turnwright_values.provider import Finish
+from turnwright_values.replies import ToolCall
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, SetToolCalls, SetUsage
-from turnwright_core.chat.message import ToolCall
 from turnwright_provider.app.generate import ReplyStream, RetryClock
 from turnwright_provider.app.outbox import TEXT_CHARS_MAX, FlowControl, Outbox
 from turnwright_provider.domain.model_call import ModelCall, VendorEvent

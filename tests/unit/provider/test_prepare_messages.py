@@ -4,9 +4,10 @@ import json
 
 import pytest
 from msgspec.structs import replace
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 
 from cases import params
-from turnwright_core.chat.message import Message, Role, ServerBlock, Text, ThinkingBlock, ToolCall, text_message
+from turnwright_core.chat.message import Message, Role, Text, text_message
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.think_tags import ThinkTags
 from turnwright_provider.domain.wires.anthropic import AnthropicWire

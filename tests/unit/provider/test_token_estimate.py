@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from turnwright_values.replies import ToolCall
 
 from cases import NEEDS_SHARED
-from turnwright_core.chat.message import Image, Message, Role, Text, ToolCall, text_message
+from turnwright_core.chat.message import Image, Message, Role, Text, text_message
 from turnwright_provider.app.count_tokens import count_tokens
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec
 from turnwright_provider.domain.token_estimate import (

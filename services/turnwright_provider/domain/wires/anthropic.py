@@ -21,8 +21,9 @@ from collections.abc import Set as AbstractSet
 from typing import ClassVar, Final
 
 from msgspec.structs import replace
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 
-from turnwright_core.chat.message import Image, Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Image, Message, Part, Text
 from turnwright_core.chat.thinking import with_text
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning, ToolChoice

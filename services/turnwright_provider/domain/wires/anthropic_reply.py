@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.replies import ServerBlock, ThinkingBlock
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, MergeExtra, SetThinkingBlocks
-from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.surrogates import join_surrogates

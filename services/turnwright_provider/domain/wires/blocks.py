@@ -11,8 +11,9 @@ from operator import itemgetter
 from typing import Final
 
 from msgspec.structs import replace
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
 
-from turnwright_core.chat.message import Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_core.chat.message import Message, Part, Text
 from turnwright_core.json_text import JsonObject, json_object
 
 ReplyBlock = Part | ThinkingBlock | ServerBlock | ToolCall

@@ -16,8 +16,10 @@ from collections.abc import Set as AbstractSet
 from itertools import chain, groupby
 from typing import Any, ClassVar, Final
 
+from turnwright_values.replies import ThinkingBlock
+
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning, Delta
-from turnwright_core.chat.message import Message, ThinkingBlock
+from turnwright_core.chat.message import Message
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.model_calls import REFUSED_SILENCE
 from turnwright_core.models import ToolChoice

@@ -12,7 +12,9 @@ import base64
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from turnwright_core.chat.message import Image, Message, Part, Text, ToolCall
+from turnwright_values.replies import ToolCall
+
+from turnwright_core.chat.message import Image, Message, Part, Text
 from turnwright_core.json_text import JsonObject
 from turnwright_provider.domain.wires.blocks import object_in
 from turnwright_provider.domain.wires.chat_thinking import thinking_fields, thinking_parts

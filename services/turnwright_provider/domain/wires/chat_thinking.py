@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct, field
+from turnwright_values.replies import ThinkingBlock
 
 from turnwright_core.chat.deltas import SetThinkingBlocks
-from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_provider.domain.surrogates import join_surrogates
 from turnwright_provider.domain.tool_calls import parse_index, text_of

@@ -17,7 +17,9 @@ from collections.abc import Set as AbstractSet
 from typing import ClassVar, Final
 from urllib.parse import quote, urlsplit
 
-from turnwright_core.chat.message import Image, Message, Part, Role, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
+
+from turnwright_core.chat.message import Image, Message, Part, Role, Text
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec

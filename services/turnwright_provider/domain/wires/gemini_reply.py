@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct, field
+from turnwright_values.replies import ServerBlock, ThinkingBlock
 
 from turnwright_core.chat.deltas import AddServerBlock, Delta, SetThinkingBlocks
-from turnwright_core.chat.message import ServerBlock, ThinkingBlock
 from turnwright_core.json_text import JsonMapping, JsonObject, json_object
 from turnwright_core.limits import CALL_NAME_CHARS_MAX
 from turnwright_provider.domain.error_body import is_error_body, truncated_json

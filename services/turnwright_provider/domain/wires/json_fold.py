@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec import Struct
 from turnwright_values.provider import Finish
+from turnwright_values.replies import ThinkingBlock
 from turnwright_values.types import Usage
 
 from turnwright_core.chat.deltas import (
@@ -19,7 +20,6 @@ from turnwright_core.chat.deltas import (
     SetThinkingBlocks,
     SetUsage,
 )
-from turnwright_core.chat.message import ThinkingBlock
 from turnwright_core.json_text import JsonMapping, JsonObject, parse_json
 from turnwright_core.limits import FINISH_REASON_CHARS_MAX, VENDOR_MODEL_CHARS_MAX
 from turnwright_provider.domain.classify import classify_in_stream

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import ClassVar, Final
 
+from turnwright_values.replies import ThinkingBlock
+
 from turnwright_core.chat.deltas import Delta
-from turnwright_core.chat.message import Message, Role, ThinkingBlock
+from turnwright_core.chat.message import Message, Role
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_provider.domain.failures import FailureClass, failed
 from turnwright_provider.domain.model_call import ModelCall, ToolSpec

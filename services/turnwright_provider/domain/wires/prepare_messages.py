@@ -15,8 +15,9 @@ from typing import Final
 
 import msgspec
 from msgspec.structs import replace
+from turnwright_values.replies import ToolCall
 
-from turnwright_core.chat.message import Message, Role, ToolCall
+from turnwright_core.chat.message import Message, Role
 from turnwright_core.limits import CALL_ID_CHARS_MAX
 from turnwright_provider.domain.model_call import ModelCall
 from turnwright_provider.domain.refused import without_refused

@@ -15,7 +15,9 @@ from collections.abc import Set as AbstractSet
 from itertools import takewhile
 from typing import ClassVar, Final
 
-from turnwright_core.chat.message import Message, Part, ServerBlock, Text, ThinkingBlock, ToolCall
+from turnwright_values.replies import ServerBlock, ThinkingBlock, ToolCall
+
+from turnwright_core.chat.message import Message, Part, Text
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning, ToolChoice
 from turnwright_provider.domain.model_call import ModelCall, ResponseFormat, ToolSpec

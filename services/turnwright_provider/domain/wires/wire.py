@@ -11,8 +11,9 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 from turnwright_values.provider import Dropped
+from turnwright_values.replies import ThinkingBlock
 
-from turnwright_core.chat.message import Message, ThinkingBlock
+from turnwright_core.chat.message import Message
 from turnwright_core.json_text import JsonMapping, JsonObject
 from turnwright_core.models import Reasoning
 from turnwright_provider.domain.error_body import read_error_bytes
