@@ -81,7 +81,6 @@ WRITTEN = {
 """Values that differ from their messages, and are written by hand: why, module and name."""
 
 PLAIN = {
-    "FileConstraints": ("tuple[FileConstraint, ...]", "turnwright_values.types", "FileConstraint"),
     "AdoptFilesResponse": ("Mapping[str, str]", "collections.abc", "Mapping"),
 }
 """Messages whose values are plain collections: the annotation, and what it needs from where."""

@@ -19,7 +19,8 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
     """The vendor's id; may be empty. One of more than 16384 characters is shortened. One of more than 40 is sent back
     only to the model that made it: other vendors take none, so they are sent `call_id`, if there is one."""
     call_id: str = ""
-    """The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams."""
+    """The runtime's id, `call_{turn}_{ordinal}`; unique in the run. Empty while the reply streams. In a RunMessage,
+    the path of its record for a command that was written as text."""
     signature: str = ""
     """Opaque value that the vendor wants back with the call; empty: none."""
     block: int | None = None

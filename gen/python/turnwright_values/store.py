@@ -10,11 +10,10 @@ from msgspec import Struct
 
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.plans.plan import Plan
-from turnwright_values.types import Cursor, Entry, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, Visibility
+from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, Visibility
 
 if TYPE_CHECKING:
     from turnwright.types.v1 import scheme_pb2
-    from turnwright_values.types import FileConstraint
 
 
 class Durability(IntEnum):
@@ -349,9 +348,11 @@ class ClaimRunResponse(Struct, frozen=True):
     """Number of model calls that the open turn has made or was about to make; see PacketRecord.again. Calls without a
     recorded reply are lost, and charged at their reserved amount. 0 without an open turn, or before it has a
     packet."""
-    file_constraints: tuple[FileConstraint, ...] | None = None
-    """The file constraints of the project. Absent if there are more than 100, or if their patterns have more than
-    4096 characters together; see ListFileConstraints."""
+    file_constraints: Sequence[FileConstraint] = ()
+    """The file constraints of the project, sorted by pattern."""
+    file_constraints_left_out: bool = False
+    """True if they are left out, because there are more than 100, or because their patterns have more than 4096
+    characters together; see ListFileConstraints."""
     turn_before: Turn | None = None
     """The run's latest ended turn before those of the active loop; how many tokens its packet had tells how many
     those of the loop's first turn will have. Absent in a run's first loop, and in the first of a fork."""

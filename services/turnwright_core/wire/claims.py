@@ -17,10 +17,6 @@ constraint_to_pb, constraint_from_pb = codec(
 claim_to_pb, claim_from_pb = codec(
     ClaimRunResponse,
     lease_pb2.ClaimRunResponse,
-    file_constraints=(
-        lambda found: lease_pb2.FileConstraints(constraints=map(constraint_to_pb, found)),
-        lambda message: tuple(map(constraint_from_pb, message.constraints)),
-    ),
     files=(
         lambda files: ledger_pb2.AdoptFilesResponse(paths=files.keys(), hashes=files.values(), last=True),
         lambda message: dict(zip(message.paths, message.hashes, strict=True)),

@@ -60,11 +60,9 @@ def proposal_to_pb(record: Entry, *, whole: bool = False) -> proposal_pb2.Propos
     effect = message.proposed.effect
     match effect.WhichOneof("kind"):
         case "command":
-            proposal.command.command = effect.command.command
-            proposal.command.timeout.CopyFrom(effect.command.timeout)
+            proposal.command.CopyFrom(effect.command)
         case "question":
-            proposal.question.question = effect.question.question
-            proposal.question.options.extend(effect.question.options)
+            proposal.question.CopyFrom(effect.question)
         case "files":
             proposal.files.changes.extend(map(_file_change, effect.files.edits))
             if whole:

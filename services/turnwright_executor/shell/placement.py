@@ -73,7 +73,8 @@ class Placements:
     async def find(self, address: RunAddress, claim: ClaimRunResponse, loop: Loop) -> Placement:
         """The placement of a loop. Raises OSError if the project's directory does not exist."""
         place = address.project, claim.project_root
-        constraints, workspace, shell = await self._tool_host(*place, claim.file_constraints)
+        known = None if claim.file_constraints_left_out else claim.file_constraints
+        constraints, workspace, shell = await self._tool_host(*place, known)
         return Placement(
             workspace=workspace,
             shell=replace(shell, ends_s=partial(self._ends_s, address)),

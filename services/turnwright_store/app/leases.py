@@ -145,6 +145,7 @@ def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, l
     turns = turn_rows.recent_turns(tx.connection, run.id, past) if past else []
     of_loop = [turn for turn in turns if loop and turn.loop == loop.sequence]
     before = turns[: len(turns) - len(of_loop)]
+    constraints = _few_constraints(tx.connection, run.project_id)
     is_limited = loop is not None and (loop.settings.budget or run.run.settings.budget)
     spent, loop_spent = get_spend(tx.connection, run, loop.sequence) if loop and is_limited else (None, None)
     return ClaimRunResponse(
@@ -162,7 +163,8 @@ def claim_of(tx: Transaction, run: RunRow, lease_ms: int, model: Model | None, l
         workspace_id=run.workspace_id,
         turn_losses=losses,
         turn_calls=count_calls(tx.connection, run.id, run.turn_open) if run.turn_open else 0,
-        file_constraints=_few_constraints(tx.connection, run.project_id),
+        file_constraints=constraints or (),
+        file_constraints_left_out=constraints is None,
         spent=spent,
         loop_spent=loop_spent,
     )

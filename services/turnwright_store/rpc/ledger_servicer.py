@@ -90,7 +90,7 @@ class LedgerRpcs(Calls):
             )
             if who:
                 claim = leases.claim_of(tx, done.row, who.lease_ms, done.model)
-                if new and new.like_run and claim.file_constraints == ():
+                if new and new.like_run and not (claim.file_constraints or claim.file_constraints_left_out):
                     claim = replace(claim, files=adopt_at_once(tx, self._rules, done.row, new.like_run))
             return queue_pb2.EnqueueLoopResponse(
                 run=wire.run_to_pb(done.run),

@@ -9,7 +9,7 @@ import signal
 import sys
 
 import pytest
-from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc, write_pb2
+from turnwright.store.v1 import lease_pb2, store_service_pb2_grpc
 from turnwright.types.v1 import budget_pb2
 
 from services import LEASE_S, SECRET, expected_tokens, running
@@ -170,8 +170,7 @@ async def test_a_budget_holds_whatever_ends_the_executors(tmp_path, monkeypatch,
                 child.send_signal(ending)
                 await child.wait()
             # Its lease would pass in time: nobody waits for that here.
-            fence = write_pb2.Fence(epoch=calls)
-            await store.call(ledger.ReleaseRun, lease_pb2.ReleaseRunRequest(**held, fence=fence))
+            await store.call(ledger.ReleaseRun, lease_pb2.ReleaseRunRequest(**held, epoch=calls))
         await store.close()
         await services.start("executor")
         loop, spent, result = await ended(services)

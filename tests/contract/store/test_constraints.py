@@ -169,12 +169,12 @@ async def test_a_repeated_request_is_answered_as_the_first(client, project):
 
 async def test_a_claim_brings_the_constraints_of_its_project_unless_they_are_many_or_long(client, run):
     await run.enqueue()
-    assert told((await run.claim()).file_constraints.constraints) == []
+    assert told((await run.claim()).file_constraints) == []
     await put(client, run.project, constraint("b.txt", IGNORE), constraint("a.txt"))
     claim = await run.claim()
-    assert told(claim.file_constraints.constraints) == [("a.txt", ADD), ("b.txt", IGNORE)]
+    assert told(claim.file_constraints) == [("a.txt", ADD), ("b.txt", IGNORE)]
     await put(client, run.project, constraint("c" * 2048), constraint("d" * 2048))
-    assert not (await run.claim()).HasField("file_constraints")
+    assert (await run.claim()).file_constraints_left_out
     await put(client, run.project, remove_patterns=["c" * 2048, "d" * 2048])
     await put(client, run.project, *(constraint(f"{number}.txt") for number in range(99)))
-    assert not (await run.claim()).HasField("file_constraints")
+    assert (await run.claim()).file_constraints_left_out

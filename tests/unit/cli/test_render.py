@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console
 from turnwright.executor.v1 import event_pb2, executor_service_pb2
 from turnwright.types.v1 import (
+    command_record_pb2,
     cursor_pb2,
     delta_pb2,
     entry_pb2,
@@ -255,7 +256,7 @@ def test_a_proposal_is_shown_whole_with_what_hides_written_out() -> None:
     patch = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new\x1b[8m hidden\n"
     change = proposal_pb2.FileChange(path="x\x1b[2K", kind=proposal_pb2.FILE_CHANGE_KIND_MODIFY, patch=patch)
     files = proposal_pb2.Proposal(path="p", tool="set", files=proposal_pb2.FileChanges(changes=[change]))
-    command = proposal_pb2.CommandRun(command="ls\n\rrm -rf /", timeout=Duration(seconds=9))
+    command = command_record_pb2.CommandEffect(command="ls\n\rrm -rf /", timeout=Duration(seconds=9))
 
     screen.propose(files)
     screen.propose(proposal_pb2.Proposal(path="p", tool="sh", command=command))

@@ -109,7 +109,7 @@ END = EndTurnRequest(
 MODEL = Model("fast", "v/m", 100)
 CLAIM = ClaimRunResponse(
     epoch=8, lease_ms=6000, run=RUN, loop=LOOP, model=MODEL, open_turn=TURN, records=(ENTRY,), recent_turns=(TURN,), turn_before=TURN, abort_requested=True, project_root="/srv", workspace_id="ws", turn_losses=1, turn_calls=2,
-    file_constraints=(FileConstraint("*.py", FileConstraintKind.ADD, 3),), files={"a.py": "ab"}, schemes=registry_to_pb([SCHEME]),
+    file_constraints=(FileConstraint("*.py", FileConstraintKind.ADD, 3),), file_constraints_left_out=True, files={"a.py": "ab"}, schemes=registry_to_pb([SCHEME]),
     spent=Spend(turns=2, wall_s=1.5), loop_spent=Spend(tokens=3),
 )  # fmt: skip
 CALL, THOUGHT, BLOCK = (

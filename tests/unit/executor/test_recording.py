@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
-
 from turnwright_values.replies import ToolCall
+
 from turnwright_core.chat.deltas import AppendContent, AppendReasoning
 from turnwright_core.limits import REPLY_CALLS_MAX
 from turnwright_core.tools import TOOL_ORDER

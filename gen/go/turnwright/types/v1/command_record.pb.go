@@ -1562,7 +1562,7 @@ type QuestionEffect struct {
 
 	// The question, at most 512 characters.
 	Question string `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
-	// Suggested answers. At most 20, each at most 512 characters.
+	// Suggested answers; any other text is accepted too. At most 20, each at most 512 characters.
 	Options []string `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty"`
 	// The answer. Empty until there is one.
 	Answer string `protobuf:"bytes,3,opt,name=answer,proto3" json:"answer,omitempty"`

@@ -93,6 +93,7 @@ class ClaimRunResponse(_message.Message):
     SCHEMES_FIELD_NUMBER: _builtins.int
     TURN_CALLS_FIELD_NUMBER: _builtins.int
     FILE_CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    FILE_CONSTRAINTS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     TURN_BEFORE_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
     SPENT_FIELD_NUMBER: _builtins.int
@@ -112,6 +113,10 @@ class ClaimRunResponse(_message.Message):
     turn_calls: _builtins.int
     """Number of model calls that the open turn has made or was about to make; see PacketRecord.again. Calls without a
     recorded reply are lost, and charged at their reserved amount. 0 without an open turn, or before it has a packet.
+    """
+    file_constraints_left_out: _builtins.bool
+    """True if they are left out, because there are more than 100, or because their patterns have more than 4096 characters
+    together; see ListFileConstraints.
     """
     @_builtins.property
     def run(self) -> _run_pb2.Run:
@@ -152,10 +157,8 @@ class ClaimRunResponse(_message.Message):
         """The registered schemes, if the caller has another version of them. Not set in the claims of ClaimWork."""
 
     @_builtins.property
-    def file_constraints(self) -> Global___FileConstraints:
-        """The file constraints of the project. Absent if there are more than 100, or if their patterns have more than 4096
-        characters together; see ListFileConstraints.
-        """
+    def file_constraints(self) -> _containers.RepeatedCompositeFieldContainer[_project_pb2.FileConstraint]:
+        """The file constraints of the project, sorted by pattern."""
 
     @_builtins.property
     def turn_before(self) -> _turn_pb2.Turn:
@@ -196,18 +199,17 @@ class ClaimRunResponse(_message.Message):
         turn_losses: _builtins.int = ...,
         schemes: _scheme_pb2.SchemeRegistry | None = ...,
         turn_calls: _builtins.int = ...,
-        file_constraints: Global___FileConstraints | None = ...,
+        file_constraints: _abc.Iterable[_project_pb2.FileConstraint] | None = ...,
+        file_constraints_left_out: _builtins.bool = ...,
         turn_before: _turn_pb2.Turn | None = ...,
         files: _ledger_pb2.AdoptFilesResponse | None = ...,
         spent: _budget_pb2.Spend | None = ...,
         loop_spent: _budget_pb2.Spend | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints", "_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "epoch", b"epoch", "file_constraints", b"file_constraints", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_files", b"_files", "_loop", b"_loop", "_loop_spent", b"_loop_spent", "_model", b"_model", "_open_turn", b"_open_turn", "_schemes", b"_schemes", "_spent", b"_spent", "_turn_before", b"_turn_before", "abort_requested", b"abort_requested", "epoch", b"epoch", "file_constraints", b"file_constraints", "file_constraints_left_out", b"file_constraints_left_out", "files", b"files", "lease_duration", b"lease_duration", "loop", b"loop", "loop_spent", b"loop_spent", "model", b"model", "open_turn", b"open_turn", "project_root", b"project_root", "recent_turns", b"recent_turns", "records", b"records", "run", b"run", "schemes", b"schemes", "spent", b"spent", "turn_before", b"turn_before", "turn_calls", b"turn_calls", "turn_losses", b"turn_losses", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__file_constraints: _TypeAlias = _typing.Literal["file_constraints"]  # noqa: Y015
-    _WhichOneofArgType__file_constraints: _TypeAlias = _typing.Literal["_file_constraints", b"_file_constraints"]  # noqa: Y015
     _WhichOneofReturnType__files: _TypeAlias = _typing.Literal["files"]  # noqa: Y015
     _WhichOneofArgType__files: _TypeAlias = _typing.Literal["_files", b"_files"]  # noqa: Y015
     _WhichOneofReturnType__loop: _TypeAlias = _typing.Literal["loop"]  # noqa: Y015
@@ -224,8 +226,6 @@ class ClaimRunResponse(_message.Message):
     _WhichOneofArgType__spent: _TypeAlias = _typing.Literal["_spent", b"_spent"]  # noqa: Y015
     _WhichOneofReturnType__turn_before: _TypeAlias = _typing.Literal["turn_before"]  # noqa: Y015
     _WhichOneofArgType__turn_before: _TypeAlias = _typing.Literal["_turn_before", b"_turn_before"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__file_constraints) -> _WhichOneofReturnType__file_constraints | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__files) -> _WhichOneofReturnType__files | None: ...
     @_typing.overload
@@ -244,30 +244,6 @@ class ClaimRunResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__turn_before) -> _WhichOneofReturnType__turn_before | None: ...
 
 Global___ClaimRunResponse: _TypeAlias = ClaimRunResponse  # noqa: Y015
-
-@_typing.final
-class FileConstraints(_message.Message):
-    """The file constraints of a project."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONSTRAINTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_project_pb2.FileConstraint]:
-        """All of them, sorted by pattern."""
-
-    def __init__(
-        self,
-        *,
-        constraints: _abc.Iterable[_project_pb2.FileConstraint] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["constraints", b"constraints"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___FileConstraints: _TypeAlias = FileConstraints  # noqa: Y015
 
 @_typing.final
 class ClaimWorkRequest(_message.Message):

@@ -804,7 +804,7 @@ class QuestionEffect(_message.Message):
     """The answer. Empty until there is one."""
     @_builtins.property
     def options(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Suggested answers. At most 20, each at most 512 characters."""
+        """Suggested answers; any other text is accepted too. At most 20, each at most 512 characters."""
 
     def __init__(
         self,

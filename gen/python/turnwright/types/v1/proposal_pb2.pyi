@@ -5,7 +5,6 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -90,12 +89,12 @@ class Proposal(_message.Message):
         """Files will be changed."""
 
     @_builtins.property
-    def command(self) -> Global___CommandRun:
-        """A shell command will be run."""
+    def command(self) -> _command_record_pb2.CommandEffect:
+        """A shell command will be run. Its `producer` is empty."""
 
     @_builtins.property
-    def question(self) -> Global___Question:
-        """A question will be answered; nothing else happens."""
+    def question(self) -> _command_record_pb2.QuestionEffect:
+        """A question will be answered; nothing else happens. Its `answer` is empty."""
 
     @_builtins.property
     def call(self) -> _command_record_pb2.PluginCall:
@@ -118,8 +117,8 @@ class Proposal(_message.Message):
         tool: _builtins.str = ...,
         turn: _builtins.int = ...,
         files: Global___FileChanges | None = ...,
-        command: Global___CommandRun | None = ...,
-        question: Global___Question | None = ...,
+        command: _command_record_pb2.CommandEffect | None = ...,
+        question: _command_record_pb2.QuestionEffect | None = ...,
         call: _command_record_pb2.PluginCall | None = ...,
         client_tool: Global___ClientToolCall | None = ...,
         target: _builtins.str = ...,
@@ -284,62 +283,6 @@ class FileChange(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__old_text) -> _WhichOneofReturnType__old_text | None: ...
 
 Global___FileChange: _TypeAlias = FileChange  # noqa: Y015
-
-@_typing.final
-class CommandRun(_message.Message):
-    """A shell command."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    COMMAND_FIELD_NUMBER: _builtins.int
-    TIMEOUT_FIELD_NUMBER: _builtins.int
-    command: _builtins.str
-    """The command line, run with `/bin/sh -c` in the project's root."""
-    @_builtins.property
-    def timeout(self) -> _duration_pb2.Duration:
-        """Time limit, after which it is stopped."""
-
-    def __init__(
-        self,
-        *,
-        command: _builtins.str = ...,
-        timeout: _duration_pb2.Duration | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "timeout", b"timeout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CommandRun: _TypeAlias = CommandRun  # noqa: Y015
-
-@_typing.final
-class Question(_message.Message):
-    """A question from the model to a person."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    QUESTION_FIELD_NUMBER: _builtins.int
-    OPTIONS_FIELD_NUMBER: _builtins.int
-    question: _builtins.str
-    """The question, at most 512 characters."""
-    @_builtins.property
-    def options(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Suggested answers; any other text is accepted too. At most 20, each at most 512 characters."""
-
-    def __init__(
-        self,
-        *,
-        question: _builtins.str = ...,
-        options: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "question", b"question"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Question: _TypeAlias = Question  # noqa: Y015
 
 @_typing.final
 class ProposalDecision(_message.Message):

@@ -11,9 +11,9 @@ import type { Model } from "../../types/v1/model_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
+import type { FileConstraint } from "../../types/v1/project_pb.js";
 import type { AdoptFilesResponse } from "./ledger_pb.js";
 import type { Spend } from "../../types/v1/budget_pb.js";
-import type { FileConstraint } from "../../types/v1/project_pb.js";
 
 /**
  * Describes the file turnwright/store/v1/lease.proto.
@@ -186,12 +186,19 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
   turnCalls: number;
 
   /**
-   * The file constraints of the project. Absent if there are more than 100, or if their patterns have more than 4096
-   * characters together; see ListFileConstraints.
+   * The file constraints of the project, sorted by pattern.
    *
-   * @generated from field: optional turnwright.store.v1.FileConstraints file_constraints = 15;
+   * @generated from field: repeated turnwright.types.v1.FileConstraint file_constraints = 15;
    */
-  fileConstraints?: FileConstraints | undefined;
+  fileConstraints: FileConstraint[];
+
+  /**
+   * True if they are left out, because there are more than 100, or because their patterns have more than 4096 characters
+   * together; see ListFileConstraints.
+   *
+   * @generated from field: bool file_constraints_left_out = 20;
+   */
+  fileConstraintsLeftOut: boolean;
 
   /**
    * The run's latest ended turn before those of the active loop; how many tokens its packet had tells how many those of
@@ -230,26 +237,6 @@ export declare type ClaimRunResponse = Message<"turnwright.store.v1.ClaimRunResp
  * Use `create(ClaimRunResponseSchema)` to create a new message.
  */
 export declare const ClaimRunResponseSchema: GenMessage<ClaimRunResponse>;
-
-/**
- * The file constraints of a project.
- *
- * @generated from message turnwright.store.v1.FileConstraints
- */
-export declare type FileConstraints = Message<"turnwright.store.v1.FileConstraints"> & {
-  /**
-   * All of them, sorted by pattern.
-   *
-   * @generated from field: repeated turnwright.types.v1.FileConstraint constraints = 1;
-   */
-  constraints: FileConstraint[];
-};
-
-/**
- * Describes the message turnwright.store.v1.FileConstraints.
- * Use `create(FileConstraintsSchema)` to create a new message.
- */
-export declare const FileConstraintsSchema: GenMessage<FileConstraints>;
 
 /**
  * Claims runs that have work.

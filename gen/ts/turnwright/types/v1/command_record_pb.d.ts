@@ -739,7 +739,7 @@ export declare type QuestionEffect = Message<"turnwright.types.v1.QuestionEffect
   question: string;
 
   /**
-   * Suggested answers. At most 20, each at most 512 characters.
+   * Suggested answers; any other text is accepted too. At most 20, each at most 512 characters.
    *
    * @generated from field: repeated string options = 2;
    */

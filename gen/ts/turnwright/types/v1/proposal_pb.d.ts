@@ -4,9 +4,9 @@
 
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { DecisionKind, PluginCall } from "./command_record_pb.js";
-import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { CommandEffect, DecisionKind, PluginCall, QuestionEffect } from "./command_record_pb.js";
 import type { State } from "./entry_pb.js";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/types/v1/proposal.proto.
@@ -55,19 +55,19 @@ export declare type Proposal = Message<"turnwright.types.v1.Proposal"> & {
     case: "files";
   } | {
     /**
-     * A shell command will be run.
+     * A shell command will be run. Its `producer` is empty.
      *
-     * @generated from field: turnwright.types.v1.CommandRun command = 5;
+     * @generated from field: turnwright.types.v1.CommandEffect command = 5;
      */
-    value: CommandRun;
+    value: CommandEffect;
     case: "command";
   } | {
     /**
-     * A question will be answered; nothing else happens.
+     * A question will be answered; nothing else happens. Its `answer` is empty.
      *
-     * @generated from field: turnwright.types.v1.Question question = 6;
+     * @generated from field: turnwright.types.v1.QuestionEffect question = 6;
      */
-    value: Question;
+    value: QuestionEffect;
     case: "question";
   } | {
     /**
@@ -249,60 +249,6 @@ export declare type FileChange = Message<"turnwright.types.v1.FileChange"> & {
  * Use `create(FileChangeSchema)` to create a new message.
  */
 export declare const FileChangeSchema: GenMessage<FileChange>;
-
-/**
- * A shell command.
- *
- * @generated from message turnwright.types.v1.CommandRun
- */
-export declare type CommandRun = Message<"turnwright.types.v1.CommandRun"> & {
-  /**
-   * The command line, run with `/bin/sh -c` in the project's root.
-   *
-   * @generated from field: string command = 1;
-   */
-  command: string;
-
-  /**
-   * Time limit, after which it is stopped.
-   *
-   * @generated from field: google.protobuf.Duration timeout = 2;
-   */
-  timeout?: Duration | undefined;
-};
-
-/**
- * Describes the message turnwright.types.v1.CommandRun.
- * Use `create(CommandRunSchema)` to create a new message.
- */
-export declare const CommandRunSchema: GenMessage<CommandRun>;
-
-/**
- * A question from the model to a person.
- *
- * @generated from message turnwright.types.v1.Question
- */
-export declare type Question = Message<"turnwright.types.v1.Question"> & {
-  /**
-   * The question, at most 512 characters.
-   *
-   * @generated from field: string question = 1;
-   */
-  question: string;
-
-  /**
-   * Suggested answers; any other text is accepted too. At most 20, each at most 512 characters.
-   *
-   * @generated from field: repeated string options = 2;
-   */
-  options: string[];
-};
-
-/**
- * Describes the message turnwright.types.v1.Question.
- * Use `create(QuestionSchema)` to create a new message.
- */
-export declare const QuestionSchema: GenMessage<Question>;
 
 /**
  * How a proposal was decided.
