@@ -41,7 +41,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "turnwright runs export": ("turnwright runs export fix-login -o fix-login.json",),
     "turnwright runs import": (
         "turnwright runs import fix-login.json",
-        "turnwright runs import - --run again < r.json",
+        "turnwright runs import fix-login.json --run again",
     ),
     "turnwright explain": ("turnwright explain fix-login 3", "turnwright explain fix-login --next"),
     "turnwright replay": ("turnwright replay fix-login",),

@@ -54,7 +54,7 @@ from turnwright_store.domain import events
 from turnwright_store.domain.write_rules import check_event
 
 Row = SeenEntry | Loop | Turn
-_SAID_MAX: Final = 2048
+SUMMARY_BYTES_MAX: Final = 2048
 _USERS: Final = ("user", "goal")
 _SHOWN_ONLY: Final = ("cd_instruction", "error", "summarization", "compression_report", "diff")
 
@@ -163,8 +163,8 @@ class Trajectory(Struct):
         if users or self._loop is None:
             yield from self._ended_turn(COMPLETED)
             yield from self._ended_loop()
-        for said in users[:-1]:
-            yield from self._injected(said)
+        for user in users[:-1]:
+            yield from self._injected(user)
         yield from self._ended_turn(RUNNING)
         if self._loop is None:
             self._loops += 1
@@ -185,7 +185,7 @@ class Trajectory(Struct):
         )
         self._turn = Turn(number, self._loops, request, result, self.now_ms, self.now_ms)
         self._loop = replace(
-            self._loop, turns=self._loop.turns + 1, summary=cut_bytes(text, _SAID_MAX), revision=self.revision
+            self._loop, turns=self._loop.turns + 1, summary=cut_bytes(text, SUMMARY_BYTES_MAX), revision=self.revision
         )
 
     def _ended_turn(self, status: int) -> Iterator[Row]:

@@ -36,8 +36,11 @@ async def test_each_change_of_a_plan_is_one_update_and_its_removal_too(tmp_path)
             plan_pb2.PlanItem(content="x", status=plan_pb2.PLAN_STATUS_BLOCKED, priority=plan_pb2.PLAN_PRIORITY_LOW)
         ]
         await services.client.set_plan(*at, plan_pb2.Plan(plan_id="i", kind=plan_pb2.PLAN_KIND_ITEMS, items=items))
+        await editor.until(lambda: len(told(editor, session)) == 1)
         await services.client.set_plan(*at, plan_pb2.Plan(plan_id="n", body=NOTES))
+        await editor.until(lambda: len(told(editor, session)) == 2)
         await services.client.update_plan(*at, "more", plan_id="n")
+        await editor.until(lambda: len(told(editor, session)) == 3)
         await services.client.delete_plan(*at, plan_id="i")
         await editor.until(lambda: len(told(editor, session)) == 4)
         entry = {"content": "x", "priority": "low", "status": "pending", "_meta": {"status": "blocked"}}

@@ -6,6 +6,7 @@ from hashlib import sha256
 import grpc
 import pytest
 from turnwright.store.v1 import read_pb2
+from turnwright.types.v1.packet_pb2 import PACKET_ROLE_SYSTEM, PACKET_ROLE_USER
 from turnwright_values.store import SetEntry
 from turnwright_values.types import Tier, Visibility
 
@@ -39,7 +40,7 @@ def reason(error: grpc.aio.AioRpcError) -> str:
 async def test_a_packet_is_two_messages_and_a_report(store, client):
     store.says(part(SYSTEM, PROMPT, entry("src/a.py", "pass", position=2), cursor=at(7)))
     answer = await client.assemble()
-    assert [role for role, _ in answer.messages] == ["system", "user"]
+    assert [role for role, _ in answer.messages] == [PACKET_ROLE_SYSTEM, PACKET_ROLE_USER]
     assert answer.system.endswith("\n\n## get\n\nYou are Ada.")
     assert names(answer.user) == ["prompt", "summary", "visible", "instructions", "budget"]
     report = answer.report

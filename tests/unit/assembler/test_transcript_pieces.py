@@ -45,7 +45,9 @@ def test_a_message_that_is_left_out_stands_at_its_place_with_the_stage_and_what_
     told = pieces(rows, ceiling)
     gone = {piece.origin.path: piece for piece in told if piece.origin.form == pb.PIECE_FORM_LEFT_OUT}
     assert gone
-    assert {(piece.origin.reduced_by, piece.origin.reduced_in_turn) for piece in gone.values()} == {("history", 99)}
+    assert {(piece.origin.reduced_by, piece.origin.reduced_in_turn) for piece in gone.values()} == {
+        (pb.PACKET_STEP_KIND_HISTORY, 99)
+    }
     for path, piece in gone.items():
         assert (piece.text, piece.origin.whole_tokens) == ("", -(-len(whole[path].text) // DIVISOR))
     order = [piece.origin.path for piece in told if piece.origin.path]
@@ -69,7 +71,9 @@ def test_what_the_request_for_a_summary_shortens_is_told_too():
     told = pieces(rows, rows.fixed_chars // DIVISOR + 4000, turn=6, compaction=True)
     short = [piece for piece in told if piece.origin.form == pb.PIECE_FORM_SUMMARIZED]
     assert short
-    assert {(piece.origin.reduced_by, piece.origin.reduced_in_turn) for piece in short} == {("results", 6)}
+    assert {(piece.origin.reduced_by, piece.origin.reduced_in_turn) for piece in short} == {
+        (pb.PACKET_STEP_KIND_RESULTS, 6)
+    }
     assert told[-1].origin.why == "The runtime asks for a summary."
 
 
@@ -83,7 +87,7 @@ def test_a_summary_is_named_as_what_replaced_messages():
     gone = [piece for piece in told.values() if piece.origin.form == pb.PIECE_FORM_LEFT_OUT]
     assert "assistant://1" in {piece.origin.path for piece in gone}
     assert {(piece.origin.reduced_by, piece.origin.why) for piece in gone} == {
-        ("summary", "Left out: a summary stands for it.")
+        (pb.PACKET_STEP_KIND_SUMMARY, "Left out: a summary stands for it.")
     }
 
 

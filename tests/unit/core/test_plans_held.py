@@ -37,7 +37,7 @@ def test_a_client_holds_what_it_was_told_last(case: Case) -> None:
     held: WatchedPlans[dict[str, Any], list[dict[str, str]]] = WatchedPlans()
     for update in case["updates"]:
         match update["sessionUpdate"]:
-            case "plan_update":
+            case "plan_update" if "type" in update["plan"]:
                 held.update(update["plan"]["planId"], content(update["plan"]))
             case "plan_removed":
                 held.remove(update["planId"])
