@@ -23,6 +23,7 @@ from turnwright_values.types import (
     Loop,
     LoopSettings,
     Mode,
+    PlanKind,
     State,
     Tier,
     Turn,
@@ -45,7 +46,7 @@ from turnwright_core.limits import (
     PROMPT_BYTES_MAX,
     REPLY_CALLS_MAX,
 )
-from turnwright_core.plans.plan import MAIN, PlanKind, delta_path, plan_path, version_path
+from turnwright_core.plans.plan import MAIN, delta_path, plan_path, version_path
 from turnwright_core.runs import COMPLETED, RUNNING
 from turnwright_core.text import cut_bytes, scheme_of
 from turnwright_core.value_methods import to_attributes_json
