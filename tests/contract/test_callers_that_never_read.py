@@ -78,8 +78,6 @@ class Pages:
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
     def handler(self, rpc) -> grpc.RpcMethodHandler:
-        assert not rpc.client_streaming, "the ledger counts answers to one message"
-
         def page():
             return empty_pb2.Empty.FromString(HEAD + varint(self.size) + bytes(self.size))
 
@@ -99,6 +97,8 @@ class Pages:
             "request_deserializer": empty_pb2.Empty.FromString,
             "response_serializer": empty_pb2.Empty.SerializeToString,
         }
+        if rpc.client_streaming:
+            return grpc.stream_unary_rpc_method_handler(answer, **codecs)
         if rpc.server_streaming:
             return grpc.unary_stream_rpc_method_handler(stream, **codecs)
         return grpc.unary_unary_rpc_method_handler(answer, **codecs)

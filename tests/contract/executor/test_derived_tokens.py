@@ -19,6 +19,7 @@ from turnwright.types.v1 import command_record_pb2, message_pb2, model_pb2, sett
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import State, Tier
 
+from contract.executor.test_surfaces import sent
 from services import SECRET, running
 from turnwright_client import Client
 from turnwright_core.errors import MissingError, PreconditionError, Reason, TurnwrightError
@@ -107,6 +108,8 @@ def names_a_project(method) -> bool:
 
 async def first_answer(client, method, request) -> None:
     rpc = rpc_of(client._peer.channel, method)
+    if method.client_streaming:
+        return await client._peer.upload(rpc, sent(request), 10.0)
     if not method.server_streaming:
         return await client._peer.call(rpc, request)
     async with client._peer.stream(rpc, request, 10.0) as answers:
