@@ -18,9 +18,9 @@ TESTS = Path(__file__).parent
 QUICK = {"architecture", "unit"}
 KILLS = "crash"
 SLOW = pytest.StashKey[int]()
-EXAMPLES = 25
-CASES = 12
-SERVED_CASES = 4
+EXAMPLES = 10
+CASES = 5
+SERVED_CASES = 2
 """Cases of one table whose tests have services to talk to."""
 
 
