@@ -28,7 +28,6 @@ class Readers:
             url,
             pool_size=readers,
             max_overflow=0,
-            pool_timeout=None,
             pool_use_lifo=True,
             hide_parameters=True,
             **options,
@@ -36,6 +35,8 @@ class Readers:
         self.events = self._engine.sync_engine
         """What the events of the connections are listened for on."""
         event.listen(self.events, "begin", lambda connection: connection.exec_driver_sql(begin))
+        # The pool wakes nobody who waits when the opening of a connection fails or is left: they wait here.
+        self._turns = asyncio.Semaphore(readers)
         self._queue_max = queue_max
         self._under_way_max = readers + queue_max
         self._under_way = 0
@@ -52,7 +53,7 @@ class Readers:
         self._under_way += 1
         self._idle.clear()
         try:
-            async with self._engine.connect() as connection:
+            async with self._turns, self._engine.connect() as connection:
                 return await connection.run_sync(query)
         finally:
             self._under_way -= 1
