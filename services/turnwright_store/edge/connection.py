@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 from urllib.parse import quote
+from weakref import WeakSet
 
+import aiosqlite
 from sqlalchemy import URL, Connection, StaticPool, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from turnwright_values.store import Durability
@@ -33,21 +37,39 @@ CHECKPOINT_PAGES: Final = 2000
 """Pages in the write-ahead log from which a commit brings them into the file."""
 
 
-def sqlite_readers(path: Path, *pragmas: str, readers: int, queue_max: int) -> Readers:
-    """The readers of a file, which must be there. `pragmas` run once on each connection, beside those of all."""
-    # SQLite would create a file that is gone.
-    url = URL.create("sqlite+aiosqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"})
-    settings = {"isolation_level": None, "cached_statements": STATEMENTS_CACHED}
-    found = Readers(url, "BEGIN", readers=readers, queue_max=queue_max, connect_args=settings)
+class SqliteReaders(Readers):
+    """The readers of a file, which must be there. Each connection has a thread of aiosqlite's."""
 
-    def set_up(raw: DBAPIConnection, _record: object) -> None:
-        cursor = raw.cursor()
-        for pragma in (*_READER_PRAGMAS, *pragmas):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+    def __init__(self, path: Path, *pragmas: str, readers: int, queue_max: int) -> None:
+        """`pragmas` run once on each connection, beside those of all."""
+        # SQLite would create a file that is gone.
+        url = URL.create("sqlite+aiosqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"})
+        settings = {"isolation_level": None, "cached_statements": STATEMENTS_CACHED, "async_creator_fn": self._connect}
+        super().__init__(url, "BEGIN", readers=readers, queue_max=queue_max, connect_args=settings)
+        self._threads: WeakSet[Thread] = WeakSet()
 
-    event.listen(found.events, "connect", set_up)
-    return found
+        def set_up(raw: DBAPIConnection, _record: object) -> None:
+            cursor = raw.cursor()
+            for pragma in (*_READER_PRAGMAS, *pragmas):
+                cursor.execute(f"PRAGMA {pragma}")
+            cursor.close()
+
+        event.listen(self.events, "connect", set_up)
+
+    def _connect(self, *args: Any, **kwargs: Any) -> Any:
+        connection: Any = aiosqlite.connect(*args, **kwargs)
+        # Until aiosqlite 0.22, a connection is its thread.
+        thread: Thread = getattr(connection, "_thread", connection)
+        thread.daemon = True
+        self._threads.add(thread)
+        return connection
+
+    async def close(self) -> None:
+        await super().close()
+        # A connection that failed to open, or whose caller left, is stopped, but nobody waits for its thread, which
+        # then calls a loop that may be closed.
+        for thread in list(self._threads):
+            await asyncio.to_thread(thread.join)
 
 
 class SqliteLink:

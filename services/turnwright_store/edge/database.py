@@ -20,7 +20,7 @@ from turnwright_values.store import Durability
 
 from turnwright_kit.threads import DaemonThreadPool
 from turnwright_store.edge.batch import Job
-from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, CHECKPOINT_PAGES, SqliteLink, SqliteWriter, sqlite_readers
+from turnwright_store.edge.connection import BUSY_TIMEOUT_MS, CHECKPOINT_PAGES, SqliteLink, SqliteReaders, SqliteWriter
 from turnwright_store.edge.file_health import FileHealth
 from turnwright_store.edge.lock import FileLock
 from turnwright_store.edge.queues import WriteQueue
@@ -69,7 +69,7 @@ class SqliteDatabase(SubscribableDatabase):
         self._path = path = Path(os.path.realpath(path))
         mapped = f"mmap_size = {mmap_mb * 1024 * 1024}"
         self._writing = ThreadConnection(SqliteLink(path, (*_WRITER_PRAGMAS, mapped)), "store-writer")
-        self._readers = sqlite_readers(path, mapped, readers=readers, queue_max=queue_max)
+        self._readers = SqliteReaders(path, mapped, readers=readers, queue_max=queue_max)
         self._writer = SqliteWriter(self._writing.link, clock_ms, self._wakeups.is_followed)
         self._writes = WriteQueue(self._post, self._wakeups, queue_max=queue_max, batch_max=batch_max)
         self._resources = contextlib.AsyncExitStack()

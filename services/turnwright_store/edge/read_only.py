@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from turnwright_values.store import Durability
 
 from turnwright_core.errors import Reason, fault
-from turnwright_store.edge.connection import sqlite_readers
+from turnwright_store.edge.connection import SqliteReaders
 from turnwright_store.edge.schema import is_behind
 from turnwright_store.edge.sqlite_codes import to_fault, unusable_error
 from turnwright_store.edge.wakeups import SubscribableDatabase
@@ -42,7 +42,7 @@ class ReadOnlyDatabase(SubscribableDatabase):
 
         Raises SchemaTooNewError, SchemaForeignError, SchemaUnreleasedError, DatabaseUnusableError.
         """
-        self._readers = sqlite_readers(self._path, readers=1, queue_max=_QUEUE_MAX)
+        self._readers = SqliteReaders(self._path, readers=1, queue_max=_QUEUE_MAX)
         try:
             return bool(self._path.stat().st_size) and not await self._readers.run(
                 lambda connection: is_behind(connection.connection, SQLITE)
