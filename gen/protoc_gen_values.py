@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 VALUES = {
     "types": """
-        Cursor Usage Budget Spend ResponseFormat ClientTool ToolRules LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin Run
+        Cursor Usage Budget Spend ResponseFormat ToolDescription ToolRules LoopSettings RunSettings RunSettingsPatch Loop ForkOrigin Run
         TurnRequest LoopTally TurnResult Turn Capabilities ReportedWindow Price Model
         Entry SearchHit ViewChange MessageResult RunMessage QueuedCommand
         Project FileConstraint StreamChannel RunOverview PlanDelta PlanItem Schedule
@@ -36,9 +36,6 @@ VALUES = {
     "provider": """
         Tool Dropped GenerateRequest Retry Finish
     """.split(),
-    "entries": """
-        EntryInterval
-    """.split(),
     "plans": """
         PlanWriter
     """.split(),
@@ -55,10 +52,10 @@ ENUMS = {
     "types": """
         Mode CallStyle Assembly RequestKind ReplyKind TokenSource SessionState CompressionStrength
         Visibility State Tier MessageKind QueuedCommandKind FileConstraintKind PlanKind PlanPriority PlanStatus StreamEnd
-        DecisionKind Permission
+        DecisionKind Permission ViewFilter
     """.split(),
     "store": """
-        Durability ViewFilter
+        Durability
     """.split(),
     "provider": ["RetryReason"],
 }

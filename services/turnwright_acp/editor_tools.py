@@ -33,7 +33,7 @@ _PATH: Final = {"type": "string", "description": "Path relative to the project's
 _NUMBER: Final = {"type": "integer", "minimum": 1}
 
 
-def offered_tools(can: Capabilities) -> list[settings_pb2.ClientTool]:
+def offered_tools(can: Capabilities) -> list[settings_pb2.ToolDescription]:
     """The tools that this editor can execute."""
     tools = []
     if can.reads_files:
@@ -50,9 +50,9 @@ def offered_tools(can: Capabilities) -> list[settings_pb2.ClientTool]:
     return tools
 
 
-def _tool(name: str, about: str, fields: dict[str, Any], *required: str) -> settings_pb2.ClientTool:
+def _tool(name: str, about: str, fields: dict[str, Any], *required: str) -> settings_pb2.ToolDescription:
     schema = {"type": "object", "properties": fields, "required": list(required), "additionalProperties": False}
-    return settings_pb2.ClientTool(name=name, description=about, parameters=msgspec.json.encode(schema).decode())
+    return settings_pb2.ToolDescription(name=name, description=about, parameters=msgspec.json.encode(schema).decode())
 
 
 class EditorTools:

@@ -342,7 +342,7 @@ class EditorSession:
                 async with self._beginning:
                     self._permissions.take(event.proposal_pending.proposal, is_ours=self._is_own_loop())
             case "proposal_resolved":
-                self._permissions.withdraw(event.proposal_resolved.path)
+                self._permissions.withdraw(event.proposal_resolved.decision.path)
             case "plan_updated":
                 plan = event.plan_updated
                 for update in self._plans.put(plan, await self._plan_text(plan)):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from turnwright_values.assembler import AssembleRequest
-from turnwright_values.types import Cursor, Entry, ViewChange
+from turnwright_values.types import Cursor, Entry, ViewChange, ViewFilter
 
 from turnwright_assembler.app.assemble import Assembled, Assembler, Rules
 from turnwright_assembler.app.run_cache import RunCache
@@ -50,7 +50,7 @@ class Warm:
         record = entry(
             f"log://turn_{self._turn}/set/x", "wrote", tool="set", turn=self._turn, position=9_000 + self._turn
         )
-        patch = ViewChange(_at(self._turn - 1), _at(self._turn), (record,), ())
+        patch = ViewChange(_at(self._turn - 1), _at(self._turn), (record,), filter=ViewFilter.PACKET)
         made = await self._assembler.assemble(
             AssembleRequest(
                 project="p", run="r", turn=1000, loop=1, context_length=10**6, at_least=_at(self._turn),

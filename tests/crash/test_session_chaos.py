@@ -27,7 +27,7 @@ DONE = '<update status="200">All is done.</update>'
 STANDS_S = 60
 """How long nothing may change while something is waited for: how long all of it takes says how busy the host is."""
 GO_ON = '<update status="102">On.</update>'
-TOOL = settings_pb2.ClientTool(name="open_file", description="Opens a file in the editor.")
+TOOL = settings_pb2.ToolDescription(name="open_file", description="Opens a file in the editor.")
 ENDS = (DONE,) * 5
 """Replies that end a loop also where an interrupted command has refuted the one before."""
 MODELS = {

@@ -38,8 +38,8 @@ class AssembleRequest(Struct, frozen=True):
     changes lead from the moment that the assembler has to `at_least`, it does not read the store; otherwise it does.
     At most 64."""
     transcript: bool = False
-    """True assembles the run's messages instead of a packet of sections. Changes that are not about messages are
-    ignored then, as are those about messages without it."""
+    """True assembles the run's messages instead of a packet of sections. Changes that are about other entries
+    (`filter`) are ignored: those of MESSAGES are for this, those of PACKET for a packet."""
     edits: Sequence[PromptEdit] = ()
     """Edits of the prompt, in order. The images in them name entries of `image://`. Fails with
     PROMPT_MESSAGE_UNKNOWN, PROMPT_TARGET_MISSING or PROMPT_SHAPE_REFUSED if they cannot be applied."""

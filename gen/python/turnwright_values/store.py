@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from turnwright_core.packet_values import TurnPacket
 from turnwright_core.plans.plan import Plan
-from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, Visibility
+from turnwright_values.types import Cursor, Entry, FileConstraint, Loop, Model, Run, Spend, State, Tier, Turn, TurnRequest, TurnResult, ViewChange, ViewFilter, Visibility
 
 if TYPE_CHECKING:
     from turnwright.types.v1 import scheme_pb2
@@ -25,24 +25,6 @@ class Durability(IntEnum):
     """A crash of the process."""
     FULL = 2
     """A loss of power."""
-
-
-class ViewFilter(IntEnum):
-    """Selects entries of a run's view."""
-
-    UNSPECIFIED = 0
-    """Not specified: same as ALL."""
-    ALL = 1
-    """Every entry that the run sees."""
-    PACKET = 2
-    """Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
-    TIMELINE = 3
-    """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
-    FILES = 4
-    """Project files."""
-    MESSAGES = 5
-    """The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans,
-    whatever their visibility and state."""
 
 
 class SetEntry(Struct, frozen=True, tag=True):
@@ -180,11 +162,9 @@ class EndTurnRequest(Struct, frozen=True):
     goes on. Absent: another call opens it, with `turn` 0."""
     schemes_version: str = ""
     """For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
-    return_view_change: bool = False
-    """Return what the writes, including those of `next`, changed in the run's view, for Assemble."""
-    view_change_of_messages: bool = False
-    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES.
-    Default: of those that a packet shows."""
+    view_filter: ViewFilter = ViewFilter.UNSPECIFIED
+    """Return what the writes, including those of `next`, changed of these entries of the run's view, as in
+    WriteEntriesRequest."""
     release: bool = False
     """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
     Default: the owner keeps it."""
@@ -238,12 +218,9 @@ class WriteEntriesRequest(Struct, frozen=True):
     none."""
     packet: TurnPacket | None = None
     """The packet of the open turn, stored for audit and for sending it again after a crash. Requires the epoch."""
-    return_view_change: bool = False
-    """Return what the writes changed in the run's view, for Assemble. Requires the epoch, and cannot be combined with
-    request_id."""
-    view_change_of_messages: bool = False
-    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES.
-    Default: of those that a packet shows."""
+    view_filter: ViewFilter = ViewFilter.UNSPECIFIED
+    """Return what the writes changed of these entries of the run's view: of PACKET or MESSAGES for Assemble. Requires
+    the epoch, and cannot be combined with request_id. Unspecified: nothing is returned."""
 
 
 class WriteEntriesResponse(Struct, frozen=True):

@@ -197,6 +197,24 @@ class CompressionStrength(IntEnum):
     """Messages of users are left out, or a result was condensed before the model had read it."""
 
 
+class ViewFilter(IntEnum):
+    """Selects entries of a run's view."""
+
+    UNSPECIFIED = 0
+    """Not specified: same as ALL."""
+    ALL = 1
+    """Every entry that the run sees."""
+    PACKET = 2
+    """Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
+    TIMELINE = 3
+    """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
+    FILES = 4
+    """Project files."""
+    MESSAGES = 5
+    """The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans,
+    whatever their visibility and state."""
+
+
 class PlanKind(IntEnum):
     """The format of a plan's body."""
 
@@ -426,15 +444,17 @@ class ResponseFormat(Struct, frozen=True, omit_defaults=True):
     """True asks the vendor to enforce the schema. Default: false."""
 
 
-class ClientTool(Struct, frozen=True):
-    """A tool that a client executes."""
+class ToolDescription(Struct, frozen=True):
+    """A tool, as models read about it."""
 
     name: str = ""
     """Its name: a lower-case letter, then letters, digits and `_`; at most 32 characters."""
     description: str = ""
-    """Documentation for the model; 1 to 8192 characters."""
+    """Documentation for the model; 1 to 8192 characters where a client brings the tool along."""
     parameters: str = ""
-    """JSON Schema of its arguments, an object's; at most 16 KiB. Empty: any arguments."""
+    """JSON Schema of its arguments, an object's; at most 16 KiB where a client brings the tool along. Empty: any
+    arguments. CallTool takes each as an attribute of that name, written as text (`true`, `3`), and `body` as the
+    body."""
 
 
 class ToolRules(Struct, frozen=True):
@@ -482,7 +502,7 @@ class LoopSettings(Struct, frozen=True):
     no images refuses the call, VENDOR_REJECTED."""
     assembly: Assembly = Assembly.UNSPECIFIED
     """How the loop is sent to its model."""
-    client_tools: tuple[ClientTool, ...] = ()
+    client_tools: tuple[ToolDescription, ...] = ()
     """Tools that the client executes, such as an editor's. When the model calls one, the loop waits until a client
     submits an IdeToolResult; like a proposal, the call outlives the client and expires. Also waits if `yolo` is set.
     At most 32. A tool with the name of one that exists ends the loop with 500."""
@@ -894,9 +914,8 @@ class SearchHit(Struct, frozen=True, omit_defaults=True):
 
 class ViewChange(Struct, frozen=True):
     """What one write changed in the view of a run, as a packet or a transcript shows it. It equals what ReadView
-    after `before` would return for VIEW_FILTER_PACKET, or with `messages` for VIEW_FILTER_MESSAGES, and
-    `instructions://system` if nothing else had been written. A reader that has the view as of `before` can apply it
-    to get the view as of `after`, without reading."""
+    after `before` would return for `filter` and `instructions://system` if nothing else had been written. A reader
+    that has the view as of `before` can apply it to get the view as of `after`, without reading."""
 
     before: Cursor = Cursor()
     """The moment before the write."""
@@ -908,8 +927,8 @@ class ViewChange(Struct, frozen=True):
     """Paths that are no longer in the view."""
     schemes_version: str = ""
     """`version` of the SchemeRegistry that was used to decide what a packet shows."""
-    messages: bool = False
-    """True if it is about the entries that messages are made of. Default: about those that a packet shows."""
+    filter: ViewFilter = ViewFilter.UNSPECIFIED
+    """The entries that it is about."""
 
 
 class MessageResult(Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 from turnwright_values.assembler import AssembleRequest, CheckBudgetResponse, PacketReport
-from turnwright_values.types import RequestKind, TurnRequest
+from turnwright_values.types import RequestKind, TurnRequest, ViewFilter
 
 from turnwright_assembler.app.packet import ComposedPacket, MessagesDelta, PacketMessages, compose, short_pieces
 from turnwright_assembler.app.reading import DEADLINE_S, RowsReader, StepRunner
@@ -197,14 +197,14 @@ class Assembler:
             RunRows,
             partial(RunRows, rules.token_divisor, packet_plugins),
             lambda ask, rows: reader.read(ask.project, ask.run, rows.cursor, rows.schemes.version),
-            lambda change, rows: not change.messages and change.schemes_version == rows.schemes.version,
+            lambda change, rows: change.filter is ViewFilter.PACKET and change.schemes_version == rows.schemes.version,
             self.runner,
         )
         self._transcripts = RowsReader(
             TranscriptRows,
             TranscriptRows,
             lambda ask, rows: reader.read_messages(ask.project, ask.run, rows.cursor),
-            lambda change, _: change.messages,
+            lambda change, _: change.filter is ViewFilter.MESSAGES,
             self.runner,
         )
 

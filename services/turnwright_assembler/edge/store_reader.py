@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from turnwright.store.v1 import read_pb2, store_service_pb2_grpc
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
-from turnwright.types.v1 import cursor_pb2, scheme_pb2
+from turnwright.types.v1 import cursor_pb2, scheme_pb2, view_pb2
 from turnwright_values.types import Cursor
 
 from turnwright_assembler.ports import ViewPart
@@ -63,7 +63,7 @@ class StoreReader:
         request = read_pb2.ReadViewRequest(
             project=project,
             run=run,
-            filter=read_pb2.VIEW_FILTER_MESSAGES if messages else read_pb2.VIEW_FILTER_PACKET,
+            filter=view_pb2.VIEW_FILTER_MESSAGES if messages else view_pb2.VIEW_FILTER_PACKET,
             include_paths=INSTRUCTION_PATHS,
             **more,
         )

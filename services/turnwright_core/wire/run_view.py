@@ -133,7 +133,7 @@ class RunView(Struct):
             case "proposal_pending":
                 self.proposals[event.proposal_pending.proposal.path] = event.proposal_pending.proposal
             case "proposal_resolved":
-                self.proposals.pop(event.proposal_resolved.path, None)
+                self.proposals.pop(event.proposal_resolved.decision.path, None)
             case "run_state":
                 self._take(event.run_state.run)
             case "thread_updated":

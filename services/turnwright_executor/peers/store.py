@@ -17,15 +17,15 @@ from turnwright.store.v1 import (
     read_pb2,
 )
 from turnwright.turns.v1 import turn_service_pb2, turn_service_pb2_grpc
+from turnwright.types.v1 import view_pb2
 from turnwright_values.store import (
     ClaimRunResponse,
     GetLeaseResponse,
     RenewLeasesResponse,
-    ViewFilter,
     WatchChangesRequest,
     WatchChangesResponse,
 )
-from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit
+from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, ViewFilter
 
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import (
@@ -239,7 +239,7 @@ class StoreLedger(StorePlans):
         request = read_pb2.ReadViewRequest(
             project=address.project,
             run=address.run,
-            filter=read_pb2.VIEW_FILTER_TIMELINE,
+            filter=view_pb2.VIEW_FILTER_TIMELINE,
             body_bytes_max=body_bytes_max,
             whole_schemes=whole_schemes,
         )

@@ -21,11 +21,11 @@ from turnwright_values.store import (
     WriteEntriesRequest,
     WriteEntriesResponse,
 )
+from turnwright_values.types import ViewFilter
 
 from turnwright_core.backoff import Backoff
 from turnwright_core.errors import Reason, TurnwrightError
 from turnwright_core.limits import WRITES_MAX
-from turnwright_core.owner_calls import ReturnView
 from turnwright_core.packet_values import TurnPacket
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.peers.packets import turn_packet
@@ -91,7 +91,7 @@ class StoreWrites:
                     paths += (await self._call(self._by_value.WriteEntries, before)).paths
                     writes = writes[len(part) :]
                     # What was written before, its answer does not tell.
-                    request = replace(request, return_view_change=False)
+                    request = replace(request, view_filter=ViewFilter.UNSPECIFIED)
                 return await self._call(method, with_writes(request, writes)), paths
             except TurnwrightError as error:
                 if request.epoch is None or not self._lowers_limit(error):
@@ -129,7 +129,7 @@ class StoreWrites:
         *,
         full: bool = False,
         run_status: int = 0,
-        return_view_change: ReturnView = ReturnView.NONE,
+        view_filter: ViewFilter = ViewFilter.UNSPECIFIED,
     ) -> WriteEntriesResponse:
         durability = Durability.FULL if full else Durability.NORMAL
         request = WriteEntriesRequest(
@@ -138,15 +138,14 @@ class StoreWrites:
             epoch=epoch,
             durability=durability,
             run_status=run_status,
-            return_view_change=return_view_change is not ReturnView.NONE,
-            view_change_of_messages=return_view_change is ReturnView.MESSAGES,
+            view_filter=view_filter,
         )
         done: WriteEntriesResponse
         done, before = await self._in_parts(self._by_value.WriteEntries, request, writes, durability)
         return replace(done, paths=(*before, *done.paths))
 
     async def write_packet(
-        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
+        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, view_filter: ViewFilter
     ) -> WriteEntriesResponse:
         """Commit the effects of an assembly with the packet, delta-encoded against that of `base_turn`; 0: whole."""
         request = WriteEntriesRequest(
@@ -154,8 +153,7 @@ class StoreWrites:
             run=address.run,
             epoch=epoch,
             packet=turn_packet(turn, packet, base_turn),
-            return_view_change=return_view_change is not ReturnView.NONE,
-            view_change_of_messages=return_view_change is ReturnView.MESSAGES,
+            view_filter=view_filter,
         )
         done: WriteEntriesResponse
         try:
@@ -164,7 +162,7 @@ class StoreWrites:
             if error.reason is not Reason.PACKET_BASE_MISSING:
                 raise
             # Effects that were written before are the same again.
-            return await self.write_packet(address, epoch, turn, packet, 0, return_view_change)
+            return await self.write_packet(address, epoch, turn, packet, 0, view_filter)
         return done
 
     async def call_again(self, address: RunAddress, epoch: int, turn: int) -> None:
@@ -173,7 +171,7 @@ class StoreWrites:
         await self._call(self._by_value.WriteEntries, call)
 
     async def end_turn(
-        self, address: RunAddress, epoch: int, end: EndTurnRequest, return_view_change: ReturnView = ReturnView.NONE
+        self, address: RunAddress, epoch: int, end: EndTurnRequest, view_filter: ViewFilter = ViewFilter.UNSPECIFIED
     ) -> EndTurnResponse:
         """End a turn, or open the next one where none is open.
 
@@ -194,8 +192,7 @@ class StoreWrites:
             run=address.run,
             epoch=epoch,
             schemes_version=self._schemes.version,
-            return_view_change=return_view_change is not ReturnView.NONE,
-            view_change_of_messages=return_view_change is ReturnView.MESSAGES,
+            view_filter=view_filter,
         )
         writes = opens.writes if opens else end.writes
         done: EndTurnResponse

@@ -18,9 +18,8 @@ from turnwright_values.store import (
     WatchChangesResponse,
     WriteEntriesResponse,
 )
-from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit
+from turnwright_values.types import Cursor, Entry, FileConstraint, QueuedCommand, Run, SearchHit, ViewFilter
 
-from turnwright_core.owner_calls import ReturnView
 from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import Scheme
 from turnwright_executor.domain.addresses import RunAddress
@@ -79,20 +78,20 @@ class Ledger(Protocol):
         *,
         full: bool = False,
         run_status: int = 0,
-        return_view_change: ReturnView = ReturnView.NONE,
+        view_filter: ViewFilter = ViewFilter.UNSPECIFIED,
     ) -> WriteEntriesResponse:
         """Write entries. With `full` they survive a loss of power.
 
         Without an `epoch` it is a write from outside of loops: unfenced, not allowed on records of an open turn, and
-        atomic. `return_view_change` asks what the write changes in the view.
+        atomic. `view_filter` asks what the write changes in the view.
         """
 
     async def write_packet(
-        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, return_view_change: ReturnView
+        self, address: RunAddress, epoch: int, turn: int, packet: Packet, base_turn: int, view_filter: ViewFilter
     ) -> WriteEntriesResponse:
         """Commit the effects of an assembly and the packet before it is sent.
 
-        The packet is stored as a delta of the one of turn `base_turn`; 0: whole. `return_view_change` asks what the
+        The packet is stored as a delta of the one of turn `base_turn`; 0: whole. `view_filter` asks what the
         effects change in the view.
         """
 
@@ -103,7 +102,7 @@ class Ledger(Protocol):
         """The stored packet of a turn; None if the turn did not come that far."""
 
     async def end_turn(
-        self, address: RunAddress, epoch: int, end: EndTurnRequest, return_view_change: ReturnView = ReturnView.NONE
+        self, address: RunAddress, epoch: int, end: EndTurnRequest, view_filter: ViewFilter = ViewFilter.UNSPECIFIED
     ) -> EndTurnResponse:
         """End a turn, and perhaps its loop, or open the next one."""
 

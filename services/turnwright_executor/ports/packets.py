@@ -9,13 +9,12 @@ from typing import Protocol
 
 from msgspec import Struct
 from turnwright_values.assembler import CheckBudgetResponse, PacketReport
-from turnwright_values.types import Cursor, Turn, ViewChange
+from turnwright_values.types import Cursor, Turn, ViewChange, ViewFilter
 
 from turnwright_core.chat.message import Message
 from turnwright_core.chat.prompt_edits import PromptEdit
 from turnwright_core.chat.transcript import from_json_lines
 from turnwright_core.limits import VIEW_CHANGES_MAX
-from turnwright_core.owner_calls import ReturnView
 from turnwright_core.packet_digest import CONVERSATION
 from turnwright_core.packet_values import PacketMessage
 from turnwright_executor.domain.addresses import RunAddress
@@ -82,16 +81,16 @@ class ViewChanges:
     The assembler gets it with the next packet, and need not read it. Mutable: grows with each write.
     """
 
-    def __init__(self, kind: ReturnView = ReturnView.PACKET) -> None:
+    def __init__(self, kind: ViewFilter = ViewFilter.PACKET) -> None:
         """Nothing is known yet. `kind` selects the changes to collect."""
         self.kind = kind
         self._changes: list[ViewChange] = []
         self._at: Cursor | None = None
 
     @property
-    def wanted(self) -> ReturnView:
+    def wanted(self) -> ViewFilter:
         """What to ask for with the next write: where a gap is left, there is no use in being told more."""
-        return ReturnView.NONE if self._at is None else self.kind
+        return ViewFilter.UNSPECIFIED if self._at is None else self.kind
 
     def begin(self, cursor: Cursor) -> None:
         """A packet shows this moment: start again from here."""

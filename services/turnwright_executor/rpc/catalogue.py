@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from turnwright.executor.v1 import executor_service_pb2, watch_pb2
 from turnwright.runs.v1 import run_service_pb2
+from turnwright.types.v1 import settings_pb2
 
 from turnwright_core import __version__
 from turnwright_executor.rpc.mounting import MOUNTED
@@ -37,7 +38,7 @@ def catalogue(tools: Mapping[str, Tool]) -> watch_pb2.DiscoverResponse:
         ],
         notifications=[f"{rpc}.{field.name}" for rpc, event in _EVENTS.items() for field in event.fields],
         tools=[
-            watch_pb2.ToolDescription(name=name, documentation=text, parameters=json.dumps(schema(tools[name])))
+            settings_pb2.ToolDescription(name=name, description=text, parameters=json.dumps(schema(tools[name])))
             for name, text in texts_of(tools).items()
         ],
     )

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from turnwright_values.types import ClientTool, ClientToolEffect, State
+from turnwright_values.types import ClientToolEffect, State, ToolDescription
 
 from turnwright_core.errors import Reason, fault
 from turnwright_core.json_text import JsonObject
@@ -31,7 +31,7 @@ class ClientExecutedTool:
     """The result is in the record before it is carried out: to do so again changes nothing."""
     parameters: tuple[ToolParameter, ...] = ()
 
-    def __init__(self, tool: ClientTool) -> None:
+    def __init__(self, tool: ToolDescription) -> None:
         self.name = tool.name
         self.doc = tool.description.strip()
         self.schema: JsonObject = json.loads(tool.parameters) if tool.parameters else {"type": "object"}
@@ -58,12 +58,12 @@ def submitted_result(record: CommandRecord) -> Done | None:
     return _result(decision.contents.get("", "") or record.effect.result, is_failed=decision.tool_failed)
 
 
-def client_tools(declared: Sequence[ClientTool], tools: Mapping[str, Tool]) -> dict[str, ClientExecutedTool]:
+def client_tools(declared: Sequence[ToolDescription], tools: Mapping[str, Tool]) -> dict[str, ClientExecutedTool]:
     """The tools that a client declares, by name, without those that `check_names` refuses."""
     return {tool.name: ClientExecutedTool(tool) for tool in declared if tool.name not in tools}
 
 
-def check_names(declared: Sequence[ClientTool], tools: Mapping[str, Tool]) -> None:
+def check_names(declared: Sequence[ToolDescription], tools: Mapping[str, Tool]) -> None:
     """Raises INVALID_FIELD for a tool of a client that has the name of another tool."""
     for tool in declared:
         if not isinstance(tools.get(tool.name), ClientExecutedTool):

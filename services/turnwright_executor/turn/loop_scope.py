@@ -20,10 +20,10 @@ from turnwright_values.types import (
     RequestKind,
     Turn,
     TurnResult,
+    ViewFilter,
 )
 
 from turnwright_core.model_calls import REFUSABLE
-from turnwright_core.owner_calls import ReturnView
 from turnwright_executor.config import ExecutorSettings
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord
@@ -155,7 +155,7 @@ class LoopScope:
         self.commands: CommandSteps | None = None
         """Those of the open turn, once its reply is recorded."""
         is_transcript = loop.settings.assembly is Assembly.TRANSCRIPT
-        self.view_changes = ViewChanges(ReturnView.MESSAGES if is_transcript else ReturnView.PACKET)
+        self.view_changes = ViewChanges(ViewFilter.MESSAGES if is_transcript else ViewFilter.PACKET)
 
     def recorded(self, state: TurnState, records: Mapping[str, CommandRecord], unwritten: Sequence[EntryWrite]) -> None:
         """The reply of the open turn is recorded, with these records; `unwritten` is left to the write buffer."""

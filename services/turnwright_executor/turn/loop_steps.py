@@ -22,12 +22,11 @@ from turnwright_values.store import (
     NextTurn,
     SetEntry,
 )
-from turnwright_values.types import Assembly, ReplyKind, RequestKind, Turn, TurnRequest, TurnResult
+from turnwright_values.types import Assembly, ReplyKind, RequestKind, Turn, TurnRequest, TurnResult, ViewFilter
 
 from turnwright_core.errors import TurnwrightError
 from turnwright_core.events import event_write
 from turnwright_core.json_schema import answer_text
-from turnwright_core.owner_calls import ReturnView
 from turnwright_core.runs import ABORTED, COMPLETED, PROPOSED, RUNNING
 from turnwright_executor.domain.addresses import RunAddress
 from turnwright_executor.domain.command_record import CommandRecord, Done, failed
@@ -117,7 +116,7 @@ class TurnOpener:
         reserve = output_reserve(self._request.output_reserve, context_length)
         self._request = replace(self._request, context_length=context_length, output_reserve=reserve)
 
-    async def begin(self, return_view_change: ReturnView) -> tuple[Turn, EndTurnResponse]:
+    async def begin(self, view_filter: ViewFilter) -> tuple[Turn, EndTurnResponse]:
         """Begin a turn with a call of its own. Raises TurnwrightError; OSError if the project cannot be read."""
         batches = list(in_batches(await self._changes()))
         for batch in batches[:-1]:
@@ -132,7 +131,7 @@ class TurnOpener:
             writes = [*writes, *manifest, *self._first.writes]
             request = replace(request, knowledge=self._first.knowledge)
         begin = EndTurnRequest(turn=0, next=NextTurn(request, writes))
-        opened = await self._ledger.end_turn(self._address, self._claim.epoch, begin, return_view_change)
+        opened = await self._ledger.end_turn(self._address, self._claim.epoch, begin, view_filter)
         assert opened.next
         self.begun()
         return opened.next, opened
@@ -335,7 +334,7 @@ class LoopSteps:
             self._opener.add_file_writes(buffer.file_writes)
             goes_on = loop_end is None and not exhausted
             next_turn = await self._next_turn(state, buffer) if goes_on else None
-            wanted = scope.view_changes.wanted if goes_on else ReturnView.NONE
+            wanted = scope.view_changes.wanted if goes_on else ViewFilter.UNSPECIFIED
             refuted = map(buffer.at_final_path, _refuted(state.records, verdict))
             writes = (*buffer.writes(), *refuted, *_overruled(number, verdict), *summary)
             try:

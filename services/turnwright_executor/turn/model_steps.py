@@ -407,7 +407,7 @@ class ModelSteps:
         scope = self._scope
         changes = scope.view_changes
         ack = await scope.services.ledger.write(
-            scope.address, scope.claim.epoch, writes, full=True, return_view_change=changes.wanted
+            scope.address, scope.claim.epoch, writes, full=True, view_filter=changes.wanted
         )
         changes.add(ack.cursor, ack.view_change)
         return ack

@@ -176,7 +176,7 @@ class WriteBuffer:
             writes = [replace(one, expected_revision=revision) if one.path == path else one for one in writes]
         changes = self._view_changes
         ack = await self.ledger.write(
-            self.address, self.epoch, writes, full=full, run_status=run_status, return_view_change=changes.wanted
+            self.address, self.epoch, writes, full=full, run_status=run_status, view_filter=changes.wanted
         )
         changes.add(ack.cursor, ack.view_change)
         if path:

@@ -107,10 +107,7 @@ def messages_truncated(from_index: int, paths: Sequence[str]) -> Iterator[WatchR
 
 
 def proposal_resolved(entry: Entry) -> WatchRunResponse:
-    state = entry_pb2.State.ValueType(int(entry.state))
-    event = event_pb2.ProposalResolved(
-        path=entry.path, state=state, outcome=entry.outcome, decision=decision_to_pb(entry.path, entry)
-    )
+    event = event_pb2.ProposalResolved(decision=decision_to_pb(entry.path, entry))
     return WatchRunResponse(proposal_resolved=event)
 
 

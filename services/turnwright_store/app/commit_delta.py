@@ -15,11 +15,10 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright_values.store import ViewFilter, WatchChangesResponse
-from turnwright_values.types import Cursor, Entry, State, Turn, ViewChange, Visibility
+from turnwright_values.store import WatchChangesResponse
+from turnwright_values.types import Cursor, Entry, State, Turn, ViewChange, ViewFilter, Visibility
 
 from turnwright_core.instructions import INSTRUCTION_PATHS
-from turnwright_core.owner_calls import ReturnView
 from turnwright_store.app.read_view import ENTRY_BYTES
 from turnwright_store.domain.message_sizes import run_bytes, turn_bytes
 from turnwright_store.domain.path_state import PathState, ReplacedView
@@ -64,7 +63,7 @@ def publish(
     turns: Sequence[Turn] = (),
     *,
     shows_files: bool = False,
-    wanted: ReturnView = ReturnView.NONE,
+    wanted: ViewFilter = ViewFilter.UNSPECIFIED,
 ) -> ViewChange | None:
     """Publish the delta of a transaction that has changed only this run, and return what of it the caller asked for.
 
@@ -198,14 +197,11 @@ def _cut(entry: Entry, wanted: Wanted) -> Entry:
     return replace(entry, body=cut(entry.body, bytes_max)) if 0 < bytes_max < entry.body_size_bytes else entry
 
 
-_WANTED: Final = {
-    ReturnView.PACKET: Wanted(ViewFilter.PACKET, INSTRUCTION_PATHS),
-    ReturnView.MESSAGES: Wanted(ViewFilter.MESSAGES, INSTRUCTION_PATHS),
-}
+_WANTED: Final = {one: Wanted(one, INSTRUCTION_PATHS) for one in ViewFilter}
 
 
-def _view_change(rules: StoreRules, delta: CommitDelta, wanted: ReturnView) -> ViewChange | None:
-    """What a commit changed in the view that packets or transcripts are built from; None if only the database knows."""
+def _view_change(rules: StoreRules, delta: CommitDelta, wanted: ViewFilter) -> ViewChange | None:
+    """What a commit changed of these entries of the view; None if only the database knows."""
     views = _merge_views([delta], _WANTED[wanted], rules.hidden_schemes)
     if views is None:
         return None
@@ -213,4 +209,4 @@ def _view_change(rules: StoreRules, delta: CommitDelta, wanted: ReturnView) -> V
     # What was written with a new run, no packet shows.
     is_first = delta.before == 1 and isinstance(delta.run, RunRow) and not delta.run.lineage
     before = replace(after, run_revision=0 if is_first else delta.before)
-    return ViewChange(before, after, *views, messages=wanted is ReturnView.MESSAGES)
+    return ViewChange(before, after, *views, filter=wanted)

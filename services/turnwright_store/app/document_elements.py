@@ -17,8 +17,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 from msgspec import Struct
 from msgspec.structs import replace
-from turnwright.documents.v1 import document_service_pb2 as pb
-from turnwright.types.v1 import loop_pb2, run_pb2, turn_pb2
+from turnwright.types.v1 import entry_pb2, loop_pb2, run_pb2, turn_pb2
 from turnwright_values.store import SetEntry
 from turnwright_values.types import (
     Entry,
@@ -112,7 +111,7 @@ class SeenEntry(Struct, frozen=True):
 
 def entry_of(item: JsonItem, limits: WriteLimits) -> SeenEntry:
     """Raises ElementError."""
-    message = parse(item, pb.EntryVersion())
+    message = parse(item, entry_pb2.EntryInterval())
     entry = replace(_value(entry_from_pb, message.entry), scheme=scheme_of(message.entry.path) or "", scope="")
     end, revision = message.end_revision, entry.revision
     content = message.content_revision or revision

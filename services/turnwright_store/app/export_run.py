@@ -16,7 +16,7 @@ import msgspec
 from google.protobuf.json_format import MessageToDict
 from msgspec.structs import replace
 from sqlalchemy import Connection
-from turnwright.documents.v1 import document_service_pb2
+from turnwright.types.v1 import entry_pb2
 from turnwright_values.types import Entry, Loop, Turn
 
 from turnwright_core.batching import split_by_weight
@@ -139,7 +139,7 @@ class Export:
                 rows = [one.shown for one, content in part if not content]
                 loaded = await self._database.read(partial(load_entries, run=run, shown=rows, wanted=_WHOLE))
                 contents = iter(loaded)
-                yield [_entry_version(one, None if content else next(contents), content) for one, content in part]
+                yield [_interval_to_pb(one, None if content else next(contents), content) for one, content in part]
             after = page[-1].shown.path, page[-1].shown.revision
 
     def _intervals(self, connection: Connection, run: RunRow, after: tuple[str, int]) -> list[SeenInterval]:
@@ -181,7 +181,7 @@ class _WrittenContents:
         return 0
 
 
-def _entry_version(one: SeenInterval, entry: Entry | None, content: int) -> Any:
+def _interval_to_pb(one: SeenInterval, entry: Entry | None, content: int) -> entry_pb2.EntryInterval:
     row = one.shown
     if entry is None:
         entry = Entry(
@@ -201,7 +201,7 @@ def _entry_version(one: SeenInterval, entry: Entry | None, content: int) -> Any:
     elif not entry.hash:
         # Of a body that has grown: it is computed later.
         entry = replace(entry, hash=hashlib.sha256(entry.body.encode()).hexdigest())
-    return document_service_pb2.EntryVersion(
+    return entry_pb2.EntryInterval(
         entry=entry_to_pb(replace(entry, scope="")),
         end_revision=one.end,
         create_time=time_to_pb(row.view_ms),

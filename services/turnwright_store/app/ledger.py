@@ -15,7 +15,6 @@ from turnwright_core.checks import check_bytes, invalid, transition_forbidden
 from turnwright_core.errors import Reason, fault
 from turnwright_core.events import event_write
 from turnwright_core.limits import LOOP_SUMMARY_BYTES_MAX, REASON_BYTES_MAX
-from turnwright_core.owner_calls import return_view_of
 from turnwright_core.runs import (
     LOOP_ACTIVE,
     LOOP_ENDED,
@@ -143,10 +142,9 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     _check_end(end)
     run = get_run(tx.connection, end.project, end.run)
     check_fence(run, end.epoch)
-    wanted = return_view_of(end)
     # A run whose loop has ended shows the latest one.
     is_shown = end.loop_end is None or run.loop_active == run.loops
-    is_read_back = is_shown and (bool(wanted) or tx.is_followed(run.scope))
+    is_read_back = is_shown and (bool(end.view_filter) or tx.is_followed(run.scope))
     ended = opened = None
     tx.deferred_bumps = {}
     if end.turn or end.loop_end:
@@ -169,7 +167,7 @@ def end_turn(tx: Transaction, rules: StoreRules, caller: Caller, end: EndTurnReq
     if is_released:
         lease_rows.release(tx.connection, run.id)
     turns = [turn for turn in (ended, opened) if turn]
-    change = publish(tx, rules, run, turns, wanted=wanted) if is_read_back else None
+    change = publish(tx, rules, run, turns, wanted=end.view_filter) if is_read_back else None
     cursor = run.cursor(rules.incarnation)
     return EndTurnResponse(
         run.run, run.run.loop or loop, cursor, run.abort_requested, opened, None, change, is_released

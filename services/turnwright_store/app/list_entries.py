@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec import Struct
 from sqlalchemy import Connection
-from turnwright_values.entries import EntryInterval
 from turnwright_values.types import Cursor, Entry, State, Visibility
 
 from turnwright_core.checks import check_chars, check_count, invalid
@@ -211,7 +210,7 @@ def _fixed_prefix(pattern: str) -> str:
 
 def list_entry_history(
     connection: Connection, address: RunRef, path: str, size: int, token: str, *, bodies: bool
-) -> tuple[list[EntryInterval], str]:
+) -> tuple[list[tuple[Entry, Interval]], str]:
     """A page of the states of a path, latest first."""
     size = page_size(size)
     (before,) = decode_page_token(token, int) or (END_OF_REVISION,)
@@ -220,7 +219,7 @@ def list_entry_history(
     intervals = list_history(connection, run.id, path, max(0, min(int(before), END_OF_REVISION)), size + 1)
     page, next_token = page_of(intervals, size, _revision_of, lambda one: weight_of(one.shown, wanted))
     entries = load_entries(connection, run, [one.shown for one in page], wanted)
-    return [EntryInterval(entry, one.to_rev) for entry, one in zip(entries, page, strict=True)], next_token
+    return list(zip(entries, page, strict=True)), next_token
 
 
 def _revision_of(one: Interval) -> tuple[int]:

@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 from sqlalchemy import Connection
-from turnwright_values.store import ViewFilter
-from turnwright_values.types import Entry, Loop, Run, Spend, Turn
+from turnwright_values.types import Entry, Loop, Run, Spend, Turn, ViewFilter
 
 from turnwright_core.checks import check_count
 from turnwright_core.limits import EVENT_BODY_BYTES_MAX, PAGE_SIZE_MAX

@@ -11,7 +11,6 @@ from turnwright_values.store import EntryWrite, WriteEntriesRequest, WriteEntrie
 from turnwright_values.types import RunSettings
 
 from turnwright_core.checks import check_count, invalid
-from turnwright_core.owner_calls import return_view_of
 from turnwright_kit.auth import Caller
 from turnwright_store.app import commands, control
 from turnwright_store.app.apply_writes import WriteResult, apply_writes
@@ -49,7 +48,7 @@ def write_entries(
     ]
     run = written[-1].run
     # What steers a run changes more of it than entries.
-    change = None if steps or call.run_status else publish(tx, rules, run, wanted=return_view_of(call))
+    change = None if steps or call.run_status else publish(tx, rules, run, wanted=call.view_filter)
     return WriteEntriesResponse(
         [revision for one in written for revision in one.revisions],
         [path for one in written for path in one.paths],

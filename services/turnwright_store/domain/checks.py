@@ -13,12 +13,12 @@ from typing import Any, Final
 import msgspec
 from turnwright_values.types import (
     Budget,
-    ClientTool,
     LoopSettings,
     Mode,
     Model,
     ResponseFormat,
     RunSettings,
+    ToolDescription,
     ToolRules,
 )
 
@@ -135,7 +135,7 @@ def _check_shown(images: Sequence[str], edits: Sequence[PromptEdit]) -> None:
         check_path(path, field="settings.edits.parts")
 
 
-def _check_client_tools(tools: Sequence[ClientTool]) -> None:
+def _check_client_tools(tools: Sequence[ToolDescription]) -> None:
     """Refuse tools of a client that no model could be offered."""
     field = "settings.client_tools"
     check_count(field, len(tools), CLIENT_TOOLS_MAX)

@@ -8,24 +8,23 @@ from typing import TypeVar
 from sqlalchemy import Connection
 from turnwright.entries.v1 import entry_service_pb2 as pb
 from turnwright.entries.v1 import entry_service_pb2_grpc
-from turnwright_values.entries import EntryInterval
-from turnwright_values.types import State, Visibility
+from turnwright.types.v1 import entry_pb2
+from turnwright_values.types import Entry, State, Visibility
 
 from turnwright_core.checks import invalid
 from turnwright_core.errors import Reason, fault
 from turnwright_core.limits import PAGE_BYTES_MAX
-from turnwright_core.wire.codec import codec
 from turnwright_core.wire.entries import entry_to_pb, hit_to_pb
 from turnwright_core.wire.schemes import categories_from_pb
+from turnwright_core.wire.times import time_to_pb
 from turnwright_store.app.list_entries import EntryQuery, list_entries, list_entry_history, time_limit
 from turnwright_store.app.read_entries import read_entry
 from turnwright_store.app.search import search_entries
 from turnwright_store.rpc.calls import Calls, Fields, address_of, query
 from turnwright_store.rpc.read_servicer import at_of
+from turnwright_store.sql.history import Interval
 
 E = TypeVar("E", Visibility, State)
-
-_interval_to_pb, _ = codec(EntryInterval, pb.EntryInterval)
 
 
 class EntryServicer(Calls, entry_service_pb2_grpc.EntryServiceServicer):
@@ -57,7 +56,7 @@ class EntryServicer(Calls, entry_service_pb2_grpc.EntryServiceServicer):
             request.page_token,
             bodies=not request.without_bodies,
         )
-        return {"intervals": map(_interval_to_pb, found), "next_page_token": token}
+        return {"intervals": [_interval_to_pb(*one) for one in found], "next_page_token": token}
 
     @query
     def SearchEntries(self, request: pb.SearchEntriesRequest, connection: Connection) -> Fields:
@@ -94,3 +93,13 @@ def _chosen(field: str, kind: type[E], values: Iterable[int]) -> frozenset[E]:
     if kind(0) in found:
         raise invalid(field, f"{field} names what every entry has or none can have.")
     return found
+
+
+def _interval_to_pb(entry: Entry, interval: Interval) -> entry_pb2.EntryInterval:
+    shown = interval.shown
+    return entry_pb2.EntryInterval(
+        entry=entry_to_pb(entry),
+        end_revision=interval.to_rev or 0,
+        create_time=time_to_pb(shown.view_ms),
+        appended_bytes=shown.chunk_bytes,
+    )

@@ -132,10 +132,10 @@ class LedgerRpcs(Calls):
             yield _files_to_pb(part, is_last=index + FILES_A_MESSAGE >= len(files))
 
     async def WriteEntries(self, call: WriteEntriesRequest, _context: Any) -> WriteEntriesResponse:
-        if call.return_view_change and (call.epoch is None or call.request_id):
+        if call.view_filter and (call.epoch is None or call.request_id):
             raise invalid(
-                "return_view_change",
-                "return_view_change needs the owner's epoch and no request_id; without them read the view by itself.",
+                "view_filter",
+                "view_filter needs the owner's epoch and no request_id; without them read the view by itself.",
             )
         rules = self._rules
         packet = call.packet

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 from turnwright.store.v1 import read_pb2
-from turnwright_values.store import LineRange, ViewFilter, WatchChangesRequest, WatchChangesResponse
+from turnwright_values.store import LineRange, WatchChangesRequest, WatchChangesResponse
+from turnwright_values.types import ViewFilter
 
 from turnwright_core.checks import invalid
 from turnwright_core.text import LineSlice

@@ -18,8 +18,7 @@ from sqlalchemy import (
     literal_column,
     select,
 )
-from turnwright_values.store import ViewFilter
-from turnwright_values.types import State, Visibility
+from turnwright_values.types import State, ViewFilter, Visibility
 
 from turnwright_store.sql.entries import BODY_HASH, ENTRY, HEAD, IS_CURRENT, seen_now
 from turnwright_store.sql.runs import RunHead

@@ -28,8 +28,7 @@ from sqlalchemy import (
     true,
     union_all,
 )
-from turnwright_values.store import ViewFilter
-from turnwright_values.types import Cursor, Entry, State, Visibility
+from turnwright_values.types import Cursor, Entry, State, ViewFilter, Visibility
 
 from turnwright_core.chat.timeline import MESSAGE_SCHEMES
 from turnwright_core.schemes import SHARED

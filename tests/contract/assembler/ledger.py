@@ -7,7 +7,7 @@ from turnwright.models.v1 import model_service_pb2, model_service_pb2_grpc
 from turnwright.projects.v1 import project_service_pb2, project_service_pb2_grpc
 from turnwright.runs.v1 import run_service_pb2_grpc
 from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, store_service_pb2_grpc
-from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import model_pb2, settings_pb2, turn_pb2, view_pb2
 from turnwright_values.store import EntryWrite, SetEntry
 from turnwright_values.types import Cursor, State, Tier, Visibility
 
@@ -96,7 +96,10 @@ class Ledger:
         """Write entries of the turn."""
         answer = await self.stub.WriteEntries(
             ledger_pb2.WriteEntriesRequest(
-                **self.key, epoch=self.epoch, writes=[write_to_pb(write) for write in writes], return_view_change=True
+                **self.key,
+                epoch=self.epoch,
+                writes=[write_to_pb(write) for write in writes],
+                view_filter=view_pb2.VIEW_FILTER_PACKET,
             ),
             **self.call,
         )
@@ -114,7 +117,7 @@ class Ledger:
                 result=turn_pb2.TurnResult(finish="stop", status=102),
                 writes=[write_to_pb(write) for write in writes],
                 next=ledger_pb2.NextTurn(request=request),
-                return_view_change=True,
+                view_filter=view_pb2.VIEW_FILTER_PACKET,
             ),
             **self.call,
         )

@@ -6,6 +6,7 @@ from hashlib import sha256
 import grpc
 import pytest
 from turnwright.store.v1 import read_pb2
+from turnwright.types.v1 import view_pb2
 from turnwright.types.v1.packet_pb2 import PACKET_ROLE_SYSTEM, PACKET_ROLE_USER
 from turnwright_values.store import SetEntry
 from turnwright_values.types import Tier, Visibility
@@ -71,7 +72,7 @@ async def test_one_read_makes_a_packet_and_asks_only_for_what_changed(store, cli
     assert first == read_pb2.ReadViewRequest(
         project="p",
         run="r",
-        filter=read_pb2.VIEW_FILTER_PACKET,
+        filter=view_pb2.VIEW_FILTER_PACKET,
         include_paths=["instructions://system", "instructions://project"],
     )
     assert (second.after, third.after) == (cursor_to_pb(at(1)), cursor_to_pb(at(5)))

@@ -151,8 +151,8 @@ async def test_a_loop_whose_proposal_expires_says_so_and_the_run_can_go_on(tmp_p
         record = await services.entry(PROPOSAL)
         assert (loop.status, loop.reason) == (499, "expired")
         assert (record.status, record.outcome) == (499, "expired:499")
-        [decided] = [one.proposal_resolved for one in services.events if one.HasField("proposal_resolved")]
-        assert (decided.path, decided.outcome, decided.decision.kind) == (PROPOSAL, "expired:499", EXPIRED)
+        [decided] = [one.proposal_resolved.decision for one in services.events if one.HasField("proposal_resolved")]
+        assert (decided.path, decided.outcome, decided.kind) == (PROPOSAL, "expired:499", EXPIRED)
         assert "Nobody decided within 0.4 s" in record.body
         assert (await services.client.get_run(services.project, "r")).run.status == 200
         assert (await services.until(await services.act("Go on."))).status == 200

@@ -22,7 +22,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 pytestmark = pytest.mark.asyncio
 
 PATH = json.dumps({"type": "object", "properties": {"path": {"type": "string"}}})
-TOOL = settings_pb2.ClientTool(name="open_file", description="Opens a file in the editor.", parameters=PATH)
+TOOL = settings_pb2.ToolDescription(name="open_file", description="Opens a file in the editor.", parameters=PATH)
 
 
 FINISHED = ("update", {"status": "200", "body": "Done."})

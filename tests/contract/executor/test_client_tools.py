@@ -17,7 +17,7 @@ from turnwright_core.errors import Reason, TurnwrightError
 pytestmark = ON_BOTH_DATABASES
 services = SHARED_SERVICES
 
-TOOL = settings_pb2.ClientTool(
+TOOL = settings_pb2.ToolDescription(
     name="open_file",
     description="Opens a file in the editor.",
     parameters=json.dumps({"type": "object", "properties": {"file": {"type": "string"}}}),
@@ -102,9 +102,9 @@ async def test_an_abort_ends_the_wait(services):
 @pytest.mark.parametrize(
     "tool",
     [
-        settings_pb2.ClientTool(name="Open", description="x"),
-        settings_pb2.ClientTool(name="open", description=" "),
-        settings_pb2.ClientTool(name="open", description="x", parameters="[]"),
+        settings_pb2.ToolDescription(name="Open", description="x"),
+        settings_pb2.ToolDescription(name="open", description=" "),
+        settings_pb2.ToolDescription(name="open", description="x", parameters="[]"),
     ],
 )
 async def test_a_tool_that_no_model_could_be_offered_is_refused(services, tool):
@@ -113,7 +113,7 @@ async def test_a_tool_that_no_model_could_be_offered_is_refused(services, tool):
 
 
 async def test_a_name_that_is_taken_ends_the_loop(services):
-    taken = settings_pb2.ClientTool(name="sh", description="Runs a command.")
+    taken = settings_pb2.ToolDescription(name="sh", description="Runs a command.")
     services.script(DONE)
     await say(services, "Open it.", settings(taken), until="error")
     run = (await services.client.get_run(services.project, "r")).run

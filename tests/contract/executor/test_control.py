@@ -467,7 +467,7 @@ async def test_discover_tells_every_method_notification_and_tool(services) -> No
     assert {"InitProject", "ForkRun", "WatchRuns", "CallTool"} <= methods.keys()
     assert (methods["WatchRun"].streams, list(methods["AbortRun"].fields)) == (True, ["project", "run", "request_id"])
     assert {"WatchRun.run_progress", "WatchRun.notice", "WatchRuns.hello"} <= set(found.notifications)
-    assert all(tool.documentation for tool in found.tools)
+    assert all(tool.description for tool in found.tools)
 
 
 @pytest.mark.parametrize(("version", "refused"), [("1.0.0", False), ("1.9.3", False), ("2.0.0", True), ("0.9.0", True)])

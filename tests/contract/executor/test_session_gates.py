@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio
 STATES = (
     "idle", "generating", "executing_tools", "paused", "waiting_ide", "waiting_user_input", "completed", "error",
 )  # fmt: skip
-TOOL = settings_pb2.ClientTool(name="open_file", description="Opens a file in the editor.")
+TOOL = settings_pb2.ToolDescription(name="open_file", description="Opens a file in the editor.")
 ANYWHERE = "rrrrrrrr"
 EDIT = "rqqqqqrr"
 GATES = {

@@ -319,7 +319,7 @@ async def test_the_documentation_of_a_tool_is_what_the_tool_brings_along(service
     system = (await services.entry("system://1")).body
     offered = (await services.client.get_run(services.project, "r", turns_max=1)).turns[0].request.tools
     tools = (await services.client.discover()).tools
-    documented = [tool.name for tool in tools if tool.documentation.strip() in system]
+    documented = [tool.name for tool in tools if tool.description.strip() in system]
     assert documented == list(offered)
     assert "<!--" not in system  # the reasons beside the lines are for people (RU257)
     assert len(documented) < len(tools)

@@ -154,7 +154,7 @@ async def test_a_tool_is_offered_told_read_and_carried_out_like_a_built_in_one(p
         turns = (await services.client.get_run(services.project, "r", turns_max=2)).turns
         offered = list(turns[0].request.tools)
         assert offered[offered.index("think") - 1] == "weather"
-        told = {tool.name: tool.documentation for tool in (await services.client.discover()).tools}
+        told = {tool.name: tool.description for tool in (await services.client.discover()).tools}
         assert list(told) == [*offered, "undo"]
         assert told["weather"].startswith("## <weather")
 

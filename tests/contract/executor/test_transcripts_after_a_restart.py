@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from turnwright.store.v1 import read_pb2
-from turnwright.types.v1 import session_command_pb2
+from turnwright.types.v1 import session_command_pb2, view_pb2
 
 from contract.executor.test_transcripts import PACKET, act, calling, sent, strictly
 from services import running
@@ -28,7 +27,7 @@ class ReadsOfMessages(grpc.aio.ServerInterceptor):
             return handler
 
         async def watched(request, context):
-            if request.filter == read_pb2.VIEW_FILTER_MESSAGES:
+            if request.filter == view_pb2.VIEW_FILTER_MESSAGES:
                 self.seen.append("changes" if request.HasField("after") else "all")
             await handler.unary_stream(request, context)
 

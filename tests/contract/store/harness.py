@@ -15,7 +15,7 @@ from turnwright.store.v1 import (
     store_service_pb2_grpc,
     write_pb2,
 )
-from turnwright.types.v1 import entry_pb2, model_pb2, scheme_pb2, settings_pb2, turn_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, scheme_pb2, settings_pb2, turn_pb2, view_pb2
 from turnwright_values.store import AppendEntry, EntryWrite, RemoveEntry, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
@@ -183,8 +183,7 @@ class Run:
         *writes: write_pb2.EntryWrite,
         loop: tuple[int, str, str] | None = None,
         follows: ledger_pb2.NextTurn | None = None,
-        return_view_change: bool = False,
-        view_change_of_messages: bool = False,
+        view_filter: view_pb2.ViewFilter.ValueType = view_pb2.VIEW_FILTER_UNSPECIFIED,
         release: bool = False,
         **result: Any,
     ) -> ledger_pb2.EndTurnResponse:
@@ -198,8 +197,7 @@ class Run:
             writes=writes,
             loop_end=end,
             next=follows,
-            return_view_change=return_view_change,
-            view_change_of_messages=view_change_of_messages,
+            view_filter=view_filter,
             release=release,
         )
 

@@ -13,8 +13,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from sqlalchemy import update
 from turnwright.documents.v1 import document_service_pb2 as documents
-from turnwright.store.v1 import read_pb2
-from turnwright.types.v1 import command_record_pb2, cursor_pb2
+from turnwright.types.v1 import command_record_pb2, cursor_pb2, view_pb2
 from turnwright.types.v1.command_record_pb2 import CommandRecord
 from turnwright_values.types import Tier
 
@@ -198,7 +197,7 @@ async def test_what_was_exported_comes_in_as_it_was_and_goes_on(client, project)
         for number in (1, 2):
             wanted, found = [await one.view(at=cursor_pb2.Moment(turn=number)) for one in (run, copy)]
             assert found.bodies == wanted.bodies
-        wanted, found = [await one.view(filter=read_pb2.VIEW_FILTER_TIMELINE) for one in (run, copy)]
+        wanted, found = [await one.view(filter=view_pb2.VIEW_FILTER_TIMELINE) for one in (run, copy)]
         assert found.paths == wanted.paths
     await copy.enqueue("go on")
     await copy.claim()
@@ -273,8 +272,8 @@ OUTER = ("end_revision", "content_revision", "appended_bytes")
         ({"entries": other("known://fact", revision="99999999999")}, "entries[", "the second must be higher"),
         ({"entries": other("known://fact", content_revision="1")}, "entries[", "not at revision 1"),
         ({"entries": other("sh://turn_1/out", appended_bytes="9")}, "entries[", "its sizes say something else"),
-        ({"entries": lambda found: [*found, 7]}, "entries[", "not a valid EntryVersion"),
-        ({"entries": lambda found: [*found, [[[[{"a": [1]}]]]]]}, "entries[", "not a valid EntryVersion"),
+        ({"entries": lambda found: [*found, 7]}, "entries[", "not a valid EntryInterval"),
+        ({"entries": lambda found: [*found, [[[[{"a": [1]}]]]]]}, "entries[", "not a valid EntryInterval"),
         ({"turns": lambda found: [*found, found[0]]}, "turns[2]", "the latest must come first"),
         ({"turns": lambda found: [{**found[0], "number": 0}, found[1]]}, "turns[0]", "its number"),
         ({"loops": lambda found: [*found, {"sequence": 9}]}, "loops[1]", "its mode"),

@@ -44,7 +44,7 @@ RESTRICTED = {
 }
 """All that is inherited, as nobody has it by default."""
 
-GRANTED = {"yolo": True, "client_tools": [settings_pb2.ClientTool(name="open", description="Opens a file.")]}
+GRANTED = {"yolo": True, "client_tools": [settings_pb2.ToolDescription(name="open", description="Opens a file.")]}
 """What never is."""
 
 

@@ -234,9 +234,11 @@ async def test_the_history_of_an_entry_has_every_state_latest_first(run):
         ("one", ARCHIVED),
         ("one", VISIBLE),
     ]
-    ends = [one.to_revision if one.HasField("to_revision") else None for one in found]
     begins = [one.entry.revision for one in found]
-    assert ends == [None, begins[0] - 1, begins[1]]
+    assert [one.end_revision for one in found] == [0, begins[0] - 1, begins[1]]
+    times = [one.create_time.ToMilliseconds() for one in found]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] > 0
     assert found[0].entry == await run.entry("known://a")
 
 

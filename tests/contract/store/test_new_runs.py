@@ -1,8 +1,8 @@
 """A run that an executor creates for a task: claimed in the same transaction, with the files of another run."""
 
 import pytest
-from turnwright.store.v1 import lease_pb2, queue_pb2, read_pb2
-from turnwright.types.v1 import entry_pb2, project_pb2
+from turnwright.store.v1 import lease_pb2, queue_pb2
+from turnwright.types.v1 import entry_pb2, project_pb2, view_pb2
 from turnwright_values.types import Tier
 
 from contract.store.harness import Run, act, as_tier, new_project, new_run, set_
@@ -43,7 +43,7 @@ async def test_a_watch_from_before_it_tells_all_of_a_new_run(client, owner):
     project = await new_project(client)
     answer = await create(client, project, new=new(owner))
     assert answer.HasField("claim") is bool(owner)
-    watcher = Watcher(Run(client, project, "r"), after=answer.cursor, filter=read_pb2.VIEW_FILTER_TIMELINE)
+    watcher = Watcher(Run(client, project, "r"), after=answer.cursor, filter=view_pb2.VIEW_FILTER_TIMELINE)
     first = await watcher.next()
     assert [(entry.path, entry.body) for entry in first.entries] == [("run://r", "do it")]
     assert (first.run.status, [loop.sequence for loop in first.loops]) == (102 if owner else 100, [1])
@@ -88,7 +88,7 @@ async def test_only_the_runtime_creates_runs_in_the_name_of_others(client):
 
 
 async def files_of(run):
-    return {entry.path: entry.hash for entry in (await run.view(filter=read_pb2.VIEW_FILTER_FILES)).entries}
+    return {entry.path: entry.hash for entry in (await run.view(filter=view_pb2.VIEW_FILTER_FILES)).entries}
 
 
 async def test_a_run_adopts_files_with_its_claim(client, project):

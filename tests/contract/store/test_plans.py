@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from msgspec.structs import replace
-from turnwright.store.v1 import change_pb2, read_pb2
-from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2
+from turnwright.store.v1 import change_pb2
+from turnwright.types.v1 import entry_pb2, model_pb2, plan_pb2, settings_pb2, view_pb2
 from turnwright_values.store import AppendEntry, CopyEntry, EntryWrite, MoveEntry, RemoveEntry, SetEntry
 from turnwright_values.types import State, Tier, Visibility
 
@@ -612,8 +612,8 @@ async def test_a_stale_fence_is_refused(run):
 async def test_a_feed_carries_the_plans_that_changed_whole_to_who_asks(run):
     await set_plan(run, "old", "kept")
     body = "é" * (BODY_MAX // 2)
-    asked = Watcher(run, filter=read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max=10, with_plans=True)
-    plain = Watcher(run, filter=read_pb2.VIEW_FILTER_TIMELINE, body_bytes_max=10)
+    asked = Watcher(run, filter=view_pb2.VIEW_FILTER_TIMELINE, body_bytes_max=10, with_plans=True)
+    plain = Watcher(run, filter=view_pb2.VIEW_FILTER_TIMELINE, body_bytes_max=10)
     for watcher in (asked, plain):
         assert is_heartbeat(await watcher.next())
 

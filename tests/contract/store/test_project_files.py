@@ -1,8 +1,7 @@
 """A new run is shown the files of its project that another run sees. Rows RU115, RU165."""
 
 import pytest
-from turnwright.store.v1 import read_pb2
-from turnwright.types.v1 import entry_pb2
+from turnwright.types.v1 import entry_pb2, view_pb2
 
 from contract.store.harness import Run, new_project, new_run, remove, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
@@ -29,7 +28,7 @@ async def adopted(run: Run, like: str, **more) -> dict[str, str]:
 
 
 async def files_of(run: Run, **more):
-    return (await run.view(filter=read_pb2.VIEW_FILTER_FILES, **more)).entries
+    return (await run.view(filter=view_pb2.VIEW_FILTER_FILES, **more)).entries
 
 
 async def test_a_run_adopts_what_the_project_has_now_archived_and_in_path_order(client, project):
@@ -82,7 +81,7 @@ async def test_only_the_owner_adopts(client, project):
     assert await files_of(second) == []
 
 
-@pytest.mark.parametrize("wanted", read_pb2.ViewFilter.values()[1:])
+@pytest.mark.parametrize("wanted", view_pb2.ViewFilter.values()[1:])
 async def test_a_follower_is_told_of_adopted_files_where_it_would_be_shown_them(client, project, wanted):
     first, second = await working(client, project, "first"), await working(client, project, "second")
     await first.write(set_("a.py", "a"), set_("b.py", "b"))

@@ -1,6 +1,7 @@
 """What the calls of a turn do beside their own work: EndTurn opens the next turn."""
 
 import pytest
+from turnwright.types.v1 import view_pb2
 
 from contract.store.harness import Run, next_turn, set_
 from contract.store.shared_store import ON_A_SHARED_STORE, SHARED_FIXTURES
@@ -97,8 +98,12 @@ async def test_only_a_write_of_the_owner_tells_of_the_view_and_once(run, is_owne
     fields = {"epoch": run.epoch, "request_id": "one"} if is_owners else {}
     error = await refused(
         run.client.call(
-            "WriteEntries", **run.address, writes=[set_("known://a", "x")], return_view_change=True, **fields
+            "WriteEntries",
+            **run.address,
+            writes=[set_("known://a", "x")],
+            view_filter=view_pb2.VIEW_FILTER_PACKET,
+            **fields,
         )
     )
-    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "return_view_change")
+    assert (error.reason, error.metadata["field"]) == (Reason.INVALID_FIELD, "view_filter")
     assert await run.entry("known://a") is None

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2, read_pb2
-from turnwright.types.v1 import entry_pb2
+from turnwright.store.v1 import lease_pb2, ledger_pb2, queue_pb2
+from turnwright.types.v1 import entry_pb2, view_pb2
 
 from contract.store.harness import (
     ARCHIVED,
@@ -26,22 +26,22 @@ from turnwright_core.limits import CHUNK_BYTES
 
 pytestmark = pytest.mark.asyncio
 
-PACKET = {"filter": read_pb2.VIEW_FILTER_PACKET, "include_paths": ["instructions://system"]}
-MESSAGES = {"filter": read_pb2.VIEW_FILTER_MESSAGES, "include_paths": ["instructions://system"]}
+PACKET, MESSAGES, TIMELINE = view_pb2.VIEW_FILTER_PACKET, view_pb2.VIEW_FILTER_MESSAGES, view_pb2.VIEW_FILTER_TIMELINE
+INSTRUCTIONS = ["instructions://system"]
 PATHS = [
     "known://a", "known://b", "unknown://a", "log://turn_1/set/a", "instructions://system", "tool://get",
     "assistant://1", "reasoning://1",
 ]  # fmt: skip
 
 
-async def told_by(run, *writes, **more):
-    answer = await run.write(*writes, return_view_change=True, **more)
+async def told_by(run, *writes, view_filter=PACKET):
+    answer = await run.write(*writes, view_filter=view_filter)
     return answer.view_change if answer.HasField("view_change") else None
 
 
 async def check(run, change):
     """It is what reading from the moment before it to now tells."""
-    view = await run.view(after=change.before, **(MESSAGES if change.messages else PACKET))
+    view = await run.view(after=change.before, filter=change.filter, include_paths=INSTRUCTIONS)
     assert change.after == view.cursor
     assert sorted(change.removed_paths) == sorted(view.removed)
     by_path = {entry.path: entry for entry in view.entries}
@@ -61,22 +61,22 @@ def random_write(dice):
     )
 
 
-@pytest.mark.parametrize("messages", [False, True], ids=["packet", "messages"])
+@pytest.mark.parametrize("view_filter", [PACKET, MESSAGES, TIMELINE], ids=["packet", "messages", "timeline"])
 @pytest.mark.parametrize("seed", range(4))
-async def test_a_write_tells_what_a_reader_would_be_told(run, seed, messages):
+async def test_a_write_tells_what_a_reader_would_be_told(run, seed, view_filter):
     dice = random.Random(seed)
     await run.begin()
     told = 0
     for turn in range(1, 12):
         writes = [random_write(dice) for _ in range(dice.randrange(1, 6))]
-        change = await told_by(run, *writes, view_change_of_messages=messages)
+        change = await told_by(run, *writes, view_filter=view_filter)
         if change:
-            assert change.messages == messages
+            assert change.filter == view_filter
             await check(run, change)
             told += 1
         writes = [random_write(dice) for _ in range(dice.randrange(3))]
         follows = next_turn(*(random_write(dice) for _ in range(dice.randrange(2))))
-        ended = await run.end(turn, *writes, follows=follows, return_view_change=True, view_change_of_messages=messages)
+        ended = await run.end(turn, *writes, follows=follows, view_filter=view_filter)
         assert ended.HasField("view_change")
         await check(run, ended.view_change)
         told += 1
@@ -108,7 +108,7 @@ async def test_what_only_the_database_knows_is_not_reported(run):
 
 async def test_the_end_of_a_loop_is_reported_too(run):
     await run.begin()
-    ended = await run.end(1, set_("known://a", "text"), loop=(200, "update", "done"), return_view_change=True)
+    ended = await run.end(1, set_("known://a", "text"), loop=(200, "update", "done"), view_filter=PACKET)
     assert [entry.path for entry in ended.view_change.entries] == ["known://a"]
     await check(run, ended.view_change)
 
@@ -118,9 +118,13 @@ async def test_only_the_owner_is_told(run):
     for fields in ({"epoch": run.epoch, "request_id": "r1"}, {}):
         with pytest.raises(TurnwrightError) as refused:
             await run.client.call(
-                "WriteEntries", **run.address, writes=[set_("known://a", "x")], return_view_change=True, **fields
+                "WriteEntries",
+                **run.address,
+                writes=[set_("known://a", "x")],
+                view_filter=PACKET,
+                **fields,
             )
-        assert (refused.value.reason, refused.value.metadata["field"]) == (Reason.INVALID_FIELD, "return_view_change")
+        assert (refused.value.reason, refused.value.metadata["field"]) == (Reason.INVALID_FIELD, "view_filter")
 
 
 async def test_a_change_names_the_registry_it_was_told_by(run):
@@ -142,8 +146,8 @@ async def test_a_record_is_reported_with_what_its_command_has_come_through(run):
     assert [entry.path for entry in change.entries] == ["log://turn_1/get/a"]
 
 
-@pytest.mark.parametrize("messages", [False, True])
-async def test_the_first_turn_of_a_new_run_tells_all_there_is(client, project, messages):
+@pytest.mark.parametrize("view_filter", [PACKET, MESSAGES])
+async def test_the_first_turn_of_a_new_run_tells_all_there_is(client, project, view_filter):
     def claimed(alias):
         claim = lease_pb2.ClaimRunRequest(owner="me", address="here:1")
         new = queue_pb2.NewRun(claim=claim, principal="alice", tier=entry_pb2.TIER_CLIENT)
@@ -151,14 +155,15 @@ async def test_the_first_turn_of_a_new_run_tells_all_there_is(client, project, m
 
     async def begin(run):
         writes = [set_("instructions://system", "", "{}"), set_("prompt://{turn}", "do it", visibility=VISIBLE)]
-        wanted = {"return_view_change": True, "view_change_of_messages": messages}
         opened = ledger_pb2.NextTurn(request=request(), writes=writes)
-        return (await client.call("EndTurn", **run.address, epoch=run.epoch, next=opened, **wanted)).view_change
+        return (
+            await client.call("EndTurn", **run.address, epoch=run.epoch, next=opened, view_filter=view_filter)
+        ).view_change
 
     run = Run(client, project, "new", (await claimed("new")).claim.epoch)
     change = await begin(run)
-    view = await run.view(**(MESSAGES if messages else PACKET))
-    assert (change.before.run_revision, change.after, change.messages) == (0, view.cursor, messages)
+    view = await run.view(filter=view_filter, include_paths=INSTRUCTIONS)
+    assert (change.before.run_revision, change.after, change.filter) == (0, view.cursor, view_filter)
     assert sorted(change.entries, key=lambda entry: entry.path) == sorted(view.entries, key=lambda entry: entry.path)
     assert {entry.path for entry in change.entries} >= {"instructions://system", "prompt://1"}
     # What others wrote before it, it does not tell: then it begins where it was written.

@@ -103,7 +103,7 @@ def step(  # noqa: C901 - one case for each kind of event
             yield executor.event(proposal_pending=event_pb2.ProposalPending(proposal=executor.proposals[path]))
         case 3:
             executor.proposals.pop(path, None)
-            yield executor.event(proposal_resolved=event_pb2.ProposalResolved(path=path))
+            yield executor.event(proposal_resolved=event_pb2.ProposalResolved(decision={"path": path}))
         case 4:
             executor.run = run_pb2.Run(run="r", status=102, turn=number)
             loop = loop_pb2.Loop(sequence=number)

@@ -17,7 +17,6 @@ from turnwright_values.store import (
     NextTurn,
     RemoveEntry,
     SetEntry,
-    ViewFilter,
     WatchChangesRequest,
     WatchChangesResponse,
     WriteEntriesRequest,
@@ -48,6 +47,7 @@ from turnwright_values.types import (
     TurnResult,
     Usage,
     ViewChange,
+    ViewFilter,
     Visibility,
 )
 
@@ -65,7 +65,6 @@ from turnwright_core.chat.message import Image, Message, Role, Text
 from turnwright_core.chat.prompt_edits import PromptEdit, Verb
 from turnwright_core.delta_encoding import Copied
 from turnwright_core.models import Reasoning, ToolChoice
-from turnwright_core.owner_calls import ReturnView, return_view_of
 from turnwright_core.packet_values import PacketMessage, TurnPacket
 from turnwright_core.plans.plan import Plan
 from turnwright_core.schemes import BUILT_IN
@@ -93,7 +92,7 @@ RESULT = TurnResult(finish="stop", cursor=CURSOR, packet_tokens=9)
 LOOP = Loop(1, LoopSettings(Mode.ACT, "fast"), "x", 102, create_ms=1)
 RUN = Run("p", "r", RunSettings(model="fast"), 102, 3, LOOP)
 TURN = Turn(3, 1, REQUEST, RESULT, 5, 6, 7)
-CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1", messages=True)
+CHANGE = ViewChange(CURSOR, LATER, (ENTRY,), ("gone",), "v1", ViewFilter.MESSAGES)
 PIECES = PacketMessage("user", ("new", Copied(0, 4)), {"new": "a.txt"})
 PACKET = TurnPacket(3, (PIECES,), 2, "note", again=True)
 EDIT = PromptEdit(Verb.APPEND, Role.USER, (Text("more"),), plugin="nudge")
@@ -104,7 +103,7 @@ REPORT = PacketReport(
 )  # fmt: skip
 END = EndTurnRequest(
     project="p", run="r", epoch=8, turn=3, result=RESULT, writes=WRITES, loop_end=LoopEnd(200, "r", "s"),
-    next=NextTurn(REQUEST, WRITES), schemes_version="v1", return_view_change=True, view_change_of_messages=True, release=True,
+    next=NextTurn(REQUEST, WRITES), schemes_version="v1", view_filter=ViewFilter.MESSAGES, release=True,
 )  # fmt: skip
 MODEL = Model("fast", "v/m", 100)
 CLAIM = ClaimRunResponse(
@@ -155,8 +154,7 @@ PAIRS = [
             durability=Durability.FULL,
             run_status=202,
             packet=PACKET,
-            return_view_change=True,
-            view_change_of_messages=True,
+            view_filter=ViewFilter.MESSAGES,
             request_id="once",
         ),
         wire.WRITE_ENTRIES.request_to_pb,
@@ -247,16 +245,3 @@ def test_what_is_left_out_stays_out():
         ).epoch
         is None
     )
-
-
-@pytest.mark.parametrize(
-    ("asked", "expected"),
-    [
-        ({}, ReturnView.NONE),
-        ({"return_view_change": True}, ReturnView.PACKET),
-        ({"return_view_change": True, "view_change_of_messages": True}, ReturnView.MESSAGES),
-        ({"view_change_of_messages": True}, ReturnView.NONE),
-    ],
-)
-def test_a_view_change_is_asked_for_by_two_fields(asked, expected):
-    assert return_view_of(EndTurnRequest(**asked)) is expected

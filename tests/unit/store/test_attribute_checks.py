@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwright_values.types import ClientTool, LoopSettings
+from turnwright_values.types import LoopSettings, ToolDescription
 
 from turnwright_core.errors import InvalidError, TurnwrightError
 from turnwright_store.domain.checks import check_loop_settings
@@ -61,6 +61,6 @@ def test_a_merge_keeps_numbers_as_the_standard_library_reads_them(number):
 )
 def test_a_clients_tool_takes_an_object_by_a_schema(parameters, said) -> None:
     with pytest.raises(InvalidError, match=said):
-        check_loop_settings(LoopSettings(client_tools=[ClientTool("look", "Looks.", parameters)]))
-    tools = [ClientTool("look", "Looks.", "{}"), ClientTool("see", "Sees.", '{"type": "object"}')]
+        check_loop_settings(LoopSettings(client_tools=[ToolDescription("look", "Looks.", parameters)]))
+    tools = [ToolDescription("look", "Looks.", "{}"), ToolDescription("see", "Sees.", '{"type": "object"}')]
     check_loop_settings(LoopSettings(client_tools=tools))

@@ -19,7 +19,6 @@ from turnwright_values.store import (
     NextTurn,
     RemoveEntry,
     SetEntry,
-    ViewFilter,
     WriteEntriesRequest,
 )
 from turnwright_values.types import (
@@ -32,6 +31,7 @@ from turnwright_values.types import (
     TurnRequest,
     TurnResult,
     Usage,
+    ViewFilter,
     Visibility,
 )
 

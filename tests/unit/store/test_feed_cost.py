@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from turnwright_values.store import ViewFilter
-from turnwright_values.types import Cursor
+from turnwright_values.types import Cursor, ViewFilter
 
 from turnwright_store.edge.connection import SqliteLink
 from turnwright_store.edge.schema import upgrade_to_head

@@ -5,8 +5,10 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwright.store.v1 import read_pb2, write_pb2
-from turnwright_values.store import Durability, ViewFilter
+from turnwright.store.v1 import write_pb2
+from turnwright.types.v1 import view_pb2
+from turnwright_values.store import Durability
+from turnwright_values.types import ViewFilter
 
 from turnwright_core.batching import split_by_weight
 from turnwright_core.limits import NAME_CHARS_MAX
@@ -18,7 +20,7 @@ from turnwright_store.sql.contents import cut
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "prefix"),
-    [(ViewFilter, read_pb2.ViewFilter, "VIEW_FILTER_"), (Durability, write_pb2.Durability, "DURABILITY_")],
+    [(ViewFilter, view_pb2.ViewFilter, "VIEW_FILTER_"), (Durability, write_pb2.Durability, "DURABILITY_")],
     ids=["filter", "durability"],
 )
 def test_an_enum_has_the_numbers_of_the_contract(ours, theirs, prefix):

@@ -50,8 +50,8 @@ type AssembleRequest struct {
 	// lead from the moment that the assembler has to `at_least`, it does not read the store; otherwise it does. At most
 	// 64.
 	ViewChanges []*v1.ViewChange `protobuf:"bytes,9,rep,name=view_changes,json=viewChanges,proto3" json:"view_changes,omitempty"`
-	// True assembles the run's messages instead of a packet of sections. Changes that are not about messages are ignored
-	// then, as are those about messages without it.
+	// True assembles the run's messages instead of a packet of sections. Changes that are about other entries (`filter`) are
+	// ignored: those of MESSAGES are for this, those of PACKET for a packet.
 	Transcript bool `protobuf:"varint,10,opt,name=transcript,proto3" json:"transcript,omitempty"`
 	// Edits of the prompt, in order. The images in them name entries of `image://`. Fails with PROMPT_MESSAGE_UNKNOWN,
 	// PROMPT_TARGET_MISSING or PROMPT_SHAPE_REFUSED if they cannot be applied.

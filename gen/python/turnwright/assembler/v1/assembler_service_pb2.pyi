@@ -65,8 +65,8 @@ class AssembleRequest(_message.Message):
     pieces from it. Empty or unknown: the answer contains all text.
     """
     transcript: _builtins.bool
-    """True assembles the run's messages instead of a packet of sections. Changes that are not about messages are ignored
-    then, as are those about messages without it.
+    """True assembles the run's messages instead of a packet of sections. Changes that are about other entries (`filter`) are
+    ignored: those of MESSAGES are for this, those of PACKET for a packet.
     """
     prefill: _builtins.bool
     """True if the model takes a conversation that ends with a message of the assistant. Default: false."""

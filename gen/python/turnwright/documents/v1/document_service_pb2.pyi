@@ -6,7 +6,6 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -231,8 +230,8 @@ class RunDocument(_message.Message):
         """Its turns with their requests and results, and those that a fork has inherited, latest first."""
 
     @_builtins.property
-    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryVersion]:
-        """Its entries with their history, by path, and of a path the latest first."""
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryInterval]:
+        """Its entries with their history, by path, and of a path the latest first. They have no `scope`."""
 
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
@@ -250,7 +249,7 @@ class RunDocument(_message.Message):
         run: _run_pb2.Run | None = ...,
         loops: _abc.Iterable[_loop_pb2.Loop] | None = ...,
         turns: _abc.Iterable[_turn_pb2.Turn] | None = ...,
-        entries: _abc.Iterable[Global___EntryVersion] | None = ...,
+        entries: _abc.Iterable[_entry_pb2.EntryInterval] | None = ...,
         plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
         messages: _abc.Iterable[_run_message_pb2.RunMessage] | None = ...,
         complete: _builtins.bool = ...,
@@ -262,49 +261,3 @@ class RunDocument(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunDocument: _TypeAlias = RunDocument  # noqa: Y015
-
-@_typing.final
-class EntryVersion(_message.Message):
-    """What a run has seen at a path from one change to the next."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENTRY_FIELD_NUMBER: _builtins.int
-    END_REVISION_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    CONTENT_REVISION_FIELD_NUMBER: _builtins.int
-    APPENDED_BYTES_FIELD_NUMBER: _builtins.int
-    end_revision: _builtins.int
-    """Revision of the run's scope at which something else came in its place, or it was removed; 0: it is seen still."""
-    content_revision: _builtins.int
-    """Where its content stands: `entry.revision` of an earlier element of the document with the same path, whose body begins
-    with this one's, and has its attributes, its record, its writer and its time. 0: here.
-    """
-    appended_bytes: _builtins.int
-    """How many of the bytes of the body were appended to it after it was written."""
-    @_builtins.property
-    def entry(self) -> _entry_pb2.Entry:
-        """The entry, without `scope`, as the run saw it from its `revision` on. Of an entry that other runs share, such as a project
-        file, the content is that of the end of the last turn before the next change.
-        """
-
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp:
-        """When it began."""
-
-    def __init__(
-        self,
-        *,
-        entry: _entry_pb2.Entry | None = ...,
-        end_revision: _builtins.int = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-        content_revision: _builtins.int = ...,
-        appended_bytes: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "entry", b"entry"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_bytes", b"appended_bytes", "content_revision", b"content_revision", "create_time", b"create_time", "end_revision", b"end_revision", "entry", b"entry"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EntryVersion: _TypeAlias = EntryVersion  # noqa: Y015

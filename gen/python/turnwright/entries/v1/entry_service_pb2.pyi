@@ -250,38 +250,6 @@ class ListEntryHistoryRequest(_message.Message):
 Global___ListEntryHistoryRequest: _TypeAlias = ListEntryHistoryRequest  # noqa: Y015
 
 @_typing.final
-class EntryInterval(_message.Message):
-    """A period in which an entry did not change in a run."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENTRY_FIELD_NUMBER: _builtins.int
-    TO_REVISION_FIELD_NUMBER: _builtins.int
-    to_revision: _builtins.int
-    """Revision of the run's scope at which the period ended. Absent: it is the current state."""
-    @_builtins.property
-    def entry(self) -> _entry_pb2.Entry:
-        """The entry as the run saw it. If it belongs to a shared scope, the content is that of the end of the period, or of
-        now.
-        """
-
-    def __init__(
-        self,
-        *,
-        entry: _entry_pb2.Entry | None = ...,
-        to_revision: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision", "entry", b"entry", "to_revision", b"to_revision"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__to_revision: _TypeAlias = _typing.Literal["to_revision"]  # noqa: Y015
-    _WhichOneofArgType__to_revision: _TypeAlias = _typing.Literal["_to_revision", b"_to_revision"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__to_revision) -> _WhichOneofReturnType__to_revision | None: ...
-
-Global___EntryInterval: _TypeAlias = EntryInterval  # noqa: Y015
-
-@_typing.final
 class ListEntryHistoryResponse(_message.Message):
     """A page of an entry's history."""
 
@@ -292,15 +260,13 @@ class ListEntryHistoryResponse(_message.Message):
     next_page_token: _builtins.str
     """Token for the next page; empty on the last page."""
     @_builtins.property
-    def intervals(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryInterval]:
-        """The periods, latest first; `entry.revision` is the revision at which each began. A page ends at about 2 MiB; a single body
-        that is longer is truncated there.
-        """
+    def intervals(self) -> _containers.RepeatedCompositeFieldContainer[_entry_pb2.EntryInterval]:
+        """The intervals, latest first. A page ends at about 2 MiB; a single body that is longer is truncated there."""
 
     def __init__(
         self,
         *,
-        intervals: _abc.Iterable[Global___EntryInterval] | None = ...,
+        intervals: _abc.Iterable[_entry_pb2.EntryInterval] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015

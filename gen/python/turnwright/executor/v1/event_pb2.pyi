@@ -513,31 +513,19 @@ class ProposalResolved(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PATH_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    OUTCOME_FIELD_NUMBER: _builtins.int
     DECISION_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
-    """Path of the command's record."""
-    state: _entry_pb2.State.ValueType
-    """State of the record after the decision."""
-    outcome: _builtins.str
-    """Outcome of the record."""
     @_builtins.property
     def decision(self) -> _proposal_pb2.ProposalDecision:
-        """How it was decided, and by whom."""
+        """How it was decided, and by whom; what became of the record."""
 
     def __init__(
         self,
         *,
-        path: _builtins.str = ...,
-        state: _entry_pb2.State.ValueType = ...,
-        outcome: _builtins.str = ...,
         decision: _proposal_pb2.ProposalDecision | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "outcome", b"outcome", "path", b"path", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,9 +23,10 @@ _sym_db = _symbol_database.Default()
 
 
 from turnwright.executor.v1 import event_pb2 as turnwright_dot_executor_dot_v1_dot_event__pb2
+from turnwright.types.v1 import settings_pb2 as turnwright_dot_types_dot_v1_dot_settings__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/watch.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/event.proto\"\xa2\x01\n\rNotifyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x30\n\x06notice\x18\x03 \x01(\x0b\x32\x1e.turnwright.executor.v1.NoticeH\x00\x12\x36\n\trendering\x18\x04 \x01(\x0b\x32!.turnwright.executor.v1.RenderingH\x00\x42\t\n\x07message\"\x10\n\x0eNotifyResponse\"\x11\n\x0f\x44iscoverRequest\"\xa3\x01\n\x10\x44iscoverResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12/\n\x07methods\x18\x02 \x03(\x0b\x32\x1e.turnwright.executor.v1.Method\x12\x15\n\rnotifications\x18\x03 \x03(\t\x12\x36\n\x05tools\x18\x04 \x03(\x0b\x32\'.turnwright.executor.v1.ToolDescription\"Z\n\x06Method\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\x12\x10\n\x08response\x18\x04 \x01(\t\x12\x0f\n\x07streams\x18\x05 \x01(\x08\"J\n\x0fToolDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\rdocumentation\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\tB\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"turnwright/executor/v1/watch.proto\x12\x16turnwright.executor.v1\x1a\"turnwright/executor/v1/event.proto\x1a\"turnwright/types/v1/settings.proto\"\xa2\x01\n\rNotifyRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\x30\n\x06notice\x18\x03 \x01(\x0b\x32\x1e.turnwright.executor.v1.NoticeH\x00\x12\x36\n\trendering\x18\x04 \x01(\x0b\x32!.turnwright.executor.v1.RenderingH\x00\x42\t\n\x07message\"\x10\n\x0eNotifyResponse\"\x11\n\x0f\x44iscoverRequest\"\xa0\x01\n\x10\x44iscoverResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12/\n\x07methods\x18\x02 \x03(\x0b\x32\x1e.turnwright.executor.v1.Method\x12\x15\n\rnotifications\x18\x03 \x03(\t\x12\x33\n\x05tools\x18\x04 \x03(\x0b\x32$.turnwright.types.v1.ToolDescription\"Z\n\x06Method\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\x0e\n\x06\x66ields\x18\x03 \x03(\t\x12\x10\n\x08response\x18\x04 \x01(\t\x12\x0f\n\x07streams\x18\x05 \x01(\x08\x42\xb6\x01\n\x1a\x63om.turnwright.executor.v1P\x01ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\xaa\x02\x16Turnwright.Executor.V1\xca\x02\x16Turnwright\\Executor\\V1\xea\x02\x18Turnwright::Executor::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,16 +34,14 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.executor.v1.watc
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\032com.turnwright.executor.v1P\001ZIgithub.com/turnwright/turnwright/gen/go/turnwright/executor/v1;executorv1\252\002\026Turnwright.Executor.V1\312\002\026Turnwright\\Executor\\V1\352\002\030Turnwright::Executor::V1'
-  _globals['_NOTIFYREQUEST']._serialized_start=99
-  _globals['_NOTIFYREQUEST']._serialized_end=261
-  _globals['_NOTIFYRESPONSE']._serialized_start=263
-  _globals['_NOTIFYRESPONSE']._serialized_end=279
-  _globals['_DISCOVERREQUEST']._serialized_start=281
-  _globals['_DISCOVERREQUEST']._serialized_end=298
-  _globals['_DISCOVERRESPONSE']._serialized_start=301
-  _globals['_DISCOVERRESPONSE']._serialized_end=464
-  _globals['_METHOD']._serialized_start=466
-  _globals['_METHOD']._serialized_end=556
-  _globals['_TOOLDESCRIPTION']._serialized_start=558
-  _globals['_TOOLDESCRIPTION']._serialized_end=632
+  _globals['_NOTIFYREQUEST']._serialized_start=135
+  _globals['_NOTIFYREQUEST']._serialized_end=297
+  _globals['_NOTIFYRESPONSE']._serialized_start=299
+  _globals['_NOTIFYRESPONSE']._serialized_end=315
+  _globals['_DISCOVERREQUEST']._serialized_start=317
+  _globals['_DISCOVERREQUEST']._serialized_end=334
+  _globals['_DISCOVERRESPONSE']._serialized_start=337
+  _globals['_DISCOVERRESPONSE']._serialized_end=497
+  _globals['_METHOD']._serialized_start=499
+  _globals['_METHOD']._serialized_end=589
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from turnwright.executor.v1 import event_pb2 as _event_pb2
+from turnwright.types.v1 import settings_pb2 as _settings_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -114,7 +115,7 @@ class DiscoverResponse(_message.Message):
         """Names of the events of WatchRun and WatchRuns, such as `WatchRun.stream_delta`."""
 
     @_builtins.property
-    def tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDescription]:
+    def tools(self) -> _containers.RepeatedCompositeFieldContainer[_settings_pb2.ToolDescription]:
         """The tools that CallTool can use, in display order: those that models are offered, then `undo`, which is for
         clients only.
         """
@@ -125,7 +126,7 @@ class DiscoverResponse(_message.Message):
         version: _builtins.str = ...,
         methods: _abc.Iterable[Global___Method] | None = ...,
         notifications: _abc.Iterable[_builtins.str] | None = ...,
-        tools: _abc.Iterable[Global___ToolDescription] | None = ...,
+        tools: _abc.Iterable[_settings_pb2.ToolDescription] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -174,35 +175,3 @@ class Method(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Method: _TypeAlias = Method  # noqa: Y015
-
-@_typing.final
-class ToolDescription(_message.Message):
-    """One tool."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    DOCUMENTATION_FIELD_NUMBER: _builtins.int
-    PARAMETERS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    """Its name."""
-    documentation: _builtins.str
-    """The documentation that the model reads."""
-    parameters: _builtins.str
-    """JSON Schema of its arguments, an object's. CallTool takes each as an attribute of that name, written as text (`true`,
-    `3`), and `body` as the body.
-    """
-    def __init__(
-        self,
-        *,
-        name: _builtins.str = ...,
-        documentation: _builtins.str = ...,
-        parameters: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documentation", b"documentation", "name", b"name", "parameters", b"parameters"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ToolDescription: _TypeAlias = ToolDescription  # noqa: Y015

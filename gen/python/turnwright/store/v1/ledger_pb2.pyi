@@ -109,8 +109,7 @@ class WriteEntriesRequest(_message.Message):
     RUN_STATUS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     PACKET_FIELD_NUMBER: _builtins.int
-    RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
-    VIEW_CHANGE_OF_MESSAGES_FIELD_NUMBER: _builtins.int
+    VIEW_FILTER_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
     run: _builtins.str
@@ -123,13 +122,9 @@ class WriteEntriesRequest(_message.Message):
     """New status of the run and its active loop: 102 or 202, only with an epoch; 0: unchanged."""
     request_id: _builtins.str
     """Idempotency key: repeating a call with the same id returns the first answer. At most 128 characters; empty: none."""
-    return_view_change: _builtins.bool
-    """Return what the writes changed in the run's view, for Assemble. Requires the epoch, and cannot be combined with
-    request_id.
-    """
-    view_change_of_messages: _builtins.bool
-    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
-    those that a packet shows.
+    view_filter: _view_pb2.ViewFilter.ValueType
+    """Return what the writes changed of these entries of the run's view: of PACKET or MESSAGES for Assemble. Requires the epoch,
+    and cannot be combined with request_id. Unspecified: nothing is returned.
     """
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[_write_pb2.EntryWrite]:
@@ -156,12 +151,11 @@ class WriteEntriesRequest(_message.Message):
         run_status: _builtins.int = ...,
         request_id: _builtins.str = ...,
         packet: _write_pb2.PacketRecord | None = ...,
-        return_view_change: _builtins.bool = ...,
-        view_change_of_messages: _builtins.bool = ...,
+        view_filter: _view_pb2.ViewFilter.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_packet", b"_packet", "epoch", b"epoch", "packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_packet", b"_packet", "durability", b"durability", "epoch", b"epoch", "packet", b"packet", "project", b"project", "request_id", b"request_id", "return_view_change", b"return_view_change", "run", b"run", "run_status", b"run_status", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_packet", b"_packet", "durability", b"durability", "epoch", b"epoch", "packet", b"packet", "project", b"project", "request_id", b"request_id", "run", b"run", "run_status", b"run_status", "view_filter", b"view_filter", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
     _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
@@ -271,8 +265,7 @@ class EndTurnRequest(_message.Message):
     LOOP_END_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
-    RETURN_VIEW_CHANGE_FIELD_NUMBER: _builtins.int
-    VIEW_CHANGE_OF_MESSAGES_FIELD_NUMBER: _builtins.int
+    VIEW_FILTER_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """Name of the project."""
@@ -286,12 +279,8 @@ class EndTurnRequest(_message.Message):
     """
     schemes_version: _builtins.str
     """For `next`: `version` of the SchemeRegistry that the caller has; empty: it knows only the built-in schemes."""
-    return_view_change: _builtins.bool
-    """Return what the writes, including those of `next`, changed in the run's view, for Assemble."""
-    view_change_of_messages: _builtins.bool
-    """With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
-    those that a packet shows.
-    """
+    view_filter: _view_pb2.ViewFilter.ValueType
+    """Return what the writes, including those of `next`, changed of these entries of the run's view, as in WriteEntriesRequest."""
     release: _builtins.bool
     """With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.
     Default: the owner keeps it.
@@ -328,13 +317,12 @@ class EndTurnRequest(_message.Message):
         loop_end: Global___LoopEnd | None = ...,
         next: Global___NextTurn | None = ...,
         schemes_version: _builtins.str = ...,
-        return_view_change: _builtins.bool = ...,
-        view_change_of_messages: _builtins.bool = ...,
+        view_filter: _view_pb2.ViewFilter.ValueType = ...,
         release: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "loop_end", b"loop_end", "next", b"next", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "epoch", b"epoch", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "return_view_change", b"return_view_change", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_change_of_messages", b"view_change_of_messages", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end", "_next", b"_next", "_result", b"_result", "epoch", b"epoch", "loop_end", b"loop_end", "next", b"next", "project", b"project", "release", b"release", "result", b"result", "run", b"run", "schemes_version", b"schemes_version", "turn", b"turn", "view_filter", b"view_filter", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__loop_end: _TypeAlias = _typing.Literal["loop_end"]  # noqa: Y015
     _WhichOneofArgType__loop_end: _TypeAlias = _typing.Literal["_loop_end", b"_loop_end"]  # noqa: Y015

@@ -30,9 +30,10 @@ from turnwright.types.v1 import plan_pb2 as turnwright_dot_types_dot_v1_dot_plan
 from turnwright.types.v1 import run_pb2 as turnwright_dot_types_dot_v1_dot_run__pb2
 from turnwright.types.v1 import scheme_pb2 as turnwright_dot_types_dot_v1_dot_scheme__pb2
 from turnwright.types.v1 import turn_pb2 as turnwright_dot_types_dot_v1_dot_turn__pb2
+from turnwright.types.v1 import view_pb2 as turnwright_dot_types_dot_v1_dot_view__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/store/v1/read.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\"(\n\tLineRange\x12\x0c\n\x04line\x18\x01 \x01(\x05\x12\r\n\x05limit\x18\x02 \x01(\r\"6\n\x08LineSpan\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"\xc7\x02\n\x0fReadViewRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.store.v1.ViewFilter\x12\x15\n\rinclude_paths\x18\x05 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x06 \x01(\x08\x12\x16\n\x0e\x62ody_bytes_max\x18\x07 \x01(\r\x12\x15\n\rwhole_schemes\x18\n \x03(\t\x12,\n\x02\x61t\x18\x08 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x01\x88\x01\x01\x12\x17\n\x0fschemes_version\x18\t \x01(\tB\x08\n\x06_afterB\x05\n\x03_at\"\xda\x01\n\x10ReadViewResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12\x30\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x39\n\x07schemes\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x42\t\n\x07_cursorB\n\n\x08_schemes\"\xcb\x01\n\x11GetEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x04 \x01(\x08\x12\x32\n\x05lines\x18\x05 \x01(\x0b\x32\x1e.turnwright.store.v1.LineRangeH\x00\x88\x01\x01\x12,\n\x02\x61t\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x01\x88\x01\x01\x42\x08\n\x06_linesB\x05\n\x03_at\"o\n\x12GetEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12,\n\x05spans\x18\x02 \x03(\x0b\x32\x1d.turnwright.store.v1.LineSpan\"\xe2\x01\n\x13WatchChangesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.store.v1.ViewFilter\x12\x16\n\x0e\x62ody_bytes_max\x18\x05 \x01(\r\x12\x15\n\rwhole_schemes\x18\x06 \x03(\t\x12\x12\n\nwith_plans\x18\x07 \x01(\x08\x42\x08\n\x06_after\"\x81\x03\n\x14WatchChangesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12*\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.RunH\x00\x88\x01\x01\x12(\n\x05loops\x18\x04 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x05 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12-\n\tsend_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x61\x62ort_requested\x18\x08 \x01(\x08\x12(\n\x05plans\x18\t \x03(\x0b\x32\x19.turnwright.types.v1.PlanB\x06\n\x04_run*\xa1\x01\n\nViewFilter\x12\x1b\n\x17VIEW_FILTER_UNSPECIFIED\x10\x00\x12\x13\n\x0fVIEW_FILTER_ALL\x10\x01\x12\x16\n\x12VIEW_FILTER_PACKET\x10\x02\x12\x18\n\x14VIEW_FILTER_TIMELINE\x10\x03\x12\x15\n\x11VIEW_FILTER_FILES\x10\x04\x12\x18\n\x14VIEW_FILTER_MESSAGES\x10\x05\x42\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/store/v1/read.proto\x12\x13turnwright.store.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\x1a\x1eturnwright/types/v1/loop.proto\x1a\x1eturnwright/types/v1/plan.proto\x1a\x1dturnwright/types/v1/run.proto\x1a turnwright/types/v1/scheme.proto\x1a\x1eturnwright/types/v1/turn.proto\x1a\x1eturnwright/types/v1/view.proto\"(\n\tLineRange\x12\x0c\n\x04line\x18\x01 \x01(\x05\x12\r\n\x05limit\x18\x02 \x01(\r\"6\n\x08LineSpan\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\x0c\n\x04last\x18\x02 \x01(\r\x12\r\n\x05total\x18\x03 \x01(\r\"\xc7\x02\n\x0fReadViewRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.types.v1.ViewFilter\x12\x15\n\rinclude_paths\x18\x05 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x06 \x01(\x08\x12\x16\n\x0e\x62ody_bytes_max\x18\x07 \x01(\r\x12\x15\n\rwhole_schemes\x18\n \x03(\t\x12,\n\x02\x61t\x18\x08 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x01\x88\x01\x01\x12\x17\n\x0fschemes_version\x18\t \x01(\tB\x08\n\x06_afterB\x05\n\x03_at\"\xda\x01\n\x10ReadViewResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12\x30\n\x06\x63ursor\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12\x39\n\x07schemes\x18\x04 \x01(\x0b\x32#.turnwright.types.v1.SchemeRegistryH\x01\x88\x01\x01\x42\t\n\x07_cursorB\n\n\x08_schemes\"\xcb\x01\n\x11GetEntriesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12\r\n\x05paths\x18\x03 \x03(\t\x12\x16\n\x0ewithout_bodies\x18\x04 \x01(\x08\x12\x32\n\x05lines\x18\x05 \x01(\x0b\x32\x1e.turnwright.store.v1.LineRangeH\x00\x88\x01\x01\x12,\n\x02\x61t\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.MomentH\x01\x88\x01\x01\x42\x08\n\x06_linesB\x05\n\x03_at\"o\n\x12GetEntriesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12,\n\x05spans\x18\x02 \x03(\x0b\x32\x1d.turnwright.store.v1.LineSpan\"\xe2\x01\n\x13WatchChangesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\t\x12/\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32\x1b.turnwright.types.v1.CursorH\x00\x88\x01\x01\x12/\n\x06\x66ilter\x18\x04 \x01(\x0e\x32\x1f.turnwright.types.v1.ViewFilter\x12\x16\n\x0e\x62ody_bytes_max\x18\x05 \x01(\r\x12\x15\n\rwhole_schemes\x18\x06 \x03(\t\x12\x12\n\nwith_plans\x18\x07 \x01(\x08\x42\x08\n\x06_after\"\x81\x03\n\x14WatchChangesResponse\x12+\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x02 \x03(\t\x12*\n\x03run\x18\x03 \x01(\x0b\x32\x18.turnwright.types.v1.RunH\x00\x88\x01\x01\x12(\n\x05loops\x18\x04 \x03(\x0b\x32\x19.turnwright.types.v1.Loop\x12(\n\x05turns\x18\x05 \x03(\x0b\x32\x19.turnwright.types.v1.Turn\x12+\n\x06\x63ursor\x18\x06 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12-\n\tsend_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x17\n\x0f\x61\x62ort_requested\x18\x08 \x01(\x08\x12(\n\x05plans\x18\t \x03(\x0b\x32\x19.turnwright.types.v1.PlanB\x06\n\x04_runB\xa4\x01\n\x17\x63om.turnwright.store.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\xaa\x02\x13Turnwright.Store.V1\xca\x02\x13Turnwright\\Store\\V1\xea\x02\x15Turnwright::Store::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,22 +41,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.store.v1.read_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.store.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/store/v1;storev1\252\002\023Turnwright.Store.V1\312\002\023Turnwright\\Store\\V1\352\002\025Turnwright::Store::V1'
-  _globals['_VIEWFILTER']._serialized_start=1902
-  _globals['_VIEWFILTER']._serialized_end=2063
-  _globals['_LINERANGE']._serialized_start=316
-  _globals['_LINERANGE']._serialized_end=356
-  _globals['_LINESPAN']._serialized_start=358
-  _globals['_LINESPAN']._serialized_end=412
-  _globals['_READVIEWREQUEST']._serialized_start=415
-  _globals['_READVIEWREQUEST']._serialized_end=742
-  _globals['_READVIEWRESPONSE']._serialized_start=745
-  _globals['_READVIEWRESPONSE']._serialized_end=963
-  _globals['_GETENTRIESREQUEST']._serialized_start=966
-  _globals['_GETENTRIESREQUEST']._serialized_end=1169
-  _globals['_GETENTRIESRESPONSE']._serialized_start=1171
-  _globals['_GETENTRIESRESPONSE']._serialized_end=1282
-  _globals['_WATCHCHANGESREQUEST']._serialized_start=1285
-  _globals['_WATCHCHANGESREQUEST']._serialized_end=1511
-  _globals['_WATCHCHANGESRESPONSE']._serialized_start=1514
-  _globals['_WATCHCHANGESRESPONSE']._serialized_end=1899
+  _globals['_LINERANGE']._serialized_start=348
+  _globals['_LINERANGE']._serialized_end=388
+  _globals['_LINESPAN']._serialized_start=390
+  _globals['_LINESPAN']._serialized_end=444
+  _globals['_READVIEWREQUEST']._serialized_start=447
+  _globals['_READVIEWREQUEST']._serialized_end=774
+  _globals['_READVIEWRESPONSE']._serialized_start=777
+  _globals['_READVIEWRESPONSE']._serialized_end=995
+  _globals['_GETENTRIESREQUEST']._serialized_start=998
+  _globals['_GETENTRIESREQUEST']._serialized_end=1201
+  _globals['_GETENTRIESRESPONSE']._serialized_start=1203
+  _globals['_GETENTRIESRESPONSE']._serialized_end=1314
+  _globals['_WATCHCHANGESREQUEST']._serialized_start=1317
+  _globals['_WATCHCHANGESREQUEST']._serialized_end=1543
+  _globals['_WATCHCHANGESRESPONSE']._serialized_start=1546
+  _globals['_WATCHCHANGESRESPONSE']._serialized_end=1931
 # @@protoc_insertion_point(module_scope)

@@ -8,7 +8,6 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 from turnwright.types.v1 import loop_pb2 as _loop_pb2
@@ -16,6 +15,7 @@ from turnwright.types.v1 import plan_pb2 as _plan_pb2
 from turnwright.types.v1 import run_pb2 as _run_pb2
 from turnwright.types.v1 import scheme_pb2 as _scheme_pb2
 from turnwright.types.v1 import turn_pb2 as _turn_pb2
+from turnwright.types.v1 import view_pb2 as _view_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -26,46 +26,6 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
-
-class _ViewFilter:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _ViewFilterEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ViewFilter.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    VIEW_FILTER_UNSPECIFIED: _ViewFilter.ValueType  # 0
-    """Not specified: same as ALL."""
-    VIEW_FILTER_ALL: _ViewFilter.ValueType  # 1
-    """Every entry that the run sees."""
-    VIEW_FILTER_PACKET: _ViewFilter.ValueType  # 2
-    """Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
-    VIEW_FILTER_TIMELINE: _ViewFilter.ValueType  # 3
-    """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
-    VIEW_FILTER_FILES: _ViewFilter.ValueType  # 4
-    """Project files."""
-    VIEW_FILTER_MESSAGES: _ViewFilter.ValueType  # 5
-    """The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
-    their visibility and state.
-    """
-
-class ViewFilter(_ViewFilter, metaclass=_ViewFilterEnumTypeWrapper):
-    """Selects entries of a run's view."""
-
-VIEW_FILTER_UNSPECIFIED: ViewFilter.ValueType  # 0
-"""Not specified: same as ALL."""
-VIEW_FILTER_ALL: ViewFilter.ValueType  # 1
-"""Every entry that the run sees."""
-VIEW_FILTER_PACKET: ViewFilter.ValueType  # 2
-"""Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
-VIEW_FILTER_TIMELINE: ViewFilter.ValueType  # 3
-"""Entries of the run's timeline: those in the run's own scope, without the stored packets."""
-VIEW_FILTER_FILES: ViewFilter.ValueType  # 4
-"""Project files."""
-VIEW_FILTER_MESSAGES: ViewFilter.ValueType  # 5
-"""The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
-their visibility and state.
-"""
-Global___ViewFilter: _TypeAlias = ViewFilter  # noqa: Y015
 
 @_typing.final
 class LineRange(_message.Message):
@@ -143,7 +103,7 @@ class ReadViewRequest(_message.Message):
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
-    filter: Global___ViewFilter.ValueType
+    filter: _view_pb2.ViewFilter.ValueType
     """Which entries to return."""
     without_bodies: _builtins.bool
     """True omits the bodies."""
@@ -173,7 +133,7 @@ class ReadViewRequest(_message.Message):
         project: _builtins.str = ...,
         run: _builtins.str = ...,
         after: _cursor_pb2.Cursor | None = ...,
-        filter: Global___ViewFilter.ValueType = ...,
+        filter: _view_pb2.ViewFilter.ValueType = ...,
         include_paths: _abc.Iterable[_builtins.str] | None = ...,
         without_bodies: _builtins.bool = ...,
         body_bytes_max: _builtins.int = ...,
@@ -349,7 +309,7 @@ class WatchChangesRequest(_message.Message):
     """Name of the project."""
     run: _builtins.str
     """Alias of the run."""
-    filter: Global___ViewFilter.ValueType
+    filter: _view_pb2.ViewFilter.ValueType
     """Which entries to send."""
     body_bytes_max: _builtins.int
     """Truncates each body after this many bytes, without splitting a character; 0: whole bodies."""
@@ -369,7 +329,7 @@ class WatchChangesRequest(_message.Message):
         project: _builtins.str = ...,
         run: _builtins.str = ...,
         after: _cursor_pb2.Cursor | None = ...,
-        filter: Global___ViewFilter.ValueType = ...,
+        filter: _view_pb2.ViewFilter.ValueType = ...,
         body_bytes_max: _builtins.int = ...,
         whole_schemes: _abc.Iterable[_builtins.str] | None = ...,
         with_plans: _builtins.bool = ...,

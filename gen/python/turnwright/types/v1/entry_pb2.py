@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from turnwright.types.v1 import command_record_pb2 as turnwright_dot_types_dot_v1_dot_command__record__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/entry.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a(turnwright/types/v1/command_record.proto\"\xe8\x03\n\x05\x45ntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06scheme\x18\x02 \x01(\t\x12\r\n\x05scope\x18\x03 \x01(\t\x12\x0c\n\x04\x62ody\x18\x04 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x05 \x01(\x03\x12\x17\n\x0f\x61ttributes_json\x18\x06 \x01(\t\x12\x33\n\nvisibility\x18\x07 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12)\n\x05state\x18\x08 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\t \x01(\t\x12\x0e\n\x06status\x18\n \x01(\x05\x12)\n\x06writer\x18\x0b \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x0c\n\x04turn\x18\x0c \x01(\r\x12\x0c\n\x04loop\x18\r \x01(\r\x12\x10\n\x08position\x18\x0e \x01(\x03\x12\x13\n\x0bwrite_count\x18\x0f \x01(\r\x12\x10\n\x08revision\x18\x10 \x01(\x03\x12\x0c\n\x04hash\x18\x11 \x01(\t\x12/\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x06record\x18\x13 \x01(\x0b\x32\".turnwright.types.v1.CommandRecord\"K\n\tSearchHit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x0f\n\x07snippet\x18\x04 \x01(\t*t\n\nVisibility\x12\x1a\n\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x16\n\x12VISIBILITY_VISIBLE\x10\x01\x12\x19\n\x15VISIBILITY_SUMMARIZED\x10\x02\x12\x17\n\x13VISIBILITY_ARCHIVED\x10\x03*\x96\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_RECORDED\x10\x01\x12\x12\n\x0eSTATE_PROPOSED\x10\x02\x12\x13\n\x0fSTATE_STREAMING\x10\x03\x12\x12\n\x0eSTATE_RESOLVED\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x12\x13\n\x0fSTATE_CANCELLED\x10\x06*_\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\x0e\n\nTIER_MODEL\x10\x01\x12\x0f\n\x0bTIER_CLIENT\x10\x02\x12\x0f\n\x0bTIER_PLUGIN\x10\x03\x12\x0f\n\x0bTIER_SYSTEM\x10\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fturnwright/types/v1/entry.proto\x12\x13turnwright.types.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a(turnwright/types/v1/command_record.proto\"\xe8\x03\n\x05\x45ntry\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06scheme\x18\x02 \x01(\t\x12\r\n\x05scope\x18\x03 \x01(\t\x12\x0c\n\x04\x62ody\x18\x04 \x01(\t\x12\x17\n\x0f\x62ody_size_bytes\x18\x05 \x01(\x03\x12\x17\n\x0f\x61ttributes_json\x18\x06 \x01(\t\x12\x33\n\nvisibility\x18\x07 \x01(\x0e\x32\x1f.turnwright.types.v1.Visibility\x12)\n\x05state\x18\x08 \x01(\x0e\x32\x1a.turnwright.types.v1.State\x12\x0f\n\x07outcome\x18\t \x01(\t\x12\x0e\n\x06status\x18\n \x01(\x05\x12)\n\x06writer\x18\x0b \x01(\x0e\x32\x19.turnwright.types.v1.Tier\x12\x0c\n\x04turn\x18\x0c \x01(\r\x12\x0c\n\x04loop\x18\r \x01(\r\x12\x10\n\x08position\x18\x0e \x01(\x03\x12\x13\n\x0bwrite_count\x18\x0f \x01(\r\x12\x10\n\x08revision\x18\x10 \x01(\x03\x12\x0c\n\x04hash\x18\x11 \x01(\t\x12/\n\x0bupdate_time\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x06record\x18\x13 \x01(\x0b\x32\".turnwright.types.v1.CommandRecord\"\xb3\x01\n\rEntryInterval\x12)\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x14\n\x0c\x65nd_revision\x18\x02 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10\x63ontent_revision\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppended_bytes\x18\x05 \x01(\x03\"K\n\tSearchHit\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x0f\n\x07snippet\x18\x04 \x01(\t*t\n\nVisibility\x12\x1a\n\x16VISIBILITY_UNSPECIFIED\x10\x00\x12\x16\n\x12VISIBILITY_VISIBLE\x10\x01\x12\x19\n\x15VISIBILITY_SUMMARIZED\x10\x02\x12\x17\n\x13VISIBILITY_ARCHIVED\x10\x03*\x96\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_RECORDED\x10\x01\x12\x12\n\x0eSTATE_PROPOSED\x10\x02\x12\x13\n\x0fSTATE_STREAMING\x10\x03\x12\x12\n\x0eSTATE_RESOLVED\x10\x04\x12\x10\n\x0cSTATE_FAILED\x10\x05\x12\x13\n\x0fSTATE_CANCELLED\x10\x06*_\n\x04Tier\x12\x14\n\x10TIER_UNSPECIFIED\x10\x00\x12\x0e\n\nTIER_MODEL\x10\x01\x12\x0f\n\x0bTIER_CLIENT\x10\x02\x12\x0f\n\x0bTIER_PLUGIN\x10\x03\x12\x0f\n\x0bTIER_SYSTEM\x10\x04\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.entry_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
-  _globals['_VISIBILITY']._serialized_start=699
-  _globals['_VISIBILITY']._serialized_end=815
-  _globals['_STATE']._serialized_start=818
-  _globals['_STATE']._serialized_end=968
-  _globals['_TIER']._serialized_start=970
-  _globals['_TIER']._serialized_end=1065
+  _globals['_VISIBILITY']._serialized_start=881
+  _globals['_VISIBILITY']._serialized_end=997
+  _globals['_STATE']._serialized_start=1000
+  _globals['_STATE']._serialized_end=1150
+  _globals['_TIER']._serialized_start=1152
+  _globals['_TIER']._serialized_end=1247
   _globals['_ENTRY']._serialized_start=132
   _globals['_ENTRY']._serialized_end=620
-  _globals['_SEARCHHIT']._serialized_start=622
-  _globals['_SEARCHHIT']._serialized_end=697
+  _globals['_ENTRYINTERVAL']._serialized_start=623
+  _globals['_ENTRYINTERVAL']._serialized_end=802
+  _globals['_SEARCHHIT']._serialized_start=804
+  _globals['_SEARCHHIT']._serialized_end=879
 # @@protoc_insertion_point(module_scope)

@@ -231,6 +231,52 @@ class Entry(_message.Message):
 Global___Entry: _TypeAlias = Entry  # noqa: Y015
 
 @_typing.final
+class EntryInterval(_message.Message):
+    """What a run has seen at a path from one change to the next."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRY_FIELD_NUMBER: _builtins.int
+    END_REVISION_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    CONTENT_REVISION_FIELD_NUMBER: _builtins.int
+    APPENDED_BYTES_FIELD_NUMBER: _builtins.int
+    end_revision: _builtins.int
+    """Revision of the run's scope at which something else came in its place, or it was removed; 0: it is seen still."""
+    content_revision: _builtins.int
+    """Only in a RunDocument: where its content stands, `entry.revision` of an earlier element with the same path, whose body
+    begins with this one's, and has its attributes, its record, its writer and its time. 0: here.
+    """
+    appended_bytes: _builtins.int
+    """How many of the bytes of the body were appended to it after it was written."""
+    @_builtins.property
+    def entry(self) -> Global___Entry:
+        """The entry, as the run saw it from its `revision` on. Of an entry that other runs share, such as a project file, the content
+        is that of the end of the interval, in a RunDocument that of the last turn which ended in it, or that of now.
+        """
+
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp:
+        """When it began."""
+
+    def __init__(
+        self,
+        *,
+        entry: Global___Entry | None = ...,
+        end_revision: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        content_revision: _builtins.int = ...,
+        appended_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "entry", b"entry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_bytes", b"appended_bytes", "content_revision", b"content_revision", "create_time", b"create_time", "end_revision", b"end_revision", "entry", b"entry"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntryInterval: _TypeAlias = EntryInterval  # noqa: Y015
+
+@_typing.final
 class SearchHit(_message.Message):
     """An entry that a search has found."""
 

@@ -210,8 +210,8 @@ class Reasoning(_message.Message):
 Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
-class ClientTool(_message.Message):
-    """A tool that a client executes."""
+class ToolDescription(_message.Message):
+    """A tool, as models read about it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -221,9 +221,11 @@ class ClientTool(_message.Message):
     name: _builtins.str
     """Its name: a lower-case letter, then letters, digits and `_`; at most 32 characters."""
     description: _builtins.str
-    """Documentation for the model; 1 to 8192 characters."""
+    """Documentation for the model; 1 to 8192 characters where a client brings the tool along."""
     parameters: _builtins.str
-    """JSON Schema of its arguments, an object's; at most 16 KiB. Empty: any arguments."""
+    """JSON Schema of its arguments, an object's; at most 16 KiB where a client brings the tool along. Empty: any arguments.
+    CallTool takes each as an attribute of that name, written as text (`true`, `3`), and `body` as the body.
+    """
     def __init__(
         self,
         *,
@@ -237,7 +239,7 @@ class ClientTool(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ClientTool: _TypeAlias = ClientTool  # noqa: Y015
+Global___ToolDescription: _TypeAlias = ToolDescription  # noqa: Y015
 
 @_typing.final
 class LoopSettings(_message.Message):
@@ -320,7 +322,7 @@ class LoopSettings(_message.Message):
         """
 
     @_builtins.property
-    def client_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTool]:
+    def client_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDescription]:
         """Tools that the client executes, such as an editor's. When the model calls one, the loop waits until a client submits an
         IdeToolResult; like a proposal, the call outlives the client and expires. Also waits if `yolo` is set. At most 32.
         A tool with the name of one that exists ends the loop with 500.
@@ -347,7 +349,7 @@ class LoopSettings(_message.Message):
         response_format: Global___ResponseFormat | None = ...,
         images: _abc.Iterable[_builtins.str] | None = ...,
         assembly: Global___Assembly.ValueType = ...,
-        client_tools: _abc.Iterable[Global___ClientTool] | None = ...,
+        client_tools: _abc.Iterable[Global___ToolDescription] | None = ...,
         edits: _abc.Iterable[_prompt_edit_pb2.PromptEdit] | None = ...,
         project_instructions: _builtins.bool | None = ...,
         summaries: _builtins.bool | None = ...,

@@ -26,7 +26,7 @@ from turnwright.types.v1 import cursor_pb2 as turnwright_dot_types_dot_v1_dot_cu
 from turnwright.types.v1 import entry_pb2 as turnwright_dot_types_dot_v1_dot_entry__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/view.proto\x12\x13turnwright.types.v1\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\"\xd4\x01\n\nViewChange\x12+\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12*\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12+\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x04 \x03(\t\x12\x17\n\x0fschemes_version\x18\x05 \x01(\t\x12\x10\n\x08messages\x18\x06 \x01(\x08\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eturnwright/types/v1/view.proto\x12\x13turnwright.types.v1\x1a turnwright/types/v1/cursor.proto\x1a\x1fturnwright/types/v1/entry.proto\"\xf3\x01\n\nViewChange\x12+\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12*\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x1b.turnwright.types.v1.Cursor\x12+\n\x07\x65ntries\x18\x03 \x03(\x0b\x32\x1a.turnwright.types.v1.Entry\x12\x15\n\rremoved_paths\x18\x04 \x03(\t\x12\x17\n\x0fschemes_version\x18\x05 \x01(\t\x12/\n\x06\x66ilter\x18\x06 \x01(\x0e\x32\x1f.turnwright.types.v1.ViewFilter*\xa1\x01\n\nViewFilter\x12\x1b\n\x17VIEW_FILTER_UNSPECIFIED\x10\x00\x12\x13\n\x0fVIEW_FILTER_ALL\x10\x01\x12\x16\n\x12VIEW_FILTER_PACKET\x10\x02\x12\x18\n\x14VIEW_FILTER_TIMELINE\x10\x03\x12\x15\n\x11VIEW_FILTER_FILES\x10\x04\x12\x18\n\x14VIEW_FILTER_MESSAGES\x10\x05\x42\xa4\x01\n\x17\x63om.turnwright.types.v1P\x01ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\xaa\x02\x13Turnwright.Types.V1\xca\x02\x13Turnwright\\Types\\V1\xea\x02\x15Turnwright::Types::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'turnwright.types.v1.view_pb
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\027com.turnwright.types.v1P\001ZCgithub.com/turnwright/turnwright/gen/go/turnwright/types/v1;typesv1\252\002\023Turnwright.Types.V1\312\002\023Turnwright\\Types\\V1\352\002\025Turnwright::Types::V1'
+  _globals['_VIEWFILTER']._serialized_start=369
+  _globals['_VIEWFILTER']._serialized_end=530
   _globals['_VIEWCHANGE']._serialized_start=123
-  _globals['_VIEWCHANGE']._serialized_end=335
+  _globals['_VIEWCHANGE']._serialized_end=366
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from turnwright.types.v1 import cursor_pb2 as _cursor_pb2
 from turnwright.types.v1 import entry_pb2 as _entry_pb2
 import builtins as _builtins
@@ -20,11 +21,50 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ViewFilter:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ViewFilterEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ViewFilter.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    VIEW_FILTER_UNSPECIFIED: _ViewFilter.ValueType  # 0
+    """Not specified: same as ALL."""
+    VIEW_FILTER_ALL: _ViewFilter.ValueType  # 1
+    """Every entry that the run sees."""
+    VIEW_FILTER_PACKET: _ViewFilter.ValueType  # 2
+    """Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
+    VIEW_FILTER_TIMELINE: _ViewFilter.ValueType  # 3
+    """Entries of the run's timeline: those in the run's own scope, without the stored packets."""
+    VIEW_FILTER_FILES: _ViewFilter.ValueType  # 4
+    """Project files."""
+    VIEW_FILTER_MESSAGES: _ViewFilter.ValueType  # 5
+    """The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
+    their visibility and state.
+    """
+
+class ViewFilter(_ViewFilter, metaclass=_ViewFilterEnumTypeWrapper):
+    """Selects entries of a run's view."""
+
+VIEW_FILTER_UNSPECIFIED: ViewFilter.ValueType  # 0
+"""Not specified: same as ALL."""
+VIEW_FILTER_ALL: ViewFilter.ValueType  # 1
+"""Every entry that the run sees."""
+VIEW_FILTER_PACKET: ViewFilter.ValueType  # 2
+"""Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see."""
+VIEW_FILTER_TIMELINE: ViewFilter.ValueType  # 3
+"""Entries of the run's timeline: those in the run's own scope, without the stored packets."""
+VIEW_FILTER_FILES: ViewFilter.ValueType  # 4
+"""Project files."""
+VIEW_FILTER_MESSAGES: ViewFilter.ValueType  # 5
+"""The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
+their visibility and state.
+"""
+Global___ViewFilter: _TypeAlias = ViewFilter  # noqa: Y015
+
 @_typing.final
 class ViewChange(_message.Message):
     """What one write changed in the view of a run, as a packet or a transcript shows it. It equals what ReadView after
-    `before` would return for VIEW_FILTER_PACKET, or with `messages` for VIEW_FILTER_MESSAGES, and
-    `instructions://system` if nothing else had been written. A reader that has the
+    `before` would return for `filter` and `instructions://system` if nothing else had been written. A reader that has the
     view as of `before` can apply it to get the view as of `after`, without reading.
     """
 
@@ -35,11 +75,11 @@ class ViewChange(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     REMOVED_PATHS_FIELD_NUMBER: _builtins.int
     SCHEMES_VERSION_FIELD_NUMBER: _builtins.int
-    MESSAGES_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     schemes_version: _builtins.str
     """`version` of the SchemeRegistry that was used to decide what a packet shows."""
-    messages: _builtins.bool
-    """True if it is about the entries that messages are made of. Default: about those that a packet shows."""
+    filter: Global___ViewFilter.ValueType
+    """The entries that it is about."""
     @_builtins.property
     def before(self) -> _cursor_pb2.Cursor:
         """The moment before the write."""
@@ -64,11 +104,11 @@ class ViewChange(_message.Message):
         entries: _abc.Iterable[_entry_pb2.Entry] | None = ...,
         removed_paths: _abc.Iterable[_builtins.str] | None = ...,
         schemes_version: _builtins.str = ...,
-        messages: _builtins.bool = ...,
+        filter: Global___ViewFilter.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "entries", b"entries", "messages", b"messages", "removed_paths", b"removed_paths", "schemes_version", b"schemes_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "entries", b"entries", "filter", b"filter", "removed_paths", b"removed_paths", "schemes_version", b"schemes_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -92,8 +92,8 @@ export declare type AssembleRequest = Message<"turnwright.assembler.v1.AssembleR
   viewChanges: ViewChange[];
 
   /**
-   * True assembles the run's messages instead of a packet of sections. Changes that are not about messages are ignored
-   * then, as are those about messages without it.
+   * True assembles the run's messages instead of a packet of sections. Changes that are about other entries (`filter`) are
+   * ignored: those of MESSAGES are for this, those of PACKET for a packet.
    *
    * @generated from field: bool transcript = 10;
    */

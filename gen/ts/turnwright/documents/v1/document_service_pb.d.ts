@@ -7,10 +7,9 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
 import type { Turn } from "../../types/v1/turn_pb.js";
+import type { EntryInterval } from "../../types/v1/entry_pb.js";
 import type { Plan } from "../../types/v1/plan_pb.js";
 import type { RunMessage } from "../../types/v1/run_message_pb.js";
-import type { Entry } from "../../types/v1/entry_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file turnwright/documents/v1/document_service.proto.
@@ -241,11 +240,11 @@ export declare type RunDocument = Message<"turnwright.documents.v1.RunDocument">
   turns: Turn[];
 
   /**
-   * Its entries with their history, by path, and of a path the latest first.
+   * Its entries with their history, by path, and of a path the latest first. They have no `scope`.
    *
-   * @generated from field: repeated turnwright.documents.v1.EntryVersion entries = 6;
+   * @generated from field: repeated turnwright.types.v1.EntryInterval entries = 6;
    */
-  entries: EntryVersion[];
+  entries: EntryInterval[];
 
   /**
    * Its plans, as ListPlans has them. They follow from the entries.
@@ -274,56 +273,6 @@ export declare type RunDocument = Message<"turnwright.documents.v1.RunDocument">
  * Use `create(RunDocumentSchema)` to create a new message.
  */
 export declare const RunDocumentSchema: GenMessage<RunDocument>;
-
-/**
- * What a run has seen at a path from one change to the next.
- *
- * @generated from message turnwright.documents.v1.EntryVersion
- */
-export declare type EntryVersion = Message<"turnwright.documents.v1.EntryVersion"> & {
-  /**
-   * The entry, without `scope`, as the run saw it from its `revision` on. Of an entry that other runs share, such as a project
-   * file, the content is that of the end of the last turn before the next change.
-   *
-   * @generated from field: turnwright.types.v1.Entry entry = 1;
-   */
-  entry?: Entry | undefined;
-
-  /**
-   * Revision of the run's scope at which something else came in its place, or it was removed; 0: it is seen still.
-   *
-   * @generated from field: int64 end_revision = 2;
-   */
-  endRevision: bigint;
-
-  /**
-   * When it began.
-   *
-   * @generated from field: google.protobuf.Timestamp create_time = 3;
-   */
-  createTime?: Timestamp | undefined;
-
-  /**
-   * Where its content stands: `entry.revision` of an earlier element of the document with the same path, whose body begins
-   * with this one's, and has its attributes, its record, its writer and its time. 0: here.
-   *
-   * @generated from field: int64 content_revision = 4;
-   */
-  contentRevision: bigint;
-
-  /**
-   * How many of the bytes of the body were appended to it after it was written.
-   *
-   * @generated from field: int64 appended_bytes = 5;
-   */
-  appendedBytes: bigint;
-};
-
-/**
- * Describes the message turnwright.documents.v1.EntryVersion.
- * Use `create(EntryVersionSchema)` to create a new message.
- */
-export declare const EntryVersionSchema: GenMessage<EntryVersion>;
 
 /**
  * Runs as documents, which leave a deployment and come back. The store serves it, and the executor for clients.

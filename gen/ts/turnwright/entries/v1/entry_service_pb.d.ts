@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { Entry, SearchHit, State, Visibility } from "../../types/v1/entry_pb.js";
+import type { Entry, EntryInterval, SearchHit, State, Visibility } from "../../types/v1/entry_pb.js";
 import type { SchemeCategory } from "../../types/v1/scheme_pb.js";
 import type { Moment } from "../../types/v1/cursor_pb.js";
 
@@ -280,44 +280,15 @@ export declare type ListEntryHistoryRequest = Message<"turnwright.entries.v1.Lis
 export declare const ListEntryHistoryRequestSchema: GenMessage<ListEntryHistoryRequest>;
 
 /**
- * A period in which an entry did not change in a run.
- *
- * @generated from message turnwright.entries.v1.EntryInterval
- */
-export declare type EntryInterval = Message<"turnwright.entries.v1.EntryInterval"> & {
-  /**
-   * The entry as the run saw it. If it belongs to a shared scope, the content is that of the end of the period, or of
-   * now.
-   *
-   * @generated from field: turnwright.types.v1.Entry entry = 1;
-   */
-  entry?: Entry | undefined;
-
-  /**
-   * Revision of the run's scope at which the period ended. Absent: it is the current state.
-   *
-   * @generated from field: optional int64 to_revision = 2;
-   */
-  toRevision?: bigint | undefined;
-};
-
-/**
- * Describes the message turnwright.entries.v1.EntryInterval.
- * Use `create(EntryIntervalSchema)` to create a new message.
- */
-export declare const EntryIntervalSchema: GenMessage<EntryInterval>;
-
-/**
  * A page of an entry's history.
  *
  * @generated from message turnwright.entries.v1.ListEntryHistoryResponse
  */
 export declare type ListEntryHistoryResponse = Message<"turnwright.entries.v1.ListEntryHistoryResponse"> & {
   /**
-   * The periods, latest first; `entry.revision` is the revision at which each began. A page ends at about 2 MiB; a single body
-   * that is longer is truncated there.
+   * The intervals, latest first. A page ends at about 2 MiB; a single body that is longer is truncated there.
    *
-   * @generated from field: repeated turnwright.entries.v1.EntryInterval intervals = 1;
+   * @generated from field: repeated turnwright.types.v1.EntryInterval intervals = 1;
    */
   intervals: EntryInterval[];
 

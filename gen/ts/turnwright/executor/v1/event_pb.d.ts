@@ -5,7 +5,7 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Run } from "../../types/v1/run_pb.js";
-import type { Entry, State } from "../../types/v1/entry_pb.js";
+import type { Entry } from "../../types/v1/entry_pb.js";
 import type { Proposal, ProposalDecision } from "../../types/v1/proposal_pb.js";
 import type { Plan, PlanItem } from "../../types/v1/plan_pb.js";
 import type { SessionState } from "../../types/v1/session_pb.js";
@@ -420,30 +420,9 @@ export declare const ProposalPendingSchema: GenMessage<ProposalPending>;
  */
 export declare type ProposalResolved = Message<"turnwright.executor.v1.ProposalResolved"> & {
   /**
-   * Path of the command's record.
+   * How it was decided, and by whom; what became of the record.
    *
-   * @generated from field: string path = 1;
-   */
-  path: string;
-
-  /**
-   * State of the record after the decision.
-   *
-   * @generated from field: turnwright.types.v1.State state = 2;
-   */
-  state: State;
-
-  /**
-   * Outcome of the record.
-   *
-   * @generated from field: string outcome = 3;
-   */
-  outcome: string;
-
-  /**
-   * How it was decided, and by whom.
-   *
-   * @generated from field: turnwright.types.v1.ProposalDecision decision = 4;
+   * @generated from field: turnwright.types.v1.ProposalDecision decision = 1;
    */
   decision?: ProposalDecision | undefined;
 };

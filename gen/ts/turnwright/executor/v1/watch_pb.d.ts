@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Notice, Rendering } from "./event_pb.js";
+import type { ToolDescription } from "../../types/v1/settings_pb.js";
 
 /**
  * Describes the file turnwright/executor/v1/watch.proto.
@@ -120,7 +121,7 @@ export declare type DiscoverResponse = Message<"turnwright.executor.v1.DiscoverR
    * The tools that CallTool can use, in display order: those that models are offered, then `undo`, which is for
    * clients only.
    *
-   * @generated from field: repeated turnwright.executor.v1.ToolDescription tools = 4;
+   * @generated from field: repeated turnwright.types.v1.ToolDescription tools = 4;
    */
   tools: ToolDescription[];
 };
@@ -178,39 +179,4 @@ export declare type Method = Message<"turnwright.executor.v1.Method"> & {
  * Use `create(MethodSchema)` to create a new message.
  */
 export declare const MethodSchema: GenMessage<Method>;
-
-/**
- * One tool.
- *
- * @generated from message turnwright.executor.v1.ToolDescription
- */
-export declare type ToolDescription = Message<"turnwright.executor.v1.ToolDescription"> & {
-  /**
-   * Its name.
-   *
-   * @generated from field: string name = 1;
-   */
-  name: string;
-
-  /**
-   * The documentation that the model reads.
-   *
-   * @generated from field: string documentation = 2;
-   */
-  documentation: string;
-
-  /**
-   * JSON Schema of its arguments, an object's. CallTool takes each as an attribute of that name, written as text (`true`,
-   * `3`), and `body` as the body.
-   *
-   * @generated from field: string parameters = 3;
-   */
-  parameters: string;
-};
-
-/**
- * Describes the message turnwright.executor.v1.ToolDescription.
- * Use `create(ToolDescriptionSchema)` to create a new message.
- */
-export declare const ToolDescriptionSchema: GenMessage<ToolDescription>;
 

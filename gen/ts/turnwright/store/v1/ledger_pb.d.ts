@@ -5,8 +5,8 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Durability, EntryWrite, PacketRecord } from "./write_pb.js";
+import type { ViewChange, ViewFilter } from "../../types/v1/view_pb.js";
 import type { Cursor } from "../../types/v1/cursor_pb.js";
-import type { ViewChange } from "../../types/v1/view_pb.js";
 import type { Turn, TurnRequest, TurnResult } from "../../types/v1/turn_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
 import type { Loop } from "../../types/v1/loop_pb.js";
@@ -161,20 +161,12 @@ export declare type WriteEntriesRequest = Message<"turnwright.store.v1.WriteEntr
   packet?: PacketRecord | undefined;
 
   /**
-   * Return what the writes changed in the run's view, for Assemble. Requires the epoch, and cannot be combined with
-   * request_id.
+   * Return what the writes changed of these entries of the run's view: of PACKET or MESSAGES for Assemble. Requires the epoch,
+   * and cannot be combined with request_id. Unspecified: nothing is returned.
    *
-   * @generated from field: bool return_view_change = 10;
+   * @generated from field: turnwright.types.v1.ViewFilter view_filter = 10;
    */
-  returnViewChange: boolean;
-
-  /**
-   * With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
-   * those that a packet shows.
-   *
-   * @generated from field: bool view_change_of_messages = 11;
-   */
-  viewChangeOfMessages: boolean;
+  viewFilter: ViewFilter;
 };
 
 /**
@@ -340,19 +332,11 @@ export declare type EndTurnRequest = Message<"turnwright.store.v1.EndTurnRequest
   schemesVersion: string;
 
   /**
-   * Return what the writes, including those of `next`, changed in the run's view, for Assemble.
+   * Return what the writes, including those of `next`, changed of these entries of the run's view, as in WriteEntriesRequest.
    *
-   * @generated from field: bool return_view_change = 10;
+   * @generated from field: turnwright.types.v1.ViewFilter view_filter = 10;
    */
-  returnViewChange: boolean;
-
-  /**
-   * With `return_view_change`: return what changed of the entries that messages are made of, VIEW_FILTER_MESSAGES. Default: of
-   * those that a packet shows.
-   *
-   * @generated from field: bool view_change_of_messages = 12;
-   */
-  viewChangeOfMessages: boolean;
+  viewFilter: ViewFilter;
 
   /**
    * With `loop_end`: also releases the run's lease, as ReleaseRun does, unless another loop waits in its queue.

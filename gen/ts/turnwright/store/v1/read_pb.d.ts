@@ -2,9 +2,10 @@
 // @generated from file turnwright/store/v1/read.proto (package turnwright.store.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Cursor, Moment } from "../../types/v1/cursor_pb.js";
+import type { ViewFilter } from "../../types/v1/view_pb.js";
 import type { Entry } from "../../types/v1/entry_pb.js";
 import type { SchemeRegistry } from "../../types/v1/scheme_pb.js";
 import type { Run } from "../../types/v1/run_pb.js";
@@ -109,7 +110,7 @@ export declare type ReadViewRequest = Message<"turnwright.store.v1.ReadViewReque
   /**
    * Which entries to return.
    *
-   * @generated from field: turnwright.store.v1.ViewFilter filter = 4;
+   * @generated from field: turnwright.types.v1.ViewFilter filter = 4;
    */
   filter: ViewFilter;
 
@@ -316,7 +317,7 @@ export declare type WatchChangesRequest = Message<"turnwright.store.v1.WatchChan
   /**
    * Which entries to send.
    *
-   * @generated from field: turnwright.store.v1.ViewFilter filter = 4;
+   * @generated from field: turnwright.types.v1.ViewFilter filter = 4;
    */
   filter: ViewFilter;
 
@@ -426,59 +427,4 @@ export declare type WatchChangesResponse = Message<"turnwright.store.v1.WatchCha
  * Use `create(WatchChangesResponseSchema)` to create a new message.
  */
 export declare const WatchChangesResponseSchema: GenMessage<WatchChangesResponse>;
-
-/**
- * Selects entries of a run's view.
- *
- * @generated from enum turnwright.store.v1.ViewFilter
- */
-export enum ViewFilter {
-  /**
-   * Not specified: same as ALL.
-   *
-   * @generated from enum value: VIEW_FILTER_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * Every entry that the run sees.
-   *
-   * @generated from enum value: VIEW_FILTER_ALL = 1;
-   */
-  ALL = 1,
-
-  /**
-   * Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see.
-   *
-   * @generated from enum value: VIEW_FILTER_PACKET = 2;
-   */
-  PACKET = 2,
-
-  /**
-   * Entries of the run's timeline: those in the run's own scope, without the stored packets.
-   *
-   * @generated from enum value: VIEW_FILTER_TIMELINE = 3;
-   */
-  TIMELINE = 3,
-
-  /**
-   * Project files.
-   *
-   * @generated from enum value: VIEW_FILTER_FILES = 4;
-   */
-  FILES = 4,
-
-  /**
-   * The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
-   * their visibility and state.
-   *
-   * @generated from enum value: VIEW_FILTER_MESSAGES = 5;
-   */
-  MESSAGES = 5,
-}
-
-/**
- * Describes the enum turnwright.store.v1.ViewFilter.
- */
-export declare const ViewFilterSchema: GenEnum<ViewFilter>;
 

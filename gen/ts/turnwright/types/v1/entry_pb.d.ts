@@ -159,6 +159,56 @@ export declare type Entry = Message<"turnwright.types.v1.Entry"> & {
 export declare const EntrySchema: GenMessage<Entry>;
 
 /**
+ * What a run has seen at a path from one change to the next.
+ *
+ * @generated from message turnwright.types.v1.EntryInterval
+ */
+export declare type EntryInterval = Message<"turnwright.types.v1.EntryInterval"> & {
+  /**
+   * The entry, as the run saw it from its `revision` on. Of an entry that other runs share, such as a project file, the content
+   * is that of the end of the interval, in a RunDocument that of the last turn which ended in it, or that of now.
+   *
+   * @generated from field: turnwright.types.v1.Entry entry = 1;
+   */
+  entry?: Entry | undefined;
+
+  /**
+   * Revision of the run's scope at which something else came in its place, or it was removed; 0: it is seen still.
+   *
+   * @generated from field: int64 end_revision = 2;
+   */
+  endRevision: bigint;
+
+  /**
+   * When it began.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 3;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * Only in a RunDocument: where its content stands, `entry.revision` of an earlier element with the same path, whose body
+   * begins with this one's, and has its attributes, its record, its writer and its time. 0: here.
+   *
+   * @generated from field: int64 content_revision = 4;
+   */
+  contentRevision: bigint;
+
+  /**
+   * How many of the bytes of the body were appended to it after it was written.
+   *
+   * @generated from field: int64 appended_bytes = 5;
+   */
+  appendedBytes: bigint;
+};
+
+/**
+ * Describes the message turnwright.types.v1.EntryInterval.
+ * Use `create(EntryIntervalSchema)` to create a new message.
+ */
+export declare const EntryIntervalSchema: GenMessage<EntryInterval>;
+
+/**
  * An entry that a search has found.
  *
  * @generated from message turnwright.types.v1.SearchHit

@@ -84,11 +84,11 @@ export declare type Reasoning = Message<"turnwright.types.v1.Reasoning"> & {
 export declare const ReasoningSchema: GenMessage<Reasoning>;
 
 /**
- * A tool that a client executes.
+ * A tool, as models read about it.
  *
- * @generated from message turnwright.types.v1.ClientTool
+ * @generated from message turnwright.types.v1.ToolDescription
  */
-export declare type ClientTool = Message<"turnwright.types.v1.ClientTool"> & {
+export declare type ToolDescription = Message<"turnwright.types.v1.ToolDescription"> & {
   /**
    * Its name: a lower-case letter, then letters, digits and `_`; at most 32 characters.
    *
@@ -97,14 +97,15 @@ export declare type ClientTool = Message<"turnwright.types.v1.ClientTool"> & {
   name: string;
 
   /**
-   * Documentation for the model; 1 to 8192 characters.
+   * Documentation for the model; 1 to 8192 characters where a client brings the tool along.
    *
    * @generated from field: string description = 2;
    */
   description: string;
 
   /**
-   * JSON Schema of its arguments, an object's; at most 16 KiB. Empty: any arguments.
+   * JSON Schema of its arguments, an object's; at most 16 KiB where a client brings the tool along. Empty: any arguments.
+   * CallTool takes each as an attribute of that name, written as text (`true`, `3`), and `body` as the body.
    *
    * @generated from field: string parameters = 3;
    */
@@ -112,10 +113,10 @@ export declare type ClientTool = Message<"turnwright.types.v1.ClientTool"> & {
 };
 
 /**
- * Describes the message turnwright.types.v1.ClientTool.
- * Use `create(ClientToolSchema)` to create a new message.
+ * Describes the message turnwright.types.v1.ToolDescription.
+ * Use `create(ToolDescriptionSchema)` to create a new message.
  */
-export declare const ClientToolSchema: GenMessage<ClientTool>;
+export declare const ToolDescriptionSchema: GenMessage<ToolDescription>;
 
 /**
  * What was asked of one loop. Fixed when the loop is enqueued, but for its model and for a grant that is taken away.
@@ -219,9 +220,9 @@ export declare type LoopSettings = Message<"turnwright.types.v1.LoopSettings"> &
    * IdeToolResult; like a proposal, the call outlives the client and expires. Also waits if `yolo` is set. At most 32.
    * A tool with the name of one that exists ends the loop with 500.
    *
-   * @generated from field: repeated turnwright.types.v1.ClientTool client_tools = 15;
+   * @generated from field: repeated turnwright.types.v1.ToolDescription client_tools = 15;
    */
-  clientTools: ClientTool[];
+  clientTools: ToolDescription[];
 
   /**
    * Edits of the prompt of every turn of the loop. Later loops do not inherit them. If they cannot be applied, the loop

@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/view.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Cursor } from "./cursor_pb.js";
 import type { Entry } from "./entry_pb.js";
@@ -14,8 +14,7 @@ export declare const file_turnwright_types_v1_view: GenFile;
 
 /**
  * What one write changed in the view of a run, as a packet or a transcript shows it. It equals what ReadView after
- * `before` would return for VIEW_FILTER_PACKET, or with `messages` for VIEW_FILTER_MESSAGES, and
- * `instructions://system` if nothing else had been written. A reader that has the
+ * `before` would return for `filter` and `instructions://system` if nothing else had been written. A reader that has the
  * view as of `before` can apply it to get the view as of `after`, without reading.
  *
  * @generated from message turnwright.types.v1.ViewChange
@@ -57,11 +56,11 @@ export declare type ViewChange = Message<"turnwright.types.v1.ViewChange"> & {
   schemesVersion: string;
 
   /**
-   * True if it is about the entries that messages are made of. Default: about those that a packet shows.
+   * The entries that it is about.
    *
-   * @generated from field: bool messages = 6;
+   * @generated from field: turnwright.types.v1.ViewFilter filter = 6;
    */
-  messages: boolean;
+  filter: ViewFilter;
 };
 
 /**
@@ -69,4 +68,59 @@ export declare type ViewChange = Message<"turnwright.types.v1.ViewChange"> & {
  * Use `create(ViewChangeSchema)` to create a new message.
  */
 export declare const ViewChangeSchema: GenMessage<ViewChange>;
+
+/**
+ * Selects entries of a run's view.
+ *
+ * @generated from enum turnwright.types.v1.ViewFilter
+ */
+export enum ViewFilter {
+  /**
+   * Not specified: same as ALL.
+   *
+   * @generated from enum value: VIEW_FILTER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Every entry that the run sees.
+   *
+   * @generated from enum value: VIEW_FILTER_ALL = 1;
+   */
+  ALL = 1,
+
+  /**
+   * Entries that appear in a packet: not archived, not proposed, and of a scheme that the model may see.
+   *
+   * @generated from enum value: VIEW_FILTER_PACKET = 2;
+   */
+  PACKET = 2,
+
+  /**
+   * Entries of the run's timeline: those in the run's own scope, without the stored packets.
+   *
+   * @generated from enum value: VIEW_FILTER_TIMELINE = 3;
+   */
+  TIMELINE = 3,
+
+  /**
+   * Project files.
+   *
+   * @generated from enum value: VIEW_FILTER_FILES = 4;
+   */
+  FILES = 4,
+
+  /**
+   * The entries that are messages of the run: prompts, replies and their reasoning, the log, events and plans, whatever
+   * their visibility and state.
+   *
+   * @generated from enum value: VIEW_FILTER_MESSAGES = 5;
+   */
+  MESSAGES = 5,
+}
+
+/**
+ * Describes the enum turnwright.types.v1.ViewFilter.
+ */
+export declare const ViewFilterSchema: GenEnum<ViewFilter>;
 

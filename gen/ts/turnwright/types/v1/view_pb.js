@@ -2,7 +2,7 @@
 // @generated from file turnwright/types/v1/view.proto (package turnwright.types.v1, syntax proto3)
 /* eslint-disable */
 
-import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 import { file_turnwright_types_v1_cursor } from "./cursor_pb.js";
 import { file_turnwright_types_v1_entry } from "./entry_pb.js";
 
@@ -10,7 +10,7 @@ import { file_turnwright_types_v1_entry } from "./entry_pb.js";
  * Describes the file turnwright/types/v1/view.proto.
  */
 export const file_turnwright_types_v1_view = /*@__PURE__*/
-  fileDesc("Ch50dXJud3JpZ2h0L3R5cGVzL3YxL3ZpZXcucHJvdG8SE3R1cm53cmlnaHQudHlwZXMudjEi1AEKClZpZXdDaGFuZ2USKwoGYmVmb3JlGAEgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3ISKgoFYWZ0ZXIYAiABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvchIrCgdlbnRyaWVzGAMgAygLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRIVCg1yZW1vdmVkX3BhdGhzGAQgAygJEhcKD3NjaGVtZXNfdmVyc2lvbhgFIAEoCRIQCghtZXNzYWdlcxgGIAEoCEKkAQoXY29tLnR1cm53cmlnaHQudHlwZXMudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdHlwZXMvdjE7dHlwZXN2MaoCE1R1cm53cmlnaHQuVHlwZXMuVjHKAhNUdXJud3JpZ2h0XFR5cGVzXFYx6gIVVHVybndyaWdodDo6VHlwZXM6OlYxYgZwcm90bzM", [file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry]);
+  fileDesc("Ch50dXJud3JpZ2h0L3R5cGVzL3YxL3ZpZXcucHJvdG8SE3R1cm53cmlnaHQudHlwZXMudjEi8wEKClZpZXdDaGFuZ2USKwoGYmVmb3JlGAEgASgLMhsudHVybndyaWdodC50eXBlcy52MS5DdXJzb3ISKgoFYWZ0ZXIYAiABKAsyGy50dXJud3JpZ2h0LnR5cGVzLnYxLkN1cnNvchIrCgdlbnRyaWVzGAMgAygLMhoudHVybndyaWdodC50eXBlcy52MS5FbnRyeRIVCg1yZW1vdmVkX3BhdGhzGAQgAygJEhcKD3NjaGVtZXNfdmVyc2lvbhgFIAEoCRIvCgZmaWx0ZXIYBiABKA4yHy50dXJud3JpZ2h0LnR5cGVzLnYxLlZpZXdGaWx0ZXIqoQEKClZpZXdGaWx0ZXISGwoXVklFV19GSUxURVJfVU5TUEVDSUZJRUQQABITCg9WSUVXX0ZJTFRFUl9BTEwQARIWChJWSUVXX0ZJTFRFUl9QQUNLRVQQAhIYChRWSUVXX0ZJTFRFUl9USU1FTElORRADEhUKEVZJRVdfRklMVEVSX0ZJTEVTEAQSGAoUVklFV19GSUxURVJfTUVTU0FHRVMQBUKkAQoXY29tLnR1cm53cmlnaHQudHlwZXMudjFQAVpDZ2l0aHViLmNvbS90dXJud3JpZ2h0L3R1cm53cmlnaHQvZ2VuL2dvL3R1cm53cmlnaHQvdHlwZXMvdjE7dHlwZXN2MaoCE1R1cm53cmlnaHQuVHlwZXMuVjHKAhNUdXJud3JpZ2h0XFR5cGVzXFYx6gIVVHVybndyaWdodDo6VHlwZXM6OlYxYgZwcm90bzM", [file_turnwright_types_v1_cursor, file_turnwright_types_v1_entry]);
 
 /**
  * Describes the message turnwright.types.v1.ViewChange.
@@ -18,4 +18,18 @@ export const file_turnwright_types_v1_view = /*@__PURE__*/
  */
 export const ViewChangeSchema = /*@__PURE__*/
   messageDesc(file_turnwright_types_v1_view, 0);
+
+/**
+ * Describes the enum turnwright.types.v1.ViewFilter.
+ */
+export const ViewFilterSchema = /*@__PURE__*/
+  enumDesc(file_turnwright_types_v1_view, 0);
+
+/**
+ * Selects entries of a run's view.
+ *
+ * @generated from enum turnwright.types.v1.ViewFilter
+ */
+export const ViewFilter = /*@__PURE__*/
+  tsEnum(ViewFilterSchema);
 
